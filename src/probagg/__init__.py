@@ -1,0 +1,2 @@
+"""probagg"""
+from probagg.pac import PAC

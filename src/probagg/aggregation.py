@@ -1,0 +1,257 @@
+"""What PAC, OPA and DPAC share: a score aggregates probabilities and distances.
+
+    s_ik = sum_j p_jk |x_i - x_j|^2                                             (Eqs. 8 and 9)
+
+looks quadratic in the number of samples, but squared distance is bilinear in *lifted* rows:
+
+    lift(x) = (x, |x|^2, 1)     dual(M, q, n) = (-2 M, n, q)     |x - y|^2 = lift(x) . dual(lift(y))
+
+so the sum over j moves inside, onto K vectors of D + 2 numbers: the *moments* sum_j p_jk lift(x_j).
+A sweep of PAC and a step of OPA are then two matrix products. Cosine distance is the same on rows
+of length sqrt(1/2), where 1 - cos(x, y) = |x - y|^2.
+
+Everything here takes NumPy arrays or torch tensors, on any device, and imports only NumPy.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+Array = Any  # a NumPy array or a torch tensor; lifted rows may also be a SciPy CSR array
+
+LINEAR_METRICS = ("sqeuclidean", "cosine")
+
+
+def _namespace(array: Array) -> Any:
+    """The module with this array's functions. A tensor exists only once torch is imported."""
+    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
+
+
+class Moments:
+    """Per-cluster sums: all that PAC remembers of the data. Streams and shards combine by `+`.
+
+    >>> X, P = np.array([[0.0], [1.0], [4.0]]), np.array([[1, 0], [1, 0], [0, 1]])
+    >>> moments = Moments.of(X, P)
+    >>> moments.mass, moments.first[:, 0], moments.second
+    (array([2., 1.]), array([1., 4.]), array([ 1., 16.]))
+    """
+
+    __slots__ = ("sums",)
+
+    def __init__(self, mass: Array, first: Array, second: Array) -> None:
+        columns = [first, second[:, None], mass[:, None]]
+        self.sums = _namespace(first).concatenate(columns, 1)
+
+    @classmethod
+    def of_sums(cls, sums: Array) -> Moments:
+        """Moments that share memory with `sums`, the (K, D + 2) sums of lifted rows."""
+        moments = cls.__new__(cls)
+        moments.sums = sums
+        return moments
+
+    @classmethod
+    def of(cls, X: Array, P: Array, metric: str = "sqeuclidean") -> Moments:
+        """The moments of rows X (N, D) with weights P (N, K)."""
+        rows = lift(embed(X, metric))
+        return cls.of_sums(_namespace(rows).asarray(P, dtype=rows.dtype).T @ rows)
+
+    @property
+    def mass(self) -> Array:
+        """(K,) sum_j p_jk."""
+        return self.sums[:, -1]
+
+    @property
+    def first(self) -> Array:
+        """(K, D) sum_j p_jk x_j."""
+        return self.sums[:, :-2]
+
+    @property
+    def second(self) -> Array:
+        """(K,) sum_j p_jk |x_j|^2."""
+        return self.sums[:, -2]
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments.of_sums(self.sums + other.sums)
+
+    def __sub__(self, other: Moments) -> Moments:
+        return Moments.of_sums(self.sums - other.sums)
+
+    def __repr__(self) -> str:
+        K, D = self.first.shape
+        return f"Moments(n_clusters={K}, n_features={D}, mass={self.mass})"
+
+
+def embed(X: Array, metric: str = "sqeuclidean") -> Array:
+    """Rows whose squared Euclidean distance is `metric`: X, or for cosine X at length sqrt(1/2).
+
+    A zero row has no direction; it stays at the origin, at distance 1/2 from all others.
+    """
+    if metric == "sqeuclidean":
+        return X
+    if metric != "cosine":
+        known = " or ".join(map(repr, LINEAR_METRICS))
+        raise ValueError(f"metric={metric!r} has no linear form. Use {known}.")
+    xp = _namespace(X)
+    tiny = float(xp.finfo(X.dtype).tiny)
+    X = X / xp.amax(xp.abs(X), 1)[:, None].clip(tiny)  # so that no square overflows
+    return X / (2.0 * (X * X).sum(1)[:, None]).clip(tiny) ** 0.5
+
+
+def lift(X: Array) -> Array:
+    """Rows (x, |x|^2, 1), in which squared distance is bilinear."""
+    squares = (X * X).sum(1)[:, None]
+    xp = _namespace(X)
+    return xp.concatenate([X, squares, xp.ones_like(squares)], 1)
+
+
+def dual(sums: Array) -> Array:
+    """The other side of the bilinear form: (M, q, n) -> (-2 M, n, q)."""
+    return _namespace(sums).concatenate([-2.0 * sums[:, :-2], sums[:, -1:], sums[:, -2:-1]], 1)
+
+
+def aggregate(
+    X: Array, moments: Moments, metric: str = "sqeuclidean", balance: float = 1.0
+) -> Array:
+    """Scores s_ik = n_k^(balance - 1) sum_j p_jk d_ij of rows X, (N, K) (Eqs. 8 and 9).
+
+    The term j = i of Eq. 8 is zero, so rows of the data set and new rows are scored alike.
+    `balance=1` is the paper's score, whose mass factor prefers clusters of equal size.
+
+    >>> X, P = np.array([[0.0], [1.0], [4.0]]), np.array([[1, 0], [1, 0], [0, 1]])
+    >>> aggregate(X, Moments.of(X, P))
+    array([[ 1., 16.],
+           [ 1.,  9.],
+           [25.,  0.]])
+    """
+    S = (lift(embed(X, metric)) @ dual(moments.sums).T).clip(0.0)
+    return S * mass_factor(moments.mass, balance)
+
+
+def mass_factor(mass: Array, balance: float) -> Array:
+    """n_k^(balance - 1), which is 1 for the paper's score; an empty cluster counts as tiny."""
+    return mass.clip(float(_namespace(mass).finfo(mass.dtype).tiny)) ** (balance - 1.0)
+
+
+def assign(S: Array, m: float) -> Array:
+    """Soft assignments from scores: p_ik = s_ik^-alpha / sum_r s_ir^-alpha (Eq. 8).
+
+    alpha = 1 / (m - 1) is 33 at the paper's m, so the plain powers overflow. They are taken in log
+    space, of each score's ratio to the smallest of its row. A score below the rounding error of
+    the row's largest counts as that error, so clusters that all score zero share the row.
+
+    >>> assign(np.array([[1.0, 2.0]]), m=2.0)
+    array([[0.66666667, 0.33333333]])
+    """
+    xp, info = _namespace(S), _namespace(S).finfo(S.dtype)
+    S = xp.maximum(S, xp.amax(S, 1)[:, None] * float(info.eps) + float(info.tiny))
+    if xp is np:
+        return assign_columns(np.array(S.T, order="C"), m).T
+    return xp.softmax(xp.log(S / xp.amin(S, 1)[:, None]) / (1.0 - m), 1)
+
+
+def assign_columns(S: np.ndarray, m: float) -> np.ndarray:
+    """`assign` for positive NumPy scores laid out (K, rows), in place: a sweep's inner loop.
+
+    Powers stop at 2^-60, which is nothing beside one: denormal numbers slow a sweep fourfold.
+    """
+    alpha = 1.0 / (m - 1.0)
+    np.divide(np.minimum.reduce(S, axis=0), S, out=S)
+    np.maximum(S, 2.0 ** (-60.0 / alpha), out=S)
+    np.power(S, alpha, out=S)
+    S /= np.add.reduce(S, axis=0)
+    return S
+
+
+def objective(X: Array, P: Array, m: float = 1.0, metric: str = "sqeuclidean") -> float:
+    """J = sum_ij d_ij sum_k p_ik^m p_jk: Eq. 1 at m = 1, Eq. 5 above.
+
+    >>> objective(np.array([[0.0], [1.0], [4.0]]), np.array([[1, 0], [1, 0], [0, 1]]))
+    2.0
+    """
+    P = _namespace(X).asarray(P, dtype=X.dtype)
+    return float((Moments.of(X, P**m, metric).sums * dual(Moments.of(X, P, metric).sums)).sum())
+
+
+def cluster_objectives(sums: Array) -> Array:
+    """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2 cluster by cluster, from the sums of A."""
+    return (sums * dual(sums)).sum(1).clip(0.0)
+
+
+def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> float:
+    """The m at and above which uniform assignments are stable, so that nothing can cluster.
+
+    Around p_ik = 1/K, one update of all rows by Eq. 8 multiplies a perturbation v of a column of P
+    by alpha * lambda, with lambda the largest eigenvalue of v -> -R^-1 D v and R_i = sum_j d_ij:
+    on centred data, about the largest variance's share of the total. Hence m* = 1 + lambda. With
+    p^m in the sum (`aggregate="p_m"`) the gain is alpha m lambda, so m* = 1 / (1 - lambda).
+
+    >>> from sklearn.datasets import load_digits
+    >>> round(critical_m(load_digits().data), 3)
+    1.148
+    """
+    rows = embed(X, metric)
+    rows = rows - rows.mean(0)
+    size = abs(rows).max().clip(float(_namespace(rows).finfo(rows.dtype).tiny))
+    rows = lift(rows / size)
+    return critical_m_from_growth(lifted_growth(lambda: [(rows, 1.0)]), aggregate)
+
+
+def critical_m_from_growth(growth: float, aggregate: str) -> float:
+    """m* from lambda, for either kind of aggregation."""
+    growth = min(max(growth, 0.0), 1.0 - 1e-12)
+    return 1.0 + growth if aggregate == "p" else 1.0 / (1.0 - growth)
+
+
+def lifted_growth(
+    blocks: Callable[[], Iterable[tuple[Array, Array]]], balance: float = 1.0
+) -> float:
+    """lambda of `critical_m`, from (lifted rows, sample weights) that `blocks` yields on each call.
+
+    A perturbation v acts on scores only through its own moments T = sum_j w_j v_j lift(x_j), so
+    the eigenvector is sought among D + 2 numbers instead of N, in a few passes over the rows.
+    """
+    total: Array = sum(_weigh(rows, weights).sum(0) for rows, weights in blocks())
+    total = total.reshape(1, -1)
+    if not float(cluster_objectives(total)[0]) > 0.0:
+        return 0.0  # all rows coincide
+
+    def update(T: Array) -> Array:
+        side = dual(_namespace(T).concatenate([T.T, total], 0)).T
+        moved: Array = 0.0
+        for rows, weights in blocks():
+            S = rows @ side  # the scores of the perturbation, and R in the last column
+            V = -S[:, :-1] / S[:, -1:] - (balance - 1.0) * T[-1] / total[0, -1]
+            moved = moved + _weigh(rows, weights).T @ V
+        return moved
+
+    return largest_eigenvalue(update, total.T)
+
+
+def _weigh(rows: Array, weights: Array | float) -> Array:
+    return rows if isinstance(weights, float) else rows * weights[:, None]
+
+
+def largest_eigenvalue(apply: Callable[[Array], Array], like: Array) -> float:
+    """The largest eigenvalue of an operator on columns like `like`, by block Krylov projection.
+
+    Eight columns cost little more than one, as both read all rows from memory, and after four
+    products they span 32 directions: three digits of lambda on every data set tried.
+    """
+    xp, dim = _namespace(like), like.shape[0]
+    width = dim if dim <= 32 else 8
+    start = np.random.default_rng(0).standard_normal((dim, width))
+    new = xp.linalg.qr(xp.asarray(start, dtype=like.dtype, device=like.device))[0]
+    basis, images = new, []
+    for _ in range(min(4, dim // width)):
+        if images:
+            for _ in range(2):  # the second time for what rounding left
+                new = xp.linalg.qr(new - basis @ (basis.T @ new))[0]
+            basis = xp.concatenate([basis, new], 1)
+        new = apply(new)
+        images.append(new)
+    projected = basis.T @ xp.concatenate(images, 1)
+    return float(xp.linalg.eigvals(projected).real.max())

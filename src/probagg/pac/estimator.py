@@ -1,0 +1,399 @@
+"""PAC as a scikit-learn estimator (section 3.3 of the paper)."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from probagg.aggregation import LINEAR_METRICS, critical_m_from_growth
+from probagg.pac.model import (
+    LinearModel,
+    Model,
+    PairwiseModel,
+    check_distances,
+    load_model,
+    save_model,
+    training_distances,
+)
+from probagg.pac.rows import Frame, LinearRows, PairwiseRows, chunks
+from probagg.pac.sweeps import Blocks, Run, Update, run_sweeps
+
+logger = logging.getLogger("probagg")
+
+START_NOISE = 0.02  # of the near-uniform start, relative to 1/K
+
+_SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
+
+
+class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseEstimator):
+    """Probability aggregation clustering: soft clusters without centres to initialise.
+
+    Each sample's probabilities follow from those of all others and its distances to them (Eq. 8),
+    sample after sample, from a near-uniform start until they settle (Algorithm 1). For squared
+    Euclidean and cosine distances a sweep over the data costs O(NKD), like an iteration of k-means.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        K, the number of clusters.
+    m : float > 1 or "auto", default=1.03
+        The weighting exponent. Closer to 1 is harder; at or above `critical_m_` nothing clusters.
+        "auto" takes 1.03, or half-way to the critical value where that is less.
+    metric : str or callable, default="sqeuclidean"
+        "sqeuclidean" and "cosine" are linear in N. "precomputed" and every other metric of
+        :func:`sklearn.metrics.pairwise_distances` keep N^2 distances.
+    balance : float, default=1.0
+        The exponent of a cluster's mass in its score. 1 is the paper's, which prefers clusters of
+        equal size; 0 has no such preference.
+    init : "uniform" or array of shape (n_samples, n_clusters), default="uniform"
+        Where P starts: near-uniform noise, or given probabilities.
+    block_size : int or "auto", default="auto"
+        Rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of the mean
+        cluster size, the largest that behaves the same.
+    shuffle : bool, default=True
+        Visit samples in random order instead of the order given.
+    max_iter : int, default=100
+        The most sweeps to make.
+    tol : float, default=1e-3
+        Stop when a sweep changes a sample's probabilities by less, in sum and on average.
+    n_init : int, default=1
+        Runs from different starts; the one with the lowest objective is kept.
+    aggregate : {"p", "p_m"}, default="p"
+        What the score sums: p (Eq. 8), or p^m, which makes each update an exact descent step.
+    random_state : int, RandomState instance or None, default=None
+        Fixes start and order.
+    verbose : int, default=0
+        1 logs each run, 2 each sweep, to the logger "probagg".
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        The most probable cluster of each sample.
+    probabilities_ : ndarray of shape (n_samples, n_clusters)
+        P.
+    objective_ : float
+        J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1), each cluster times mass^(balance - 1), and with
+        p^m for both p when `aggregate="p_m"`.
+    objective_history_ : list of float
+        It after each sweep.
+    n_iter_ : int
+        Sweeps made.
+    critical_m_ : float
+        The m at and above which uniform probabilities are stable.
+    m_ : float
+        The m used.
+    moments_ : Moments
+        Mass, first and second moments of the clusters, of rows shifted by their mean and divided
+        by a power of two (linear metrics only).
+    cluster_means_ : ndarray of shape (n_clusters, n_features)
+        First moments over mass, in the units of X (linear metrics only).
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from probagg import PAC
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
+    >>> pac = PAC(n_clusters=2, random_state=0).fit(X)
+    >>> bool(pac.labels_[0] == pac.labels_[1] != pac.labels_[2])
+    True
+    >>> pac.predict([[8.0, 8.0]]) == pac.labels_[2:3]
+    array([ True])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": [Interval(Integral, 1, None, closed="left")],
+        "m": [Interval(Real, 1.0, None, closed="neither"), StrOptions({"auto"})],
+        "metric": [str, callable],
+        "balance": [Interval(Real, None, None, closed="neither")],
+        "init": [StrOptions({"uniform"}), "array-like"],
+        "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "shuffle": ["boolean"],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0.0, None, closed="left")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "aggregate": [StrOptions({"p", "p_m"})],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float | str = 1.03,
+        metric: str | Callable[..., float] = "sqeuclidean",
+        balance: float = 1.0,
+        init: Any = "uniform",
+        block_size: int | str = "auto",
+        shuffle: bool = True,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        n_init: int = 1,
+        aggregate: str = "p",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.metric = metric
+        self.balance = balance
+        self.init = init
+        self.block_size = block_size
+        self.shuffle = shuffle
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.aggregate = aggregate
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of X, or the samples whose distances X holds (`metric="precomputed"`).
+
+        A sample of weight w counts as w samples in every score.
+        """
+        self._validate_params()
+        X = self._validate_rows(X, reset=True)
+        N, K = X.shape[0], self.n_clusters
+        if N < K:
+            raise ValueError(
+                f"n_samples={N} should be >= n_clusters={K}. Pass more samples or ask for fewer "
+                "clusters."
+            )
+        generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        order = generator.permutation(N) if self.shuffle else None
+        rows = self._prepare(X, order)
+        layout = order if order is not None and rows.arranged else slice(None)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, X.dtype, ensure_non_negative=True)
+            weights = weights[layout]
+        growth = rows.growth(weights, self.balance)
+        self.critical_m_ = critical_m_from_growth(growth, self.aggregate)
+        self.m_ = self._choose_m()
+
+        best: Run | None = None
+        n_init = self.n_init if isinstance(self.init, str) else 1
+        for i in range(n_init):
+            P = np.asarray(
+                self._start(N, X.dtype, generator)[layout], order="F" if rows.arranged else "C"
+            )
+            run = self._run(rows, P, weights, f"run {i + 1} of {n_init}")
+            if best is None or run.history[-1] < best.history[-1]:
+                best = run
+        assert best is not None
+        self._read_out(rows, best, weights)
+        self._conclude(X, rows, best, layout)
+        return self
+
+    def _validate_rows(self, X: Any, reset: bool) -> Any:
+        X = validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
+        if sp.issparse(X):
+            if self.metric == "precomputed":
+                raise ValueError(
+                    "metric='precomputed' needs every distance, and a sparse X leaves most out. "
+                    "Pass a dense array: X.toarray()."
+                )
+            return sp.csr_array(X)
+        return X
+
+    def _prepare(self, X: Any, order: np.ndarray | None) -> LinearRows | PairwiseRows:
+        if self.metric in LINEAR_METRICS:
+            return LinearRows(X, Frame.of(X, self.metric), order)
+        if self.metric == "precomputed":
+            return PairwiseRows(check_distances(X), order)
+        return PairwiseRows(training_distances(X, self.metric), order)
+
+    def _choose_m(self) -> float:
+        if self.m != "auto":
+            return float(self.m)
+        return max(min(1.03, (1.0 + self.critical_m_) / 2.0), 1.0 + 1e-6)
+
+    def _start(self, N: int, dtype: Any, generator: np.random.Generator) -> np.ndarray:
+        """Near-uniform P, "p_ik close to 1/K" in the paper's words, or the P given as `init`."""
+        K = self.n_clusters
+        if isinstance(self.init, str):
+            P = generator.random((N, K), dtype)
+            P *= START_NOISE
+            P += 1.0
+        else:
+            P = check_array(self.init, dtype=dtype, copy=True, input_name="init")
+            if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
+                raise ValueError(
+                    f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities "
+                    f"of shape (n_samples, n_clusters) = {(N, K)} are needed, with a positive sum "
+                    "in each row. Pass such an array, or init='uniform'."
+                )
+        P /= P.sum(1, keepdims=True)
+        return P
+
+    @property
+    def _update(self) -> Update:
+        return Update(self.m_, self.aggregate, self.balance)
+
+    def _run(self, rows: Any, P: np.ndarray, weights: np.ndarray | None, name: str) -> Run:
+        def report(sweep: int, objective: float, change: float) -> None:
+            _log(self.verbose >= 2, "%s, sweep %d: J %.6g, change %.2g", name, sweep, objective, change)
+
+        run = run_sweeps(
+            rows,
+            P,
+            weights,
+            self._update,
+            Blocks.of(self.block_size, *P.shape),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            stays_uniform=self.m_ >= self.critical_m_,
+            report=report,
+        )
+        _log(self.verbose >= 1, "%s: J %.6g after %d sweeps", name, run.history[-1], len(run.history))
+        return run
+
+    def _read_out(self, rows: Any, run: Run, weights: np.ndarray | None) -> None:
+        """Score every row once more against the result, so that `predict` agrees with `labels_`.
+
+        A run cut short by `max_iter` keeps P as Algorithm 1 left it.
+        """
+        update = self._update
+        rows.start(update.weigh(run.P.T, weights).T)
+        if run.converged:
+            for part in chunks(len(run.P)):
+                S = rows.scores(part)
+                run.P[rows.index(part)] = update.assign(S, rows.mass, rows.floor).T
+
+    def _conclude(self, X: Any, rows: Any, run: Run, layout: Any) -> None:
+        if isinstance(rows, LinearRows):
+            self._set_model(LinearModel(rows.frame, rows.moments))
+        else:
+            kept = None if self.metric == "precomputed" else X
+            self._set_model(PairwiseModel(self.metric, rows.A, kept))
+        P = np.empty_like(run.P, order="C") if isinstance(layout, np.ndarray) else run.P
+        P[layout] = run.P
+        self.probabilities_ = P
+        self.labels_ = P.argmax(1).astype(np.int32)
+        self.objective_history_ = [J * self._model.unit for J in run.history]
+        self.objective_ = self.objective_history_[-1]
+        self.n_iter_ = len(run.history)
+        self._warn(run)
+
+    def _set_model(self, model: Model) -> None:
+        self._model = model
+        if isinstance(model, LinearModel):
+            self.moments_, self.cluster_means_ = model.moments, model.means
+
+    def _warn(self, run: Run) -> None:
+        problems = []
+        empty = self.n_clusters - len(np.unique(self.labels_))
+        if self.m_ >= self.critical_m_:
+            problems = [
+                f"m={self.m_:.4g} is at or above this data's critical value {self.critical_m_:.4g}: "
+                "uniform probabilities are stable there and no cluster can form. Lower m below it "
+                "(the paper uses 1.03) or pass m='auto'."
+            ]
+        else:
+            if not run.converged:
+                problems.append(
+                    f"PAC still changed after max_iter={self.max_iter} sweeps. Raise max_iter, or "
+                    f"tol (now {self.tol:g})."
+                )
+            if empty:
+                problems.append(
+                    f"{empty} of {self.n_clusters} clusters lost all their samples. Ask for fewer "
+                    "clusters or lower m; fewer distinct rows than clusters also cause this."
+                )
+        for problem in problems:
+            warnings.warn(problem, ConvergenceWarning, stacklevel=4)
+
+    def _sums(self, X: Any) -> np.ndarray:
+        """(K, n) sums of Eq. 8 for the rows of X, in the model's unit."""
+        check_is_fitted(self)
+        return np.ascontiguousarray(self._model.scores(self._validate_rows(X, reset=False)).T)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """P for the rows of X, from the fitted clusters alone: no row affects another's."""
+        return self._update.assign(self._sums(X), self._model.mass, self._model.floor).T
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable cluster of each row."""
+        return self.predict_proba(X).argmax(1).astype(np.int32)
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Scores (n_samples, n_clusters): aggregated distances to the clusters, small is near."""
+        S = self._update.scale(self._sums(X), self._model.mass)
+        return S.clip(0.0).T * S.dtype.type(self._model.unit)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Minus the objective per sample, of these rows against the fitted clusters."""
+        A = self._update.weigh(self.predict_proba(X))
+        J = (A * self.transform(X)).sum(1, dtype=np.float64)
+        return -float(np.average(J, weights=sample_weight))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write what `predict` needs as one safetensors file, without pickle.
+
+        For the linear metrics that is the K moments, a few kilobytes; other metrics add the
+        training rows they compare with.
+        """
+        check_is_fitted(self)
+        params = self.get_params()
+        params |= {"init": "uniform"} if not isinstance(self.init, str) else {}
+        params |= {"random_state": None} if not isinstance(self.random_state, Integral) else {}
+        learned = {name: getattr(self, name) for name in _SAVED}
+        if hasattr(self, "feature_names_in_"):
+            learned["feature_names_in_"] = self.feature_names_in_.tolist()
+        save_model(path, self._model, {"params": params, "learned": learned})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """A PAC that predicts, from a file that `save` wrote."""
+        model, description = load_model(path)
+        pac = cls(**description["params"])
+        for name, value in description["learned"].items():
+            setattr(pac, name, np.array(value, object) if name == "feature_names_in_" else value)
+        pac._set_model(model)
+        return pac
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_clusters
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _log(wanted: bool, message: str, *values: Any) -> None:
+    """Log to "probagg", and to the terminal where nobody has set up logging."""
+    if wanted:
+        if not logger.hasHandlers():
+            logger.addHandler(logging.StreamHandler())
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
+        logger.info(message, *values)

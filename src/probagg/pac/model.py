@@ -1,0 +1,180 @@
+"""What a fitted PAC keeps in order to score new rows, and how that is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.metrics import pairwise_distances
+
+from probagg.aggregation import Moments
+from probagg.pac.rows import Frame, chunks, linear_floor, linear_scores
+from probagg.runs import write_atomically
+
+FORMAT = "probagg.pac/1"
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """K moments in a frame: K (D + 2) numbers that stand for the whole data set."""
+
+    frame: Frame
+    moments: Moments
+
+    @property
+    def mass(self) -> np.ndarray:
+        return self.moments.mass
+
+    @property
+    def floor(self) -> float:
+        return linear_floor(self.moments.sums, self.frame.center.dtype)
+
+    @property
+    def unit(self) -> float:
+        """What a score of 1 is in the user's units."""
+        return self.frame.scale**2
+
+    @property
+    def means(self) -> np.ndarray:
+        """(K, D) cluster means in the user's units; of unit rows for cosine."""
+        mass = np.maximum(self.mass, np.finfo(float).tiny)[:, None]
+        means = self.moments.first / mass * self.frame.scale + self.frame.center
+        return means * 2.0**0.5 if self.frame.metric == "cosine" else means
+
+    def scores(self, X: Any) -> np.ndarray:
+        sums = self.moments.sums
+        parts = [linear_scores(self.frame(X[rows]), sums) for rows in chunks(X.shape[0])]
+        return np.concatenate(parts)
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        return {
+            "sums": self.moments.sums,
+            "center": self.frame.center,
+            "scale": np.array([self.frame.scale]),
+        }
+
+    @classmethod
+    def from_tensors(cls, metric: str, tensors: dict[str, np.ndarray]) -> LinearModel:
+        frame = Frame(metric, tensors["center"], float(tensors["scale"][0]))
+        return cls(frame, Moments.of_sums(tensors["sums"]))
+
+
+@dataclass(frozen=True)
+class PairwiseModel:
+    """The weights A (N, K) of the training rows, and the rows unless distances are precomputed."""
+
+    metric: Any
+    A: np.ndarray
+    X: Any = None
+    unit: float = 1.0
+
+    @property
+    def floor(self) -> float:
+        return float(np.finfo(self.A.dtype).tiny)
+
+    @property
+    def mass(self) -> np.ndarray:
+        return self.A.sum(0)
+
+    def scores(self, X: Any) -> np.ndarray:
+        if self.X is None:
+            return np.asarray(X @ self.A)
+        size = max(1, 2**22 // len(self.A))
+        distances = (pairwise_distances(X[r], self.X, self.metric) for r in chunks(X.shape[0], size))
+        return np.concatenate([D.astype(X.dtype, copy=False) @ self.A for D in distances])
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        if callable(self.metric) or sp.issparse(self.X):
+            what = "a metric given as a function" if callable(self.metric) else "sparse rows"
+            raise ValueError(
+                f"A PAC with {what} cannot be saved without pickle. Use a metric by name on dense "
+                "rows, or metric='precomputed' and compute the distances yourself."
+            )
+        return {"A": self.A} if self.X is None else {"A": self.A, "X": np.ascontiguousarray(self.X)}
+
+    @classmethod
+    def from_tensors(cls, metric: str, tensors: dict[str, np.ndarray]) -> PairwiseModel:
+        return cls(metric, tensors["A"], tensors.get("X"))
+
+
+Model = LinearModel | PairwiseModel
+
+
+def save_model(path: str | PathLike[str], model: Model, description: dict[str, Any]) -> None:
+    """One safetensors file: the model's arrays, and `description` as JSON beside them."""
+    from safetensors.numpy import save
+
+    tensors = {name: np.ascontiguousarray(array) for name, array in model.tensors().items()}
+    metadata = {"format": FORMAT, "description": json.dumps(description)}
+    write_atomically(path, save(tensors, metadata))
+
+
+def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
+    """What `save_model` wrote, or an error that says what the file is instead."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file ({error}).") from error
+    if metadata.get("format") != FORMAT:
+        raise ValueError(
+            f"{path} holds {metadata.get('format', 'other tensors')!r}, not a saved PAC "
+            f"({FORMAT!r}). Pass a file that PAC.save wrote."
+        )
+    description = json.loads(metadata["description"])
+    kind = LinearModel if "sums" in tensors else PairwiseModel
+    return kind.from_tensors(description["params"]["metric"], tensors), description
+
+
+def training_distances(X: Any, metric: Any) -> np.ndarray:
+    """The (N, N) distances a non-linear metric needs, filled in blocks, or an error before it hurts."""
+    N, dtype = X.shape[0], X.dtype
+    needed, limit = N * N * dtype.itemsize, _physical_memory() // 2
+    if needed > limit:
+        raise ValueError(
+            f"metric={metric!r} needs all {N} x {N} distances: {needed / 1e9:.1f} GB, and at most "
+            f"half of this machine's memory, {limit / 1e9:.1f} GB, is used. Use metric='sqeuclidean' "
+            "or 'cosine', which need no distance matrix, or fit a sample of the rows and predict the "
+            "rest."
+        )
+    D = np.empty((N, N), dtype)
+    for rows in chunks(N, max(1, 2**22 // N)):
+        D[rows] = pairwise_distances(X[rows], X, metric)
+    np.fill_diagonal(D, 0.0)
+    return D
+
+
+def check_distances(D: np.ndarray) -> np.ndarray:
+    """A usable (N, N) distance matrix, or an error that says what is wrong with it."""
+    if D.shape[0] != D.shape[1]:
+        raise ValueError(
+            f"metric='precomputed' needs the square matrix of all distances, but X has shape "
+            f"{D.shape}. Pass pairwise_distances(X) or another metric."
+        )
+    problem = None
+    if D.min() < 0:
+        problem = f"a negative distance ({D.min():.3g})"
+    elif np.diagonal(D).any():
+        problem = f"a non-zero diagonal ({np.abs(np.diagonal(D)).max():.3g})"
+    elif not np.allclose(D, D.T, rtol=1e-5, atol=1e-8 * D.max()):
+        problem = "different distances from i to j and from j to i"
+    if problem:
+        raise ValueError(
+            f"The precomputed X has {problem}. PAC needs symmetric distances, zero from a row to "
+            "itself: for instance (D + D.T) / 2 with its diagonal set to 0, or 1 - similarity."
+        )
+    return D
+
+
+def _physical_memory() -> int:
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 16 * 10**9  # Windows does not say

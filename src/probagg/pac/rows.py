@@ -1,0 +1,260 @@
+"""What a sweep reads and changes: the scores of some rows against every cluster.
+
+Two sources answer the same questions. `LinearRows` keeps the moments of K clusters, so a sweep
+costs O(NKD). `PairwiseRows` keeps all N^2 distances, for metrics that have no linear form.
+Scores are laid out with clusters first, (K, rows), so that reductions over clusters are vectorised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from probagg.aggregation import (
+    Moments,
+    cluster_objectives,
+    dual,
+    embed,
+    largest_eigenvalue,
+    lifted_growth,
+)
+
+KEPT_BYTES = 128 * 2**20  # what a sweep prepares is kept for the next one up to this size
+CHUNK = 1024  # rows prepared or scored at a time
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The map from a user's rows to the lifted rows PAC computes with.
+
+    Scores depend on differences only and assignments on ratios of scores, so rows are centred and
+    measured in a power of two near their size: an offset of 1e8 or a unit of 1e150 costs no digit.
+    CSR rows are not centred, which would fill them.
+    """
+
+    metric: str
+    center: np.ndarray
+    scale: float
+
+    @classmethod
+    def of(cls, X: Any, metric: str) -> Frame:
+        """The frame that suits the rows X."""
+        if sp.issparse(X):
+            spread = abs(X).max() if metric == "sqeuclidean" else 1.0
+            return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread))
+        if metric == "cosine":
+            parts = [embed(X[rows], metric).sum(0, dtype=np.float64) for rows in chunks(len(X))]
+            return cls(metric, (sum(parts) / len(X)).astype(X.dtype), 1.0)
+        center = X.mean(0, dtype=np.float64).astype(X.dtype)
+        spread = np.maximum(X.max(0) - center, center - X.min(0)).max()
+        return cls(metric, center, _power_of_two(spread))
+
+    def __call__(self, X: Any) -> Any:
+        """Lifted rows of X, dense or CSR as X is."""
+        D = X.shape[1]
+        if sp.issparse(X):
+            X = _embed_sparse(X, self.metric) * X.dtype.type(1.0 / self.scale)
+            squares = X.multiply(X).sum(1)[:, None]
+            return sp.hstack([X, squares, np.ones_like(squares)], format="csr", dtype=X.dtype)
+        lifted = np.empty((len(X), D + 2), np.result_type(X, self.center))
+        rows = lifted[:, :D]
+        np.subtract(embed(X, self.metric), self.center, out=rows)
+        rows *= 1.0 / self.scale
+        np.einsum("ij,ij->i", rows, rows, out=lifted[:, D])
+        lifted[:, D + 1] = 1.0
+        return lifted
+
+
+def chunks(n_rows: int, size: int = CHUNK) -> Iterator[slice]:
+    """Slices of at most `size` that cover `n_rows`."""
+    return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
+
+
+def _power_of_two(size: float) -> float:
+    return float(2.0 ** np.frexp(float(size))[1]) if size > 0 else 1.0
+
+
+def _embed_sparse(X: Any, metric: str) -> Any:
+    """`aggregation.embed` for CSR rows."""
+    if metric == "sqeuclidean":
+        return X
+    tiny = np.finfo(X.dtype).tiny
+    X = sp.diags_array(1.0 / np.maximum(abs(X).max(axis=1).toarray(), tiny)) @ X
+    lengths = np.sqrt(np.maximum(2.0 * X.multiply(X).sum(1), tiny))
+    return (sp.diags_array(1.0 / lengths) @ X).tocsr()
+
+
+def linear_scores(lifted: Any, sums: np.ndarray) -> np.ndarray:
+    """(rows, K) sums of Eq. 8 for lifted rows: `rows @ dual(sums).T` in the rows' precision."""
+    side = np.empty(sums.shape, lifted.dtype)
+    np.multiply(sums[:, :-2], -2.0, out=side[:, :-2], casting="same_kind")
+    side[:, -2:] = sums[:, :-3:-1]
+    return lifted @ side.T
+
+
+def linear_floor(sums: np.ndarray, dtype: Any) -> float:
+    """The rounding error of such a sum, about eps sum_j |x_j|^2; smaller ones are noise around 0."""
+    info = np.finfo(dtype)
+    return float(info.eps * sums[:, -2].sum() + info.tiny)
+
+
+class Rows(Protocol):
+    """What a sweep asks of its data. `rows` is always a slice of the sweep's order."""
+
+    def index(self, rows: slice) -> Any:
+        """Where these rows lie in P."""
+
+    def start(self, A: np.ndarray) -> None:
+        """Begin from weights A, an (N, K) array laid out like P."""
+
+    def scores(self, rows: slice) -> np.ndarray:
+        """(K, rows) sums of Eq. 8, as a new array."""
+
+    def distances(self, rows: slice) -> np.ndarray:
+        """(rows, rows) distances of these rows among themselves."""
+
+    def absorb(self, rows: slice, dA: np.ndarray) -> None:
+        """Take in that the weights of these rows changed by dA (K, rows)."""
+
+    @property
+    def floor(self) -> float:
+        """Scores below this are rounding errors."""
+
+    @property
+    def mass(self) -> np.ndarray:
+        """(K,) sums of the weights."""
+
+    @property
+    def objectives(self) -> np.ndarray:
+        """(K,) sum_ij a_ik a_jk d_ij: Eq. 2's trace, cluster by cluster."""
+
+    def growth(self, weights: np.ndarray | None, balance: float) -> float:
+        """The eigenvalue behind `critical_m`."""
+
+
+class LinearRows:
+    """Rows under a linear metric: their influence on scores is K moments, kept in float64.
+
+    Rows that fit in `KEPT_BYTES` are prepared once, in the sweep's order; P then follows that order
+    (`arranged`). Larger data stays where it is, and each block is gathered when its turn comes.
+    """
+
+    def __init__(self, X: Any, frame: Frame, order: np.ndarray | None) -> None:
+        self.X, self.frame, self.order = X, frame, order
+        self.n_rows, D = X.shape
+        size = self.n_rows * (D + 2) * X.dtype.itemsize
+        self.arranged = order is None or sp.issparse(X) or size <= KEPT_BYTES
+        self._lifted: Any = None
+        if sp.issparse(X):
+            self._lifted = frame(X if order is None else X[order])
+        elif size <= KEPT_BYTES:
+            self._lifted = np.empty((self.n_rows, D + 2), X.dtype)
+            for rows in chunks(self.n_rows):
+                self._lifted[rows] = frame(X[rows if order is None else order[rows]])
+        self._distances: dict[tuple[int, int], np.ndarray] = {}
+
+    def index(self, rows: slice) -> Any:
+        return rows if self.arranged or self.order is None else self.order[rows]
+
+    def lifted(self, rows: slice) -> Any:
+        return self.frame(self.X[self.index(rows)]) if self._lifted is None else self._lifted[rows]
+
+    def start(self, A: np.ndarray) -> None:
+        self.sums = np.zeros((A.shape[1], self.X.shape[1] + 2))
+        for rows in chunks(self.n_rows):
+            self.absorb(rows, A[self.index(rows)].T)
+
+    def scores(self, rows: slice) -> np.ndarray:
+        return np.ascontiguousarray(linear_scores(self.lifted(rows), self.sums).T)
+
+    def absorb(self, rows: slice, dA: np.ndarray) -> None:
+        self.sums += dA @ self.lifted(rows)
+
+    def distances(self, rows: slice) -> np.ndarray:
+        key = rows.start, rows.stop
+        if key in self._distances:
+            return self._distances[key]
+        lifted = self.lifted(rows)
+        lifted = lifted.toarray() if sp.issparse(lifted) else lifted  # a panel's rows, no more
+        D = np.maximum(lifted @ dual(lifted).T, 0.0)
+        np.fill_diagonal(D, 0.0)
+        if self.n_rows * D.shape[1] * D.itemsize <= KEPT_BYTES:
+            self._distances[key] = D
+        return D
+
+    @property
+    def moments(self) -> Moments:
+        return Moments.of_sums(self.sums)
+
+    @property
+    def floor(self) -> float:
+        return linear_floor(self.sums, self.X.dtype)
+
+    @property
+    def mass(self) -> np.ndarray:
+        return self.sums[:, -1]
+
+    @property
+    def objectives(self) -> np.ndarray:
+        return cluster_objectives(self.sums)
+
+    def growth(self, weights: np.ndarray | None, balance: float) -> float:
+        def blocks() -> Iterator[tuple[Any, Any]]:
+            for rows in chunks(self.n_rows):
+                yield self.lifted(rows), 1.0 if weights is None else weights[self.index(rows)]
+
+        return lifted_growth(blocks, balance)
+
+
+class PairwiseRows:
+    """Rows of which only the (N, N) distances D are known."""
+
+    def __init__(self, D: np.ndarray, order: np.ndarray | None) -> None:
+        self.D, self.order = D, order
+        self.n_rows, self.arranged = len(D), False
+
+    def index(self, rows: slice) -> Any:
+        return rows if self.order is None else self.order[rows]
+
+    def start(self, A: np.ndarray) -> None:
+        self.A = A.astype(self.D.dtype)
+        parts = (self.A[rows] * (self.D[rows] @ self.A) for rows in chunks(self.n_rows))
+        self.objectives = np.sum([part.sum(0, dtype=np.float64) for part in parts], axis=0)
+
+    def scores(self, rows: slice) -> np.ndarray:
+        self._before = np.ascontiguousarray((self.D[self.index(rows)] @ self.A).T)
+        return self._before.copy()
+
+    def distances(self, rows: slice) -> np.ndarray:
+        index = self.index(rows)
+        return self.D[index][:, index]
+
+    def absorb(self, rows: slice, dA: np.ndarray) -> None:
+        """J changes by 2 dA . S + dA . D dA, S being the scores before."""
+        self.objectives += (dA * (2.0 * self._before + dA @ self.distances(rows))).sum(1)
+        self.A[self.index(rows)] += dA.T
+
+    @property
+    def floor(self) -> float:
+        return float(np.finfo(self.D.dtype).tiny)
+
+    @property
+    def mass(self) -> np.ndarray:
+        return self.A.sum(0, dtype=np.float64)
+
+    def growth(self, weights: np.ndarray | None, balance: float) -> float:
+        w = np.ones(self.n_rows, self.D.dtype) if weights is None else weights
+        R = self.D @ w
+        if not R.max() > 0.0:
+            return 0.0
+        R = np.maximum(R, R.max() * np.finfo(R.dtype).eps)
+
+        def update(V: np.ndarray) -> np.ndarray:
+            V = w[:, None] * V
+            return -(self.D @ V) / R[:, None] - (balance - 1.0) * V.sum(0) / w.sum()
+
+        return largest_eigenvalue(update, R[:, None])

@@ -1,0 +1,179 @@
+"""Sweeps: Algorithm 1, a block of rows at a time.
+
+Algorithm 1 updates one row, then the next, each seeing all changes before it. A *block* of rows is
+updated at once; up to a quarter of the mean cluster size that changes nothing that matters, while
+updating everything at once sends all rows into one cluster. Thin blocks would waste the machine,
+so several form a *panel*: its scores come from one large matrix product, and the effect of earlier
+blocks of the panel on later ones from the distances within it. That is exact at any block size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probagg.aggregation import assign_columns, mass_factor
+from probagg.pac.rows import Rows, chunks
+
+LARGEST_BLOCK = 4096  # rows; larger blocks leave the processor's cache
+PANEL = 256  # rows; blocks of less than half of it are joined
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How many rows to update at once: a fixed number, or the largest that is safe.
+
+    While assignments form, a block must not be able to flood a cluster: a quarter of the mean
+    cluster size is safe, and above 0.7 of it runs collapse. Once few rows move, what counts is the
+    feedback through the masses, of gain alpha * softness * block / N; up to 1/4 a block may grow to
+    the mean cluster size.
+    """
+
+    smallest: int
+    largest: int
+
+    @classmethod
+    def of(cls, block_size: int | str, N: int, K: int) -> Blocks:
+        if block_size != "auto":
+            return cls(min(int(block_size), N), min(int(block_size), N))
+        smallest = max(1, min(N // (4 * K), LARGEST_BLOCK))
+        return cls(smallest, min(4 * smallest, max(smallest, LARGEST_BLOCK)))
+
+    def choose(self, N: int, K: int, m: float, change: float, departure: float) -> int:
+        """The block for the next sweep, from how the last one went."""
+        if change > 0.3 * departure:
+            return self.smallest
+        softness = (1.0 - 1.0 / K) * (1.0 - departure)  # mean over rows of 1 - sum_k p_ik^2
+        return int(np.clip(N * (m - 1.0) / (4.0 * softness + 1e-9), self.smallest, self.largest))
+
+    def panel(self, block: int) -> int:
+        """Rows scored by one matrix product: whole blocks of every size in use."""
+        return block if 2 * block > PANEL else self.largest * -(-PANEL // self.largest)
+
+
+@dataclass(frozen=True)
+class Update:
+    """One update by Eq. 8, and how its result enters the scores of other rows."""
+
+    m: float
+    aggregate: str = "p"
+    balance: float = 1.0
+
+    @property
+    def plain(self) -> bool:
+        return self.aggregate == "p"
+
+    def weigh(self, P: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+        """The a_jk of s_ik = sum_j a_jk d_ij: w_j p_jk or w_j p_jk^m, for P laid out (K, rows)."""
+        A = P if self.aggregate == "p" else P**self.m
+        return A if weights is None else A * weights
+
+    def scale(self, S: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Multiply the sums of Eq. 8, (K, rows), by n_k^(balance - 1), in place."""
+        if self.balance != 1.0:
+            S *= mass_factor(mass, self.balance).astype(S.dtype)[:, None]
+        return S
+
+    def assign(self, S: np.ndarray, mass: np.ndarray, floor: float) -> np.ndarray:
+        """P (K, rows) from the sums of Eq. 8, in place. Sums below `floor` are rounding errors."""
+        np.maximum(S, floor, out=S)
+        return assign_columns(self.scale(S, mass), self.m)
+
+    def objective(self, rows: Rows) -> float:
+        """sum_k n_k^(balance - 1) sum_ij a_ik a_jk d_ij, which is Eq. 1 for the paper's options."""
+        return float((rows.objectives * mass_factor(rows.mass, self.balance)).sum())
+
+
+def sweep(
+    rows: Rows, P: np.ndarray, weights: np.ndarray | None, update: Update, block: int, panel: int
+) -> tuple[float, float]:
+    """Update every row of P once, in place.
+
+    Returns the change (the mean over rows of sum_k |p_ik - old p_ik|) and the departure of P from
+    uniform (0 there, 1 for hard assignments).
+    """
+    N, K = P.shape
+    change = square = 0.0
+    for panel_rows in chunks(N, panel):
+        index = rows.index(panel_rows)
+        old = P[index].T
+        new = rows.scores(panel_rows)  # overwritten by probabilities, block after block
+        dA = _update_panel(
+            rows, panel_rows, new, old, None if weights is None else weights[index], update, block
+        )
+        change += np.abs(dA if update.plain and weights is None else new - old).sum()
+        square += np.vdot(new, new)
+        P[index] = new.T
+        rows.absorb(panel_rows, dA)
+    departure = (square / N - 1.0 / K) / (1.0 - 1.0 / K) if K > 1 else 1.0
+    return float(change / N), float(departure)
+
+
+def _update_panel(
+    rows: Rows,
+    panel: slice,
+    new: np.ndarray,
+    old: np.ndarray,
+    weights: np.ndarray | None,
+    update: Update,
+    block: int,
+) -> np.ndarray:
+    """Turn a panel's sums `new` into probabilities, block by block; returns the change of A.
+
+    The sums miss what earlier blocks of the panel have just changed: their dA, times distance.
+    """
+    floor, mass = rows.floor, rows.mass
+    dA = np.empty_like(new)
+    for part in chunks(new.shape[1], block):
+        if part.start:
+            new[:, part] += dA[:, : part.start] @ rows.distances(panel)[: part.start, part]
+            mass = mass + dA[:, last].sum(1)
+        last = part
+        update.assign(new[:, part], mass, floor)
+        w = None if weights is None else weights[part]
+        np.subtract(update.weigh(new[:, part], w), update.weigh(old[:, part], w), out=dA[:, part])
+    return dA
+
+
+@dataclass
+class Run:
+    """P after a run of sweeps, and how it went."""
+
+    P: np.ndarray
+    history: list[float]
+    converged: bool
+
+
+def run_sweeps(
+    rows: Rows,
+    P: np.ndarray,
+    weights: np.ndarray | None,
+    update: Update,
+    blocks: Blocks,
+    *,
+    max_iter: int,
+    tol: float,
+    stays_uniform: bool,
+    report: Callable[[int, float, float], None],
+) -> Run:
+    """Sweep P in place until it settles.
+
+    Near the uniform start P hardly moves although nothing has been decided, so a change is small
+    only when it is small beside the departure from uniform. `stays_uniform` says that m is at or
+    above its critical value; the run then ends once P is uniform to rounding.
+    """
+    rows.start(update.weigh(P.T, weights).T)
+    history: list[float] = []
+    converged, block = False, blocks.smallest
+    while not converged and len(history) < max_iter:
+        change, departure = sweep(rows, P, weights, update, block, blocks.panel(block))
+        history.append(update.objective(rows))
+        report(len(history), history[-1], change)
+        converged = change <= tol * departure
+        if stays_uniform and departure < 1e-6:
+            break
+        block = blocks.choose(*P.shape, update.m, change, departure)
+    return Run(P, history, converged)
