@@ -132,8 +132,10 @@ def aggregate(
 
 
 def mass_factor(mass: Array, balance: float) -> Array:
-    """n_k^(balance - 1), which is 1 for the paper's score; an empty cluster counts as tiny."""
-    return mass.clip(float(_namespace(mass).finfo(mass.dtype).tiny)) ** (balance - 1.0)
+    """n_k^(balance - 1), 1 for the paper's score; an empty cluster has the mass of a rounding."""
+    xp, info = _namespace(mass), _namespace(mass).finfo(mass.dtype)
+    floor = mass.sum() * float(info.eps) + float(info.tiny)
+    return xp.maximum(mass, floor) ** (balance - 1.0)
 
 
 def assign(S: Array, m: float) -> Array:
@@ -242,10 +244,11 @@ def largest_eigenvalue(apply: Callable[[Array], Array], like: Array) -> float:
     products they span 32 directions: three digits of lambda on every data set tried.
     """
     xp, dim = _namespace(like), like.shape[0]
-    width = dim if dim <= 32 else 8
+    width = dim if dim <= 64 else 8
     start = np.random.default_rng(0).standard_normal((dim, width))
     new = xp.linalg.qr(xp.asarray(start, dtype=like.dtype, device=like.device))[0]
-    basis, images = new, []
+    basis = new
+    images: list[Array] = []
     for _ in range(min(4, dim // width)):
         if images:
             for _ in range(2):  # the second time for what rounding left

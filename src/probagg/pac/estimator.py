@@ -18,11 +18,11 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import ClassifierTags, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from probagg.aggregation import LINEAR_METRICS, critical_m_from_growth
+from probagg.aggregation import LINEAR_METRICS, Moments, critical_m_from_growth
 from probagg.pac.model import (
     LinearModel,
     Model,
@@ -32,12 +32,12 @@ from probagg.pac.model import (
     save_model,
     training_distances,
 )
-from probagg.pac.rows import Frame, LinearRows, PairwiseRows, chunks
-from probagg.pac.sweeps import Blocks, Run, Update, run_sweeps
+from probagg.pac.rows import Frame, LinearRows, PairwiseRows
+from probagg.pac.sweeps import Blocks, Run, Update, near_uniform, read_out, run_sweeps
 
 logger = logging.getLogger("probagg")
 
-START_NOISE = 0.02  # of the near-uniform start, relative to 1/K
+SAMPLE_ROWS = 50_000  # of a large data set, swept first when init="auto"
 
 _SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
 
@@ -62,8 +62,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     balance : float, default=1.0
         The exponent of a cluster's mass in its score. 1 is the paper's, which prefers clusters of
         equal size; 0 has no such preference.
-    init : "uniform" or array of shape (n_samples, n_clusters), default="uniform"
-        Where P starts: near-uniform noise, or given probabilities.
+    init : "auto", "uniform" or array of shape (n_samples, n_clusters), default="auto"
+        Where P starts: "uniform" is the paper's near-uniform noise; an array gives probabilities.
+        "auto" is "uniform", but above 200,000 samples the noise is swept to clusters on a random
+        sample of 50,000 first (on max(50,000, 200 K), from four times that size on).
     block_size : int or "auto", default="auto"
         Rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of the mean
         cluster size, the largest that behaves the same.
@@ -124,7 +126,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         "m": [Interval(Real, 1.0, None, closed="neither"), StrOptions({"auto"})],
         "metric": [str, callable],
         "balance": [Interval(Real, None, None, closed="neither")],
-        "init": [StrOptions({"uniform"}), "array-like"],
+        "init": [StrOptions({"auto", "uniform"}), "array-like"],
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "shuffle": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -142,7 +144,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         m: float | str = 1.03,
         metric: str | Callable[..., float] = "sqeuclidean",
         balance: float = 1.0,
-        init: Any = "uniform",
+        init: Any = "auto",
         block_size: int | str = "auto",
         shuffle: bool = True,
         max_iter: int = 100,
@@ -179,36 +181,29 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
                 f"n_samples={N} should be >= n_clusters={K}. Pass more samples or ask for fewer "
                 "clusters."
             )
-        generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        order = generator.permutation(N) if self.shuffle else None
-        rows = self._prepare(X, order)
-        layout = order if order is not None and rows.arranged else slice(None)
-        weights = None
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, X, X.dtype, ensure_non_negative=True)
-            weights = weights[layout]
-        growth = rows.growth(weights, self.balance)
+            sample_weight = _check_sample_weight(
+                sample_weight, X, dtype=X.dtype, ensure_non_negative=True
+            )
+        generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rows = self._prepare(X, sample_weight, generator)
+        growth = rows.growth(self.balance)
         self.critical_m_ = critical_m_from_growth(growth, self.aggregate)
         self.m_ = self._choose_m()
 
-        best: Run | None = None
-        n_init = self.n_init if isinstance(self.init, str) else 1
-        for i in range(n_init):
-            P = np.asarray(
-                self._start(N, X.dtype, generator)[layout], order="F" if rows.arranged else "C"
-            )
-            run = self._run(rows, P, weights, f"run {i + 1} of {n_init}")
-            if best is None or run.history[-1] < best.history[-1]:
-                best = run
-        assert best is not None
-        self._read_out(rows, best, weights)
-        self._conclude(X, rows, best, layout)
+        best = run = self._run(rows, generator)
+        for _ in range(1, self.n_init):
+            run = self._run(rows, generator)
+            best = run if run.history[-1] < best.history[-1] else best
+        if run is not best:
+            rows.start(self._update.weigh(best.P.T, rows.sample_weight))
+        if best.converged:  # so that `predict` agrees with `labels_`
+            read_out(rows, best.P, self._update)
+        self._conclude(X, rows, best)
         return self
 
     def _validate_rows(self, X: Any, reset: bool) -> Any:
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32]
-        )
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         if sp.issparse(X):
             if self.metric == "precomputed":
                 raise ValueError(
@@ -218,48 +213,58 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             return sp.csr_array(X)
         return X
 
-    def _prepare(self, X: Any, order: np.ndarray | None) -> LinearRows | PairwiseRows:
+    def _prepare(self, X: Any, weights: Any, generator: np.random.Generator) -> Any:
+        order = generator.permutation(X.shape[0]) if self.shuffle else None
         if self.metric in LINEAR_METRICS:
-            return LinearRows(X, Frame.of(X, self.metric), order)
+            return LinearRows(X, weights, order, Frame.of(X, self.metric))
         if self.metric == "precomputed":
-            return PairwiseRows(check_distances(X), order)
-        return PairwiseRows(training_distances(X, self.metric), order)
+            return PairwiseRows(check_distances(X), weights, order)
+        return PairwiseRows(training_distances(X, self.metric), weights, order)
 
     def _choose_m(self) -> float:
         if self.m != "auto":
             return float(self.m)
         return max(min(1.03, (1.0 + self.critical_m_) / 2.0), 1.0 + 1e-6)
 
-    def _start(self, N: int, dtype: Any, generator: np.random.Generator) -> np.ndarray:
-        """Near-uniform P, "p_ik close to 1/K" in the paper's words, or the P given as `init`."""
-        K = self.n_clusters
-        if isinstance(self.init, str):
-            P = generator.random((N, K), dtype)
-            P *= START_NOISE
-            P += 1.0
-        else:
-            P = check_array(self.init, dtype=dtype, copy=True, input_name="init")
-            if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
-                raise ValueError(
-                    f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities "
-                    f"of shape (n_samples, n_clusters) = {(N, K)} are needed, with a positive sum "
-                    "in each row. Pass such an array, or init='uniform'."
-                )
-        P /= P.sum(1, keepdims=True)
-        return P
-
     @property
     def _update(self) -> Update:
         return Update(self.m_, self.aggregate, self.balance)
 
-    def _run(self, rows: Any, P: np.ndarray, weights: np.ndarray | None, name: str) -> Run:
-        def report(sweep: int, objective: float, change: float) -> None:
-            _log(self.verbose >= 2, "%s, sweep %d: J %.6g, change %.2g", name, sweep, objective, change)
+    def _start(self, rows: Any, generator: np.random.Generator) -> np.ndarray:
+        """The P to sweep from: given, near-uniform, or near-uniform on a sample swept first."""
+        N, K, dtype = rows.X.shape[0], self.n_clusters, rows.X.dtype
+        if not isinstance(self.init, str):
+            return rows.arrange(self._check_init(N, K, dtype))
+        size = max(SAMPLE_ROWS, 200 * K)
+        if self.init == "auto" and isinstance(rows, LinearRows) and 4 * size <= N:
+            sample = rows.sample(size, generator)
+            self._sweep(sample, near_uniform(size, K, dtype, generator), "sample")
+            rows.sums = sample.sums * (N / size)
+            P = rows.arrange(np.empty((N, K), dtype))
+            read_out(rows, P, self._update)
+            return P
+        return rows.arrange(near_uniform(N, K, dtype, generator))
+
+    def _check_init(self, N: int, K: int, dtype: Any) -> np.ndarray:
+        P = check_array(self.init, dtype=dtype, copy=True, input_name="init")
+        if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
+            raise ValueError(
+                f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities of "
+                f"shape (n_samples, n_clusters) = {(N, K)} are needed, with a positive sum in each "
+                "row. Pass such an array, or init='uniform'."
+            )
+        return P / P.sum(1, keepdims=True)
+
+    def _run(self, rows: Any, generator: np.random.Generator) -> Run:
+        return self._sweep(rows, self._start(rows, generator), "run")
+
+    def _sweep(self, rows: Any, P: np.ndarray, name: str) -> Run:
+        def report(n: int, J: float, change: float) -> None:
+            _log(self.verbose >= 2, "%s, sweep %d: J %.6g, change %.2g", name, n, J, change)
 
         run = run_sweeps(
             rows,
             P,
-            weights,
             self._update,
             Blocks.of(self.block_size, *P.shape),
             max_iter=self.max_iter,
@@ -267,31 +272,17 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             stays_uniform=self.m_ >= self.critical_m_,
             report=report,
         )
-        _log(self.verbose >= 1, "%s: J %.6g after %d sweeps", name, run.history[-1], len(run.history))
+        _log(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), run.history[-1])
         return run
 
-    def _read_out(self, rows: Any, run: Run, weights: np.ndarray | None) -> None:
-        """Score every row once more against the result, so that `predict` agrees with `labels_`.
-
-        A run cut short by `max_iter` keeps P as Algorithm 1 left it.
-        """
-        update = self._update
-        rows.start(update.weigh(run.P.T, weights).T)
-        if run.converged:
-            for part in chunks(len(run.P)):
-                S = rows.scores(part)
-                run.P[rows.index(part)] = update.assign(S, rows.mass, rows.floor).T
-
-    def _conclude(self, X: Any, rows: Any, run: Run, layout: Any) -> None:
+    def _conclude(self, X: Any, rows: Any, run: Run) -> None:
         if isinstance(rows, LinearRows):
-            self._set_model(LinearModel(rows.frame, rows.moments))
+            self._set_model(LinearModel(rows.frame, Moments.of_sums(rows.sums)))
         else:
             kept = None if self.metric == "precomputed" else X
             self._set_model(PairwiseModel(self.metric, rows.A, kept))
-        P = np.empty_like(run.P, order="C") if isinstance(layout, np.ndarray) else run.P
-        P[layout] = run.P
-        self.probabilities_ = P
-        self.labels_ = P.argmax(1).astype(np.int32)
+        self.probabilities_ = rows.restore(run.P)
+        self.labels_ = self.probabilities_.argmax(1).astype(np.int32)
         self.objective_history_ = [J * self._model.unit for J in run.history]
         self.objective_ = self.objective_history_[-1]
         self.n_iter_ = len(run.history)
@@ -307,9 +298,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         empty = self.n_clusters - len(np.unique(self.labels_))
         if self.m_ >= self.critical_m_:
             problems = [
-                f"m={self.m_:.4g} is at or above this data's critical value {self.critical_m_:.4g}: "
-                "uniform probabilities are stable there and no cluster can form. Lower m below it "
-                "(the paper uses 1.03) or pass m='auto'."
+                f"m={self.m_:.4g} is at or above the critical value {self.critical_m_:.4g} of this "
+                "data: uniform probabilities are stable there and no cluster can form. Lower m "
+                "below it (the paper uses 1.03) or pass m='auto'."
             ]
         else:
             if not run.converged:
@@ -332,7 +323,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """P for the rows of X, from the fitted clusters alone: no row affects another's."""
-        return self._update.assign(self._sums(X), self._model.mass, self._model.floor).T
+        S = self._sums(X)
+        return self._update.assign(S, self._model.mass, self._model.floor).T
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable cluster of each row."""
@@ -340,13 +332,13 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def transform(self, X: Any) -> np.ndarray:
         """Scores (n_samples, n_clusters): aggregated distances to the clusters, small is near."""
-        S = self._update.scale(self._sums(X), self._model.mass)
-        return S.clip(0.0).T * S.dtype.type(self._model.unit)
+        S = self._sums(X).clip(0.0)
+        return self._update.scale(S, self._model.mass).T * S.dtype.type(self._model.unit)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Minus the objective per sample, of these rows against the fitted clusters."""
-        A = self._update.weigh(self.predict_proba(X))
-        J = (A * self.transform(X)).sum(1, dtype=np.float64)
+        P, S = self.predict_proba(X), self.transform(X)
+        J = (self._update.weigh(P) * S).sum(1, dtype=np.float64)
         return -float(np.average(J, weights=sample_weight))
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -383,6 +375,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.classifier_tags = ClassifierTags()  # some of scikit-learn asks it of predict_proba
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
 from probagg.aggregation import Moments
-from probagg.pac.rows import Frame, chunks, linear_floor, linear_scores
+from probagg.pac.rows import Frame, chunks, chunks_of, linear_floor, linear_scores
 from probagg.runs import write_atomically
 
 FORMAT = "probagg.pac/1"
@@ -48,7 +48,7 @@ class LinearModel:
 
     def scores(self, X: Any) -> np.ndarray:
         sums = self.moments.sums
-        parts = [linear_scores(self.frame(X[rows]), sums) for rows in chunks(X.shape[0])]
+        parts = [linear_scores(self.frame(X[rows]), sums) for rows in chunks_of(X)]
         return np.concatenate(parts)
 
     def tensors(self) -> dict[str, np.ndarray]:
@@ -85,8 +85,11 @@ class PairwiseModel:
         if self.X is None:
             return np.asarray(X @ self.A)
         size = max(1, 2**22 // len(self.A))
-        distances = (pairwise_distances(X[r], self.X, self.metric) for r in chunks(X.shape[0], size))
-        return np.concatenate([D.astype(X.dtype, copy=False) @ self.A for D in distances])
+        parts = []
+        for rows in chunks(X.shape[0], size):
+            D = pairwise_distances(X[rows], self.X, self.metric)
+            parts.append(D.astype(X.dtype, copy=False) @ self.A)
+        return np.concatenate(parts)
 
     def tensors(self) -> dict[str, np.ndarray]:
         if callable(self.metric) or sp.issparse(self.X):
@@ -135,15 +138,22 @@ def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
 
 
 def training_distances(X: Any, metric: Any) -> np.ndarray:
-    """The (N, N) distances a non-linear metric needs, filled in blocks, or an error before it hurts."""
+    """All (N, N) distances, computed in blocks, or an error while there is still memory."""
+    try:
+        pairwise_distances(X[:1], X[:1], metric)
+    except ValueError as error:
+        raise ValueError(
+            f"metric={metric!r} cannot be used here: {error} Use 'sqeuclidean', 'cosine', "
+            "'precomputed', or a metric of sklearn.metrics.pairwise_distances."
+        ) from error
     N, dtype = X.shape[0], X.dtype
     needed, limit = N * N * dtype.itemsize, _physical_memory() // 2
     if needed > limit:
         raise ValueError(
             f"metric={metric!r} needs all {N} x {N} distances: {needed / 1e9:.1f} GB, and at most "
-            f"half of this machine's memory, {limit / 1e9:.1f} GB, is used. Use metric='sqeuclidean' "
-            "or 'cosine', which need no distance matrix, or fit a sample of the rows and predict the "
-            "rest."
+            f"half of this machine's memory, {limit / 1e9:.1f} GB, is used. Use 'sqeuclidean' or "
+            "'cosine', which need no distance matrix, or fit a sample of the rows and predict "
+            "the rest."
         )
     D = np.empty((N, N), dtype)
     for rows in chunks(N, max(1, 2**22 // N)):

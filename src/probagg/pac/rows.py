@@ -15,7 +15,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from probagg.aggregation import (
-    Moments,
     cluster_objectives,
     dual,
     embed,
@@ -24,7 +23,7 @@ from probagg.aggregation import (
 )
 
 KEPT_BYTES = 128 * 2**20  # what a sweep prepares is kept for the next one up to this size
-CHUNK = 1024  # rows prepared or scored at a time
+CHUNK_NUMBERS = 2**18  # rows are prepared and scored in chunks of so many numbers
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,19 @@ class Frame:
         if sp.issparse(X):
             spread = abs(X).max() if metric == "sqeuclidean" else 1.0
             return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread))
+        # Any centre near the data will do, and a few thousand rows give one.
+        some = embed(X[:: 1 + len(X) // 4096], metric)
+        center = some.mean(0, dtype=np.float64).astype(X.dtype)
         if metric == "cosine":
-            parts = [embed(X[rows], metric).sum(0, dtype=np.float64) for rows in chunks(len(X))]
-            return cls(metric, (sum(parts) / len(X)).astype(X.dtype), 1.0)
-        center = X.mean(0, dtype=np.float64).astype(X.dtype)
+            return cls(metric, center, 1.0)
         spread = np.maximum(X.max(0) - center, center - X.min(0)).max()
         return cls(metric, center, _power_of_two(spread))
 
     def __call__(self, X: Any) -> Any:
         """Lifted rows of X, dense or CSR as X is."""
         D = X.shape[1]
+        if sp.issparse(X) and self.center.any():
+            X = X.toarray()  # new rows for a model of dense ones; they come a chunk at a time
         if sp.issparse(X):
             X = _embed_sparse(X, self.metric) * X.dtype.type(1.0 / self.scale)
             squares = X.multiply(X).sum(1)[:, None]
@@ -69,9 +71,15 @@ class Frame:
         return lifted
 
 
-def chunks(n_rows: int, size: int = CHUNK) -> Iterator[slice]:
+def chunks(n_rows: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that cover `n_rows`."""
     return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
+
+
+def chunks_of(X: Any) -> Iterator[slice]:
+    """Slices of the rows of X that stay in the processor's cache."""
+    width = X.nnz // max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]
+    return chunks(X.shape[0], max(1, CHUNK_NUMBERS // (width + 2)))
 
 
 def _power_of_two(size: float) -> float:
@@ -97,7 +105,7 @@ def linear_scores(lifted: Any, sums: np.ndarray) -> np.ndarray:
 
 
 def linear_floor(sums: np.ndarray, dtype: Any) -> float:
-    """The rounding error of such a sum, about eps sum_j |x_j|^2; smaller ones are noise around 0."""
+    """The rounding error of such a sum, about eps sum_j |x_j|^2: smaller ones are noise."""
     info = np.finfo(dtype)
     return float(info.eps * sums[:, -2].sum() + info.tiny)
 
@@ -105,11 +113,19 @@ def linear_floor(sums: np.ndarray, dtype: Any) -> float:
 class Rows(Protocol):
     """What a sweep asks of its data. `rows` is always a slice of the sweep's order."""
 
+    X: Any
+    sample_weight: np.ndarray | None  # laid out like an arranged P
+
+    def arrange(self, P: np.ndarray) -> np.ndarray:
+        """A new P laid out as the sweeps want it; `restore` undoes it."""
+
+    def restore(self, P: np.ndarray) -> np.ndarray: ...
+
     def index(self, rows: slice) -> Any:
-        """Where these rows lie in P."""
+        """Where these rows lie in an arranged P."""
 
     def start(self, A: np.ndarray) -> None:
-        """Begin from weights A, an (N, K) array laid out like P."""
+        """Begin from weights A (K, N), arranged like the transpose of P."""
 
     def scores(self, rows: slice) -> np.ndarray:
         """(K, rows) sums of Eq. 8, as a new array."""
@@ -126,47 +142,76 @@ class Rows(Protocol):
 
     @property
     def mass(self) -> np.ndarray:
-        """(K,) sums of the weights."""
+        """(K,) sums of A."""
 
     @property
     def objectives(self) -> np.ndarray:
-        """(K,) sum_ij a_ik a_jk d_ij: Eq. 2's trace, cluster by cluster."""
+        """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2, cluster by cluster."""
 
-    def growth(self, weights: np.ndarray | None, balance: float) -> float:
+    def growth(self, balance: float) -> float:
         """The eigenvalue behind `critical_m`."""
 
 
 class LinearRows:
-    """Rows under a linear metric: their influence on scores is K moments, kept in float64.
+    """Rows under a linear metric. They act on scores through K moments, kept in float64.
 
-    Rows that fit in `KEPT_BYTES` are prepared once, in the sweep's order; P then follows that order
-    (`arranged`). Larger data stays where it is, and each block is gathered when its turn comes.
+    Rows that fit in `KEPT_BYTES` are prepared once, in the sweep's order, and P is arranged
+    likewise. Larger data stays where it is, and every block is gathered when its turn comes.
     """
 
-    def __init__(self, X: Any, frame: Frame, order: np.ndarray | None) -> None:
+    def __init__(
+        self, X: Any, weights: np.ndarray | None, order: np.ndarray | None, frame: Frame
+    ) -> None:
         self.X, self.frame, self.order = X, frame, order
-        self.n_rows, D = X.shape
-        size = self.n_rows * (D + 2) * X.dtype.itemsize
-        self.arranged = order is None or sp.issparse(X) or size <= KEPT_BYTES
+        self.sample_weight = weights
         self._lifted: Any = None
+        self._last: tuple[slice, Any] | None = None
+        self._distances: dict[tuple[int, int], np.ndarray] = {}
         if sp.issparse(X):
             self._lifted = frame(X if order is None else X[order])
-        elif size <= KEPT_BYTES:
-            self._lifted = np.empty((self.n_rows, D + 2), X.dtype)
-            for rows in chunks(self.n_rows):
+        elif X.shape[0] * (X.shape[1] + 2) * X.dtype.itemsize <= KEPT_BYTES:
+            self._lifted = np.empty((X.shape[0], X.shape[1] + 2), X.dtype)
+            for rows in chunks_of(X):
                 self._lifted[rows] = frame(X[rows if order is None else order[rows]])
-        self._distances: dict[tuple[int, int], np.ndarray] = {}
+        if self._arranged and order is not None and weights is not None:
+            self.sample_weight = weights[order]
+
+    @property
+    def _arranged(self) -> bool:
+        return self._lifted is not None
+
+    def arrange(self, P: np.ndarray) -> np.ndarray:
+        if not self._arranged:
+            return P
+        return np.asfortranarray(P if self.order is None else P[self.order])
+
+    def restore(self, P: np.ndarray) -> np.ndarray:
+        if not self._arranged or self.order is None:
+            return np.ascontiguousarray(P)
+        restored = np.empty(P.shape, P.dtype)
+        restored[self.order] = P
+        return restored
 
     def index(self, rows: slice) -> Any:
-        return rows if self.arranged or self.order is None else self.order[rows]
+        return rows if self._arranged or self.order is None else self.order[rows]
+
+    def sample(self, size: int, generator: np.random.Generator) -> LinearRows:
+        """`size` of these rows, drawn at random, in the same frame."""
+        chosen = generator.choice(self.X.shape[0], size, replace=False)
+        weights = None if self.sample_weight is None else self.sample_weight[chosen]
+        return LinearRows(self.X[chosen], weights, None, self.frame)
 
     def lifted(self, rows: slice) -> Any:
-        return self.frame(self.X[self.index(rows)]) if self._lifted is None else self._lifted[rows]
+        if self._lifted is not None:
+            return self._lifted[rows]
+        if self._last is None or self._last[0] != rows:  # `absorb` follows `scores` on the same
+            self._last = rows, self.frame(self.X[self.index(rows)])
+        return self._last[1]
 
     def start(self, A: np.ndarray) -> None:
-        self.sums = np.zeros((A.shape[1], self.X.shape[1] + 2))
-        for rows in chunks(self.n_rows):
-            self.absorb(rows, A[self.index(rows)].T)
+        self.sums = np.zeros((A.shape[0], self.X.shape[1] + 2))
+        for rows in chunks_of(self.X):
+            self.absorb(rows, A[:, self.index(rows)])
 
     def scores(self, rows: slice) -> np.ndarray:
         return np.ascontiguousarray(linear_scores(self.lifted(rows), self.sums).T)
@@ -179,16 +224,15 @@ class LinearRows:
         if key in self._distances:
             return self._distances[key]
         lifted = self.lifted(rows)
-        lifted = lifted.toarray() if sp.issparse(lifted) else lifted  # a panel's rows, no more
-        D = np.maximum(lifted @ dual(lifted).T, 0.0)
+        if sp.issparse(lifted):
+            side = [-2.0 * lifted[:, :-2], lifted[:, [-1]], lifted[:, [-2]]]
+            D = (lifted @ sp.hstack(side, format="csr").T).toarray().clip(0.0)
+        else:
+            D = (lifted @ dual(lifted).T).clip(0.0)
         np.fill_diagonal(D, 0.0)
-        if self.n_rows * D.shape[1] * D.itemsize <= KEPT_BYTES:
+        if self.X.shape[0] * D.shape[1] * D.itemsize <= KEPT_BYTES:
             self._distances[key] = D
         return D
-
-    @property
-    def moments(self) -> Moments:
-        return Moments.of_sums(self.sums)
 
     @property
     def floor(self) -> float:
@@ -202,59 +246,67 @@ class LinearRows:
     def objectives(self) -> np.ndarray:
         return cluster_objectives(self.sums)
 
-    def growth(self, weights: np.ndarray | None, balance: float) -> float:
+    def growth(self, balance: float) -> float:
         def blocks() -> Iterator[tuple[Any, Any]]:
-            for rows in chunks(self.n_rows):
-                yield self.lifted(rows), 1.0 if weights is None else weights[self.index(rows)]
+            for rows in chunks_of(self.X):
+                w = self.sample_weight
+                yield self.lifted(rows), 1.0 if w is None else w[self.index(rows)]
 
         return lifted_growth(blocks, balance)
 
 
 class PairwiseRows:
-    """Rows of which only the (N, N) distances D are known."""
+    """Samples of which only the (N, N) distances X are known."""
 
-    def __init__(self, D: np.ndarray, order: np.ndarray | None) -> None:
-        self.D, self.order = D, order
-        self.n_rows, self.arranged = len(D), False
+    def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: np.ndarray | None) -> None:
+        self.X, self.order = X, order
+        self.sample_weight = weights
+
+    def arrange(self, P: np.ndarray) -> np.ndarray:
+        return P
+
+    def restore(self, P: np.ndarray) -> np.ndarray:
+        return P
 
     def index(self, rows: slice) -> Any:
         return rows if self.order is None else self.order[rows]
 
     def start(self, A: np.ndarray) -> None:
-        self.A = A.astype(self.D.dtype)
-        parts = (self.A[rows] * (self.D[rows] @ self.A) for rows in chunks(self.n_rows))
+        self.A = np.array(A.T, self.X.dtype, order="C")
+        parts = (self.A[rows] * (self.X[rows] @ self.A) for rows in chunks_of(self.X))
         self.objectives = np.sum([part.sum(0, dtype=np.float64) for part in parts], axis=0)
 
     def scores(self, rows: slice) -> np.ndarray:
-        self._before = np.ascontiguousarray((self.D[self.index(rows)] @ self.A).T)
+        self._before = np.ascontiguousarray((self.X[self.index(rows)] @ self.A).T)
         return self._before.copy()
 
     def distances(self, rows: slice) -> np.ndarray:
         index = self.index(rows)
-        return self.D[index][:, index]
+        return self.X[index][:, index]
 
     def absorb(self, rows: slice, dA: np.ndarray) -> None:
-        """J changes by 2 dA . S + dA . D dA, S being the scores before."""
+        """J changes by 2 dA . S + dA . D dA, with S the sums before."""
         self.objectives += (dA * (2.0 * self._before + dA @ self.distances(rows))).sum(1)
         self.A[self.index(rows)] += dA.T
 
     @property
     def floor(self) -> float:
-        return float(np.finfo(self.D.dtype).tiny)
+        return float(np.finfo(self.X.dtype).tiny)
 
     @property
     def mass(self) -> np.ndarray:
         return self.A.sum(0, dtype=np.float64)
 
-    def growth(self, weights: np.ndarray | None, balance: float) -> float:
-        w = np.ones(self.n_rows, self.D.dtype) if weights is None else weights
-        R = self.D @ w
+    def growth(self, balance: float) -> float:
+        w = self.sample_weight
+        w = np.ones(len(self.X), self.X.dtype) if w is None else w
+        R = self.X @ w
         if not R.max() > 0.0:
-            return 0.0
+            return 0.0  # all samples coincide
         R = np.maximum(R, R.max() * np.finfo(R.dtype).eps)
 
         def update(V: np.ndarray) -> np.ndarray:
             V = w[:, None] * V
-            return -(self.D @ V) / R[:, None] - (balance - 1.0) * V.sum(0) / w.sum()
+            return -(self.X @ V) / R[:, None] - (balance - 1.0) * V.sum(0) / w.sum()
 
         return largest_eigenvalue(update, R[:, None])

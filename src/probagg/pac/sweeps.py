@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from probagg.aggregation import assign_columns, mass_factor
-from probagg.pac.rows import Rows, chunks
+from probagg.pac.rows import Rows, chunks, chunks_of
 
 LARGEST_BLOCK = 4096  # rows; larger blocks leave the processor's cache
 PANEL = 256  # rows; blocks of less than half of it are joined
@@ -54,6 +54,15 @@ class Blocks:
         return block if 2 * block > PANEL else self.largest * -(-PANEL // self.largest)
 
 
+def near_uniform(N: int, K: int, dtype: Any, generator: np.random.Generator) -> np.ndarray:
+    """The paper's start, p_ik close to 1/K: all equal but for 2 % of noise."""
+    P = generator.random((N, K), dtype)
+    P *= 0.02
+    P += 1.0
+    P /= P.sum(1, keepdims=True)
+    return P
+
+
 @dataclass(frozen=True)
 class Update:
     """One update by Eq. 8, and how its result enters the scores of other rows."""
@@ -61,10 +70,6 @@ class Update:
     m: float
     aggregate: str = "p"
     balance: float = 1.0
-
-    @property
-    def plain(self) -> bool:
-        return self.aggregate == "p"
 
     def weigh(self, P: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         """The a_jk of s_ik = sum_j a_jk d_ij: w_j p_jk or w_j p_jk^m, for P laid out (K, rows)."""
@@ -87,9 +92,7 @@ class Update:
         return float((rows.objectives * mass_factor(rows.mass, self.balance)).sum())
 
 
-def sweep(
-    rows: Rows, P: np.ndarray, weights: np.ndarray | None, update: Update, block: int, panel: int
-) -> tuple[float, float]:
+def sweep(rows: Rows, P: np.ndarray, update: Update, block: int, panel: int) -> tuple[float, float]:
     """Update every row of P once, in place.
 
     Returns the change (the mean over rows of sum_k |p_ik - old p_ik|) and the departure of P from
@@ -101,10 +104,8 @@ def sweep(
         index = rows.index(panel_rows)
         old = P[index].T
         new = rows.scores(panel_rows)  # overwritten by probabilities, block after block
-        dA = _update_panel(
-            rows, panel_rows, new, old, None if weights is None else weights[index], update, block
-        )
-        change += np.abs(dA if update.plain and weights is None else new - old).sum()
+        dA = _update_panel(rows, panel_rows, new, old, update, block)
+        change += np.abs(new - old).sum()
         square += np.vdot(new, new)
         P[index] = new.T
         rows.absorb(panel_rows, dA)
@@ -113,34 +114,29 @@ def sweep(
 
 
 def _update_panel(
-    rows: Rows,
-    panel: slice,
-    new: np.ndarray,
-    old: np.ndarray,
-    weights: np.ndarray | None,
-    update: Update,
-    block: int,
+    rows: Rows, panel: slice, new: np.ndarray, old: np.ndarray, update: Update, block: int
 ) -> np.ndarray:
     """Turn a panel's sums `new` into probabilities, block by block; returns the change of A.
 
     The sums miss what earlier blocks of the panel have just changed: their dA, times distance.
     """
-    floor, mass = rows.floor, rows.mass
+    floor, mass, weights = rows.floor, rows.mass, rows.sample_weight
+    weights = None if weights is None else weights[rows.index(panel)]
     dA = np.empty_like(new)
     for part in chunks(new.shape[1], block):
         if part.start:
             new[:, part] += dA[:, : part.start] @ rows.distances(panel)[: part.start, part]
-            mass = mass + dA[:, last].sum(1)
-        last = part
         update.assign(new[:, part], mass, floor)
         w = None if weights is None else weights[part]
         np.subtract(update.weigh(new[:, part], w), update.weigh(old[:, part], w), out=dA[:, part])
+        if update.balance != 1.0:
+            mass = mass + dA[:, part].sum(1)
     return dA
 
 
 @dataclass
 class Run:
-    """P after a run of sweeps, and how it went."""
+    """P after a run of sweeps, arranged as `rows` wants it, and how the run went."""
 
     P: np.ndarray
     history: list[float]
@@ -150,14 +146,13 @@ class Run:
 def run_sweeps(
     rows: Rows,
     P: np.ndarray,
-    weights: np.ndarray | None,
     update: Update,
     blocks: Blocks,
     *,
     max_iter: int,
     tol: float,
-    stays_uniform: bool,
-    report: Callable[[int, float, float], None],
+    stays_uniform: bool = False,
+    report: Callable[[int, float, float], None] = lambda *_: None,
 ) -> Run:
     """Sweep P in place until it settles.
 
@@ -165,15 +160,21 @@ def run_sweeps(
     only when it is small beside the departure from uniform. `stays_uniform` says that m is at or
     above its critical value; the run then ends once P is uniform to rounding.
     """
-    rows.start(update.weigh(P.T, weights).T)
+    rows.start(update.weigh(P.T, rows.sample_weight))
     history: list[float] = []
     converged, block = False, blocks.smallest
     while not converged and len(history) < max_iter:
-        change, departure = sweep(rows, P, weights, update, block, blocks.panel(block))
+        change, departure = sweep(rows, P, update, block, blocks.panel(block))
         history.append(update.objective(rows))
         report(len(history), history[-1], change)
         converged = change <= tol * departure
         if stays_uniform and departure < 1e-6:
             break
-        block = blocks.choose(*P.shape, update.m, change, departure)
+        block = blocks.choose(len(P), P.shape[1], update.m, change, departure)
     return Run(P, history, converged)
+
+
+def read_out(rows: Rows, P: np.ndarray, update: Update) -> None:
+    """Set every row of P by what `rows` have summed so far, none seeing another's change."""
+    for part in chunks_of(rows.X):
+        P[rows.index(part)] = update.assign(rows.scores(part), rows.mass, rows.floor).T

@@ -1,0 +1,50 @@
+# The two commands of the README, `make demo` and `make test`, need only git, make and Python >= 3.11.
+# The virtual environment is made when it is missing, when the requirements change, or when it has
+# been moved; otherwise it is left alone.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+
+ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(abspath $(VENV)))
+$(shell rm -rf $(VENV))
+endif
+
+.PHONY: demo test lint format bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
+
+test: lint
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Every table of benchmarks/README.md; PROBAGG_DATA names the folder with the data.
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/pac_equality.py
+	$(BIN)/python benchmarks/pac_accuracy.py
+	$(BIN)/python benchmarks/pac_speed.py
+
+clean:
+	rm -rf $(VENV) runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'probagg needs Python >= 3.11; pass PYTHON=/path/to/python3.11')"
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable ".[dev,deep,bench]"
+	@touch $@ $(VENV)/.core

@@ -1,0 +1,1 @@
+"""What a user brings: named data sets now, image folders and matrices later."""

@@ -1,0 +1,26 @@
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, make_blobs
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return load_digits(return_X_y=True)
+
+
+@pytest.fixture(scope="session")
+def blobs():
+    """Three clusters that overlap a little."""
+    X, y = make_blobs(300, 5, centers=3, cluster_std=2.0, random_state=0)
+    return X, y
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def soft(rng, N, K):
+    """A random P."""
+    P = rng.random((N, K)) + 0.1
+    return P / P.sum(1, keepdims=True)

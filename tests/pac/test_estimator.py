@@ -1,0 +1,278 @@
+import logging
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+import sklearn
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import adjusted_rand_score, pairwise_distances
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from probagg import PAC, clustering_accuracy, critical_m
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine", "euclidean"])
+def test_it_finds_blobs(metric):
+    X, y = make_blobs(500, 8, centers=5, cluster_std=1.0, random_state=3)
+    pac = PAC(5, metric=metric, random_state=0).fit(X)
+    assert clustering_accuracy(y, pac.labels_) > 0.99
+    assert pac.labels_.dtype == np.int32
+
+
+def test_digits_reach_what_facts_measured(digits):
+    X, y = digits
+    pac = PAC(10, n_init=10, random_state=0).fit(X)
+    assert clustering_accuracy(y, pac.labels_) > 0.77
+
+
+def test_the_best_of_several_starts_is_kept(digits):
+    X = digits[0][:600]
+    single = [PAC(10, random_state=s).fit(X).objective_ for s in range(5)]
+    assert PAC(10, n_init=8, random_state=0).fit(X).objective_ <= np.median(single)
+
+
+def test_the_seed_decides(digits):
+    X = digits[0]
+    one, two, other = (PAC(10, random_state=s).fit(X).probabilities_ for s in (0, 0, 1))
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_uniform_probabilities_are_left_just_below_the_critical_m_only(digits):
+    """FACTS 1.4: digits cluster at 1.14 and stay uniform at 1.15."""
+    X = digits[0]
+    below = PAC(10, m=1.14, random_state=0, max_iter=400).fit(X)
+    assert below.critical_m_ == pytest.approx(1.148, abs=0.002)
+    assert below.probabilities_.max(1).mean() > 0.15
+    with pytest.warns(ConvergenceWarning, match=r"m=1.15 is at or above .* 1.148.*Lower m"):
+        above = PAC(10, m=1.15, random_state=0, max_iter=400).fit(X)
+    assert above.probabilities_.max() < 0.11
+
+
+def test_critical_m_follows_the_aggregation(digits):
+    X = digits[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pac = PAC(10, aggregate="p_m", max_iter=1).fit(X)
+    assert pac.critical_m_ == pytest.approx(critical_m(X, aggregate="p_m"), abs=1e-4)
+
+
+def test_m_auto_stays_below_the_critical_value(rng):
+    """Half-way where the paper's 1.03 is too much: isotropic data of many dimensions."""
+    X = rng.standard_normal((2000, 120)) + np.eye(120)[rng.integers(3, size=2000)] * 4
+    pac = PAC(3, m="auto", random_state=0).fit(X)
+    assert pac.m_ == pytest.approx(min(1.03, (1 + pac.critical_m_) / 2))
+    assert 1 < pac.m_ < pac.critical_m_ < 1.06
+    easy = PAC(2, m="auto", random_state=0).fit(rng.standard_normal((50, 2)))
+    assert easy.m_ == 1.03
+
+
+def test_too_few_sweeps_warn(digits):
+    with pytest.warns(ConvergenceWarning, match="max_iter=3 sweeps. Raise max_iter, or tol"):
+        PAC(10, max_iter=3, random_state=0).fit(digits[0])
+
+
+def test_clusters_without_samples_warn():
+    """Four distinct rows cannot fill six clusters."""
+    X = np.repeat(np.array([[0.0, 0], [0, 9], [9, 0], [9, 9]]), 25, axis=0)
+    with pytest.warns(ConvergenceWarning, match="clusters lost all their samples. Ask for fewer"):
+        pac = PAC(6, random_state=0).fit(X)
+    assert np.isfinite(pac.probabilities_).all()
+
+
+def test_balance_lets_clusters_differ_in_size():
+    """FACTS 1.3: the mass factor prefers equal clusters, and `balance=0` takes that away."""
+    sizes = [360, 24, 12, 4]
+    X, y = make_blobs(sizes, 2, centers=[[0, 0], [14, 0], [0, 14], [14, 14]], random_state=0)
+    accuracy = {
+        balance: clustering_accuracy(
+            y, PAC(4, balance=balance, n_init=10, random_state=0).fit_predict(X)
+        )
+        for balance in (0.0, 1.0)
+    }
+    assert accuracy[1.0] < 0.6 < 0.85 < accuracy[0.0]
+
+
+def test_a_large_data_set_starts_from_a_sample(monkeypatch, caplog):
+    monkeypatch.setattr("probagg.pac.estimator.SAMPLE_ROWS", 1000)
+    X, y = make_blobs(8000, 8, centers=5, random_state=3)
+    with caplog.at_level(logging.INFO, "probagg"):
+        pac = PAC(5, random_state=0, verbose=1).fit(X, sample_weight=np.ones(8000))
+    assert caplog.messages[0].startswith("sample: ")
+    assert clustering_accuracy(y, pac.labels_) > 0.99
+    assert pac.n_iter_ < PAC(5, init="uniform", random_state=0).fit(X).n_iter_
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine", "euclidean"])
+def test_sparse_rows_give_what_dense_rows_give(metric):
+    X = sp.random_array((400, 50), density=0.2, format="csr", rng=np.random.default_rng(0))
+    X = X + sp.csr_array((np.full(400, 2.0), (np.arange(400), np.arange(400) % 4)), (400, 50))
+    options = {"metric": metric, "random_state": 0, "max_iter": 200}
+    dense, sparse = PAC(4, **options).fit(X.toarray()), PAC(4, **options).fit(X.tocsr())
+    np.testing.assert_allclose(sparse.probabilities_, dense.probabilities_, atol=1e-6)
+    np.testing.assert_allclose(sparse.predict_proba(X.toarray()), dense.predict_proba(X), atol=1e-6)
+    assert sparse.objective_ == pytest.approx(dense.objective_)
+
+
+def test_sparse_rows_are_never_made_dense():
+    """A million columns would need 3 GB."""
+    X = sp.random_array((400, 1_000_000), density=5e-6, format="csr", rng=np.random.default_rng(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert PAC(3, random_state=0, max_iter=2).fit(X).labels_.shape == (400,)
+
+
+def test_float32_stays_float32_and_is_as_good(digits):
+    X = digits[0]
+    double, single = (PAC(10, random_state=0).fit(X.astype(t)) for t in (np.float64, np.float32))
+    for array in (single.probabilities_, single.predict_proba(X.astype(np.float32))):
+        assert array.dtype == np.float32
+    assert single.transform(X.astype(np.float32)).dtype == np.float32
+    assert single.moments_.sums.dtype == np.float64
+    far = (X + 1e4).astype(np.float32)
+    init = np.random.default_rng(0).random((len(X), 10)) * 0.02 + 1
+    fits = [PAC(10, init=init, shuffle=False, max_iter=3, tol=0.0) for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        exact, shifted = fits[0].fit(X), fits[1].fit(far)
+    np.testing.assert_allclose(shifted.probabilities_, exact.probabilities_, atol=1e-2)
+    assert adjusted_rand_score(double.labels_, double.predict(X + 0.0)) == 1.0
+
+
+def test_scores_are_transform_and_minus_the_objective(blobs):
+    X, _ = blobs
+    pac = PAC(3, m=1.1, random_state=0, tol=1e-9, max_iter=1000).fit(X)
+    np.testing.assert_array_equal(pac.transform(X).argmin(1), pac.predict(X))
+    assert pac.score(X) == pytest.approx(-pac.objective_ / len(X), rel=1e-4)
+    D = pairwise_distances(X, metric="sqeuclidean")
+    np.testing.assert_allclose(pac.transform(X), D @ pac.probabilities_, rtol=1e-5)
+    np.testing.assert_allclose(
+        pac.cluster_means_, (pac.probabilities_.T @ X) / pac.moments_.mass[:, None], rtol=1e-5
+    )
+
+
+def test_frames_of_pandas_and_polars_go_in_and_come_out(blobs):
+    X, _ = blobs
+    names = [f"x{i}" for i in range(5)]
+    frame = pd.DataFrame(X, columns=names)
+    pac = PAC(3, random_state=0).fit(frame)
+    assert list(pac.feature_names_in_) == names
+    assert list(pac.get_feature_names_out()) == ["pac0", "pac1", "pac2"]
+    out = PAC(3, random_state=0).set_output(transform="pandas").fit_transform(frame)
+    assert list(out.columns) == ["pac0", "pac1", "pac2"]
+    out = PAC(3, random_state=0).set_output(transform="polars").fit(X)
+    assert isinstance(out.transform(pl.DataFrame(X, schema=names).to_numpy()), pl.DataFrame)
+    assert (
+        list(PAC(3, random_state=0).fit(pl.DataFrame(X, schema=names)).feature_names_in_) == names
+    )
+
+
+def test_weights_are_routed_through_a_pipeline(blobs):
+    X, _ = blobs
+    with sklearn.config_context(enable_metadata_routing=True):
+        pac = PAC(3, random_state=0).set_fit_request(sample_weight=True)
+        pipeline = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), pac)
+        pipeline.fit(X, sample_weight=np.arange(len(X)))
+    expected = PAC(3, random_state=0).fit(
+        StandardScaler().fit_transform(X), sample_weight=np.arange(len(X))
+    )
+    np.testing.assert_array_equal(pipeline[-1].labels_, expected.labels_)
+
+
+def test_a_row_of_weight_zero_moves_nothing_but_gets_a_label(blobs):
+    X, _ = blobs
+    w = np.r_[np.ones(300), 0.0]
+    options = {"shuffle": False, "block_size": 1}
+    init = np.random.default_rng(0).random((301, 3)) * 0.02 + 1
+    without = PAC(3, init=init[:300], **options).fit(X)
+    with_it = PAC(3, init=init, **options).fit(np.vstack([X, X[:1] + 100]), sample_weight=w)
+    np.testing.assert_allclose(with_it.moments_.mass, without.moments_.mass)
+    assert len(with_it.labels_) == 301
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine", "manhattan", "precomputed"])
+@pytest.mark.parametrize("balance", [1.0, 0.0])
+def test_a_saved_pac_predicts_the_same(tmp_path, blobs, metric, balance):
+    X = pd.DataFrame(blobs[0], columns=list("abcde"))
+    X = pairwise_distances(X) if metric == "precomputed" else X
+    pac = PAC(3, metric=metric, balance=balance, random_state=np.random.RandomState(0)).fit(X)
+    pac.save(tmp_path / "pac.safetensors")
+    loaded = PAC.load(tmp_path / "pac.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(X[:50]), pac.predict_proba(X[:50]))
+    assert loaded.critical_m_ == pac.critical_m_
+    if metric in ("sqeuclidean", "cosine"):
+        assert (tmp_path / "pac.safetensors").stat().st_size < 4000
+        assert list(loaded.feature_names_in_) == list("abcde")
+        np.testing.assert_array_equal(loaded.cluster_means_, pac.cluster_means_)
+
+
+def test_what_cannot_be_saved_or_loaded_says_so(tmp_path, blobs):
+    X = blobs[0][:40]
+    by_function = PAC(2, metric=lambda a, b: abs(a - b).sum(), random_state=0).fit(X)
+    with pytest.raises(ValueError, match="metric given as a function cannot be saved"):
+        by_function.save(tmp_path / "pac.safetensors")
+    (tmp_path / "other").write_bytes(b"hello, world")
+    with pytest.raises(ValueError, match="is not a safetensors file"):
+        PAC.load(tmp_path / "other")
+    from safetensors.numpy import save_file
+
+    save_file({"w": np.ones(3)}, tmp_path / "tensors")
+    with pytest.raises(ValueError, match="not a saved PAC"):
+        PAC.load(tmp_path / "tensors")
+    with pytest.raises(FileNotFoundError):
+        PAC.load(tmp_path / "missing")
+    with pytest.raises(NotFittedError):
+        PAC().save(tmp_path / "pac.safetensors")
+
+
+def test_a_pickled_pac_predicts_the_same(blobs):
+    pac = PAC(3, random_state=0).fit(blobs[0])
+    again = pickle.loads(pickle.dumps(pac))
+    np.testing.assert_array_equal(again.predict(blobs[0]), pac.labels_)
+
+
+def test_progress_is_logged_when_asked_for(blobs, caplog):
+    with caplog.at_level(logging.INFO, "probagg"):
+        PAC(3, random_state=0).fit(blobs[0])
+        assert not caplog.messages
+        PAC(3, random_state=0, verbose=2).fit(blobs[0])
+    assert "run, sweep 1: J " in caplog.messages[0]
+    assert caplog.messages[-1].startswith("run: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "X", "message"),
+    [
+        ({"n_clusters": 9}, np.eye(4), "n_samples=4 should be >= n_clusters=9"),
+        ({"m": 1.0}, np.eye(4), "'m' parameter of PAC must be"),
+        ({"metric": "euclid"}, np.eye(9), "metric='euclid' cannot be used here"),
+        ({"metric": "precomputed"}, np.ones((9, 8)), "square matrix of all distances"),
+        ({"metric": "precomputed"}, np.ones((9, 9)), "a non-zero diagonal"),
+        ({"metric": "precomputed"}, np.diag(np.ones(8), 1), "different distances from i to j"),
+        ({"metric": "precomputed"}, -1 + np.eye(9), "a negative distance"),
+        ({"metric": "precomputed"}, sp.csr_array(np.eye(9)), "X.toarray"),
+        ({"init": np.ones((9, 3))}, np.eye(9), r"init has shape \(9, 3\)"),
+        ({"init": np.zeros((9, 8))}, np.eye(9), "positive sum in each row"),
+    ],
+)
+def test_bad_input_is_one_clear_error(options, X, message):
+    with pytest.raises(ValueError, match=message):
+        PAC(**options).fit(X)
+
+
+def test_too_many_rows_for_a_distance_matrix_is_an_error_with_the_size(monkeypatch):
+    monkeypatch.setattr("probagg.pac.model._physical_memory", lambda: 10**6)
+    with pytest.raises(ValueError, match=r"1000 x 1000 distances: 0.0 GB.*fit a sample"):
+        PAC(2, metric="manhattan").fit(np.ones((1000, 2)))
+
+
+def test_other_columns_at_predict_are_an_error(blobs):
+    pac = PAC(3, random_state=0).fit(blobs[0])
+    with pytest.raises(ValueError, match="4 features, but PAC is expecting 5"):
+        pac.predict(blobs[0][:, :4])

@@ -1,0 +1,84 @@
+"""Numbers stay finite and right where floating point is hard."""
+
+import warnings
+
+import numpy as np
+import pytest
+from conftest import soft
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+
+from probagg import PAC
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def assert_finite(pac, X):
+    for array in (
+        pac.probabilities_, pac.predict_proba(X), pac.transform(X), pac.moments_.sums,
+        pac.cluster_means_, pac.objective_history_, pac.critical_m_, pac.score(X),
+    ):  # fmt: skip
+        assert np.isfinite(array).all()
+
+
+@pytest.mark.parametrize("m", [1.001, 1.03, 1.2, 3.0])
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_any_m_is_finite_on_duplicates_and_constant_columns(rng, m, metric, dtype):
+    X = np.repeat(rng.standard_normal((20, 4)), 5, axis=0).astype(dtype)
+    X[:, 2] = 7.0
+    for K in (1, 2, 10, 20, 40, 100):
+        assert_finite(PAC(K, m=m, metric=metric, random_state=0, max_iter=30).fit(X), X)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_identical_rows_and_zero_rows_are_finite(dtype):
+    for X in (np.ones((10, 3), dtype), np.zeros((10, 3), dtype)):
+        for metric in ("sqeuclidean", "cosine"):
+            for balance in (0.0, 1.0):
+                pac = PAC(3, metric=metric, balance=balance, random_state=0).fit(X)
+                assert_finite(pac, X)
+
+
+def test_as_many_clusters_as_samples_separates_them(rng):
+    X = rng.standard_normal((12, 3)) * 10
+    pac = PAC(12, random_state=0, n_init=5).fit(X)
+    assert_finite(pac, X)
+    assert len(set(pac.labels_)) >= 10
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-8, 1e8, 1e150])
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+def test_the_unit_of_measure_costs_no_digit(blobs, scale, metric):
+    X, _ = blobs
+    init = soft(np.random.default_rng(0), 300, 3)
+    options = {"init": init, "metric": metric, "shuffle": False, "max_iter": 5, "tol": 0.0}
+    expected, scaled = PAC(3, **options).fit(X), PAC(3, **options).fit(X * scale)
+    np.testing.assert_allclose(scaled.probabilities_, expected.probabilities_, atol=1e-9)
+    assert_finite(scaled, X * scale)
+    np.testing.assert_array_equal(scaled.predict(X * scale), expected.predict(X))
+
+
+def test_an_offset_of_1e8_costs_only_the_digits_of_the_data(blobs):
+    X, _ = blobs
+    pac = PAC(3, random_state=0).fit(X + 1e8)
+    assert_finite(pac, X + 1e8)
+    assert adjusted_rand_score(PAC(3, random_state=0).fit(X).labels_, pac.labels_) > 0.99
+    np.testing.assert_array_equal(pac.predict(X + 1e8), pac.labels_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_outlier_does_not_blur_the_rest(blobs, dtype):
+    X = blobs[0].astype(dtype)
+    X = np.vstack([X, np.full((1, 5), 1e4, dtype)])
+    pac = PAC(4, random_state=0, balance=0.0, n_init=5).fit(X)
+    assert_finite(pac, X)
+
+
+def test_one_sweep_over_many_thin_blocks_does_not_drift(rng):
+    """float32 sums are taken in float64, so 3,000 small updates agree with one sum at the end."""
+    X = rng.standard_normal((3000, 8)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        pac = PAC(5, block_size=1, max_iter=2, random_state=0).fit(X)
+    np.testing.assert_allclose(pac.moments_.mass, pac.probabilities_.sum(0), rtol=1e-4)

@@ -1,0 +1,116 @@
+"""Equations of `aggregation` against the same sums written out, on both kinds of array."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import soft
+from sklearn.metrics import pairwise_distances
+
+from probagg import critical_m
+from probagg.aggregation import (
+    LINEAR_METRICS,
+    Moments,
+    aggregate,
+    assign,
+    assign_columns,
+    lift,
+    lifted_growth,
+    objective,
+)
+from probagg.pac import reference
+
+
+@pytest.mark.parametrize("metric", LINEAR_METRICS)
+def test_scores_are_the_sum_over_all_pairs(rng, metric):
+    """Eq. 9's matrix form D P, without D."""
+    X, P = rng.standard_normal((40, 6)), soft(rng, 40, 3)
+    D = pairwise_distances(X, metric=metric)
+    np.testing.assert_allclose(aggregate(X, Moments.of(X, P, metric), metric), D @ P, atol=1e-12)
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
+def test_balance_is_the_exponent_of_the_mass(rng, balance):
+    X, P = rng.standard_normal((40, 6)), soft(rng, 40, 3)
+    expected = pairwise_distances(X, metric="sqeuclidean") @ P * P.sum(0) ** (balance - 1)
+    np.testing.assert_allclose(aggregate(X, Moments.of(X, P), balance=balance), expected)
+
+
+def test_a_metric_without_linear_form_is_named_in_the_error(rng):
+    with pytest.raises(ValueError, match=r"metric='manhattan' has no linear form. Use 'sqeuclid"):
+        aggregate(rng.standard_normal((4, 2)), Moments.of(np.eye(4), np.eye(4)), "manhattan")
+
+
+def test_moments_of_parts_add_up_and_subtract(rng):
+    X, P = rng.standard_normal((50, 4)), soft(rng, 50, 3)
+    whole, head, tail = Moments.of(X, P), Moments.of(X[:20], P[:20]), Moments.of(X[20:], P[20:])
+    np.testing.assert_allclose((head + tail).sums, whole.sums)
+    np.testing.assert_allclose((whole - tail).sums, head.sums, atol=1e-12)
+    rebuilt = Moments(whole.mass, whole.first, whole.second)
+    np.testing.assert_array_equal(rebuilt.sums, whole.sums)
+    np.testing.assert_allclose(whole.first, P.T @ X)
+
+
+@pytest.mark.parametrize("m", [1.0, 1.03, 1.5])
+def test_objective_is_equation_1_and_5(rng, m):
+    X, P = rng.standard_normal((20, 4)), soft(rng, 20, 3)
+    D = pairwise_distances(X, metric="sqeuclidean")
+    assert objective(X, P, m) == pytest.approx(reference.objective(D, P, m), rel=1e-12)
+
+
+@pytest.mark.parametrize("m", [1.001, 1.03, 1.2, 3.0])
+def test_assign_is_equation_8(rng, m):
+    S = rng.random((30, 5)) + 0.5
+    exact = np.exp(-np.log(S.astype(np.longdouble)) / (m - 1))
+    exact /= exact.sum(1, keepdims=True)
+    np.testing.assert_allclose(assign(S, m), exact.astype(float), atol=1e-11)
+    np.testing.assert_array_equal(assign_columns(S.T.copy(), m).T, assign(S, m))
+
+
+def test_assign_survives_zero_scores():
+    """A row that coincides with all of two clusters is shared between them."""
+    np.testing.assert_allclose(
+        assign(np.array([[0.0, 0.0, 1.0]]), 1.03), [[0.5, 0.5, 0.0]], atol=1e-12
+    )
+    np.testing.assert_allclose(assign(np.zeros((1, 4)), 1.03), np.full((1, 4), 0.25))
+
+
+def test_critical_m_of_digits_is_where_facts_say(digits):
+    assert critical_m(digits[0]) == pytest.approx(1.148, abs=0.002)
+    assert critical_m(digits[0], aggregate="p_m") == pytest.approx(1.174, abs=0.002)
+
+
+@pytest.mark.parametrize("metric", LINEAR_METRICS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_critical_m_is_the_top_eigenvalue_of_all_distances(rng, metric, weighted):
+    """FACTS 1.4, by an N x N matrix. Seventy columns, so that the Krylov path is the one tested."""
+    X = rng.standard_normal((300, 70)) * np.geomspace(3, 0.1, 70) + 1
+    w = rng.random(300) + 0.2 if weighted else np.ones(300)
+    D = pairwise_distances(X, metric=metric)
+    R = D @ w
+    exact = np.linalg.eigvals(-D * w / R[:, None]).real.max()
+    if not weighted:
+        assert critical_m(X, metric) == pytest.approx(1 + exact, abs=1e-4)
+    X = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
+    rows = lift(X - X.mean(0))
+    assert lifted_growth(lambda: [(rows[:99], w[:99]), (rows[99:], w[99:])]) == pytest.approx(
+        exact, abs=1e-4
+    )
+
+
+def test_critical_m_of_identical_rows_is_one():
+    assert critical_m(np.ones((5, 3))) == 1.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_give_what_arrays_give(rng, dtype):
+    X, P = rng.standard_normal((40, 6)), soft(rng, 40, 3)
+    tX, tP = torch.tensor(X, dtype=dtype), torch.tensor(P, dtype=dtype)
+    tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9}
+    for metric in LINEAR_METRICS:
+        S = aggregate(X, Moments.of(X, P, metric), metric)
+        tS = aggregate(tX, Moments.of(tX, tP, metric), metric)
+        assert tS.dtype == dtype
+        np.testing.assert_allclose(tS, S, **tolerance)
+        np.testing.assert_allclose(assign(tS, 1.2), assign(S, 1.2), **tolerance)
+        assert objective(tX, tP, 1.1, metric) == pytest.approx(objective(X, P, 1.1, metric), 1e-4)
+        assert critical_m(tX, metric) == pytest.approx(critical_m(X, metric), abs=1e-4)

@@ -1,0 +1,122 @@
+import csv
+import json
+import tomllib
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from probagg import PAC, __version__
+from probagg.cli import app
+from probagg.data.benchmarks import NoData, load
+
+runner = CliRunner()
+
+
+def cluster(*arguments):
+    return runner.invoke(app, ["cluster", *map(str, arguments)])
+
+
+def test_the_demo_clusters_digits_and_fills_a_run_folder(tmp_path, digits):
+    out = tmp_path / "demo"
+    result = cluster("digits", "-k", 10, "--out", out)
+    assert result.exit_code == 0
+    assert "objective" in result.stdout
+    assert "ACC" in result.stdout
+    with (out / "assignments.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    labels = np.array([int(row["cluster"]) for row in rows])
+    model = PAC.load(out / "model.safetensors")
+    np.testing.assert_array_equal(labels, model.predict(digits[0].astype(np.float32)))
+    config = tomllib.loads((out / "config.toml").read_text())
+    assert config["source"] == "digits"
+    assert config["pac"]["n_clusters"] == 10
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert set(manifest["sha256"]) == {
+        "assignments.csv", "config.toml", "env.json", "metrics.jsonl", "model.safetensors"
+    }  # fmt: skip
+
+
+def test_json_is_all_that_stdout_holds(tmp_path):
+    result = cluster("digits", "--out", tmp_path / "run", "--json")
+    summary = json.loads(result.stdout)
+    assert sum(summary["sizes"]) == 1797
+    assert summary["acc"] > 0.7
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1]) == summary
+    assert len(lines) == summary["n_iter"] + 1
+
+
+def test_quiet_prints_nothing(tmp_path):
+    result = cluster("digits", "--out", tmp_path / "run", "--quiet")
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_options_reach_pac(tmp_path):
+    options = ("--m", "auto", "--metric", "cosine", "--balance", 0.5, "--n-init", 2, "--seed", 3)
+    assert cluster("digits", "--out", tmp_path / "run", *options).exit_code == 0
+    params = tomllib.loads((tmp_path / "run" / "config.toml").read_text())["pac"]
+    assert (params["m"], params["metric"], params["balance"]) == ("auto", "cosine", 0.5)
+    assert (params["n_init"], params["random_state"]) == (2, 3)
+
+
+def test_a_misspelt_source_names_the_nearest(tmp_path):
+    result = cluster("digit", "--out", tmp_path / "run")
+    assert result.exit_code == 3
+    assert "Did you mean 'digits'?" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-k", 0), "greater than or equal to 1"),
+        (("--m", "soft"), "--m is 'soft'"),
+        (("--m", 0.9), "'m' parameter"),
+        (("-k", 5000), "n_samples=1797 should be >= n_clusters=5000"),
+        (("--metric", "euclid"), "metric='euclid'"),
+    ],
+)
+def test_wrong_usage_is_one_message_and_exit_code_2(tmp_path, arguments, words):
+    result = cluster("digits", "--out", tmp_path / "run", *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_finished_run_is_kept(tmp_path):
+    assert cluster("digits", "--out", tmp_path / "run").exit_code == 0
+    before = (tmp_path / "run" / "assignments.csv").read_bytes()
+    result = cluster("digits", "-k", 3, "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "--overwrite" in result.stderr
+    assert (tmp_path / "run" / "assignments.csv").read_bytes() == before
+
+
+def test_warnings_reach_the_user(tmp_path):
+    result = cluster("digits", "--out", tmp_path / "run", "--m", 1.5)
+    assert result.exit_code == 0
+    assert "critical value 1.148" in result.stderr
+
+
+def test_version_and_help():
+    assert runner.invoke(app, ["--version"]).stdout.strip() == f"probagg {__version__}"
+    assert (
+        "Example: probagg cluster digits -k 10" in runner.invoke(app, ["cluster", "--help"]).stdout
+    )
+
+
+def test_named_sets_are_read_from_the_data_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("PROBAGG_DATA", raising=False)
+    with pytest.raises(NoData, match="PROBAGG_DATA is not set"):
+        load("pendigits")
+    monkeypatch.setenv("PROBAGG_DATA", str(tmp_path))
+    with pytest.raises(NoData, match="does not exist"):
+        load("mnist-test")
+    X = np.arange(12_000 * 4, dtype=np.uint8).reshape(-1, 2, 2)
+    np.savez(tmp_path / "mnist.npz", X=X, y=np.arange(12_000) % 10)
+    data = load("mnist-test")
+    assert data.X.shape == (10_000, 4)
+    assert data.X.dtype == np.float32
+    assert data.n_classes == 10
+    np.testing.assert_array_equal(data.X[-1], X[-1].ravel())

@@ -1,0 +1,70 @@
+"""Who may import whom (CONTRIBUTING.md), read from the source."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "probagg"
+ALLOWED = {
+    "__init__": {"aggregation", "metrics", "pac"},
+    "__main__": {"cli"},
+    "aggregation": set(),
+    "metrics": set(),
+    "runs": set(),
+    "data": set(),
+    "pac": {"aggregation", "runs"},
+    "cli": {"__init__", "aggregation", "metrics", "runs", "data", "pac"},
+}
+HEAVY = {"torch": set(), "torchvision": set(), "dask": set(), "typer": {"cli"}}
+
+
+def imports(path):
+    """Every module that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+
+
+def part(path):
+    """The part of probagg a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.name))
+def test_imports_go_one_way(path):
+    for module in imports(path):
+        name, *rest = module.split(".")
+        if name == "probagg":
+            target = rest[0] if rest else "__init__"
+            assert target == part(path) or target in ALLOWED[part(path)], f"{path} -> {module}"
+        elif name in HEAVY:
+            assert part(path) in HEAVY[name], f"{path} -> {module}"
+
+
+def modules_after(statement):
+    code = f"{statement}; import sys; print(*sys.modules)"
+    return subprocess.check_output([sys.executable, "-c", code], text=True).split()
+
+
+def test_importing_pac_loads_no_torch():
+    loaded = modules_after("from probagg import PAC")
+    assert "sklearn" in loaded
+    assert not {"torch", "dask", "typer", "matplotlib"} & set(loaded)
+
+
+def test_importing_probagg_loads_next_to_nothing():
+    assert "numpy" not in modules_after("import probagg")
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    import probagg
+
+    with pytest.raises(AttributeError, match="no attribute 'PACK'"):
+        probagg.PACK  # noqa: B018
+    assert set(probagg.__all__) <= set(dir(probagg))

@@ -1,0 +1,77 @@
+import hashlib
+import json
+import os
+
+import pytest
+
+from probagg.runs import MANIFEST, RunFolder, RunFolderError, environment, write_atomically
+
+
+def test_the_manifest_seals_every_file(tmp_path):
+    with RunFolder(tmp_path / "run") as run:
+        run.write("a.txt", "hello")
+        assert not (run.path / MANIFEST).exists()
+    hashes = json.loads((tmp_path / "run" / MANIFEST).read_text())["sha256"]
+    assert hashes == {"a.txt": hashlib.sha256(b"hello").hexdigest()}
+    assert sorted(os.listdir(tmp_path / "run")) == ["a.txt", MANIFEST]
+
+
+def test_a_failed_run_has_no_manifest_and_may_start_again(tmp_path):
+    with pytest.raises(TypeError), RunFolder(tmp_path / "run") as run:
+        run.write("a.txt", 3.5)
+    assert not (tmp_path / "run" / MANIFEST).exists()
+    with RunFolder(tmp_path / "run"):
+        pass
+    assert (tmp_path / "run" / MANIFEST).exists()
+
+
+def test_a_finished_run_is_replaced_only_on_request(tmp_path):
+    with RunFolder(tmp_path / "run") as run:
+        run.write("a.txt", "1")
+    with pytest.raises(RunFolderError, match=r"holds a finished run.*--overwrite"):
+        RunFolder(tmp_path / "run").__enter__()
+    with RunFolder(tmp_path / "run", overwrite=True) as run:
+        run.write("a.txt", "2")
+    assert (tmp_path / "run" / "a.txt").read_text() == "2"
+
+
+def test_other_files_are_never_touched(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunFolderError, match="holds other files"):
+        RunFolder(tmp_path, overwrite=True).__enter__()
+    with pytest.raises(RunFolderError, match="is a file"):
+        RunFolder(tmp_path / "thesis.tex").__enter__()
+
+
+def test_two_processes_cannot_share_a_folder(tmp_path):
+    second = RunFolder(tmp_path / "run")
+    with (
+        RunFolder(tmp_path / "run"),
+        pytest.raises(RunFolderError, match=f"Process {os.getpid()} is writing"),
+    ):
+        second.__enter__()
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run").touch()
+    (tmp_path / "run" / ".lock").write_text("999999999")
+    with RunFolder(tmp_path / "run"):
+        pass
+    assert (tmp_path / "run" / MANIFEST).exists()
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(TypeError):
+        write_atomically(path, 3.5)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_environment_names_machine_and_versions():
+    found = environment()
+    assert found["packages"]["probagg"]
+    assert found["packages"]["numpy"]
+    assert found["cpus"] >= 1
