@@ -32,6 +32,7 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/pac_equality.py
 	$(BIN)/python benchmarks/pac_accuracy.py
+	$(BIN)/python benchmarks/pac_order.py
 	$(BIN)/python benchmarks/pac_speed.py
 
 clean:

@@ -1,6 +1,7 @@
 """Equations of `aggregation` against the same sums written out, on both kinds of array."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import soft
@@ -95,6 +96,20 @@ def test_critical_m_is_the_top_eigenvalue_of_all_distances(rng, metric, weighted
     assert lifted_growth(lambda: [(rows[:99], w[:99]), (rows[99:], w[99:])]) == pytest.approx(
         exact, abs=1e-4
     )
+
+
+def test_whole_numbers_lists_and_frames_are_taken_as_numbers(rng):
+    X, P = rng.integers(9, size=(30, 3)), soft(rng, 30, 2)
+    assert objective(X, P) == pytest.approx(objective(X.astype(float), P))
+    np.testing.assert_allclose(Moments.of(X, P).mass, P.sum(0))
+    for same in (X.tolist(), pd.DataFrame(X)):
+        assert critical_m(same) == critical_m(X.astype(float))
+    assert critical_m(torch.tensor(X)) == pytest.approx(critical_m(X), abs=1e-5)
+
+
+def test_an_offset_does_not_change_the_objective(rng):
+    X, P = rng.standard_normal((30, 3)), soft(rng, 30, 2)
+    assert objective(X + 1e8, P) == pytest.approx(objective(X, P), rel=1e-6)
 
 
 def test_critical_m_of_identical_rows_is_one():

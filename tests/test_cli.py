@@ -93,6 +93,15 @@ def test_a_finished_run_is_kept(tmp_path):
     assert (tmp_path / "run" / "assignments.csv").read_bytes() == before
 
 
+def test_a_command_that_fails_destroys_nothing(tmp_path):
+    assert cluster("digits", "--out", tmp_path / "run").exit_code == 0
+    assert cluster("digits", "--out", tmp_path / "run", "--overwrite", "-k", 5000).exit_code == 2
+    assert (tmp_path / "run" / "manifest.json").exists()
+    assert cluster("digits", "--out", tmp_path / "new", "--metric", "haversine").exit_code == 2
+    assert not (tmp_path / "new").exists()
+    assert cluster("digits", "--out", "/dev/null/run").exit_code == 2
+
+
 def test_warnings_reach_the_user(tmp_path):
     result = cluster("digits", "--out", tmp_path / "run", "--m", 1.5)
     assert result.exit_code == 0
@@ -113,6 +122,9 @@ def test_named_sets_are_read_from_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("PROBAGG_DATA", str(tmp_path))
     with pytest.raises(NoData, match="does not exist"):
         load("mnist-test")
+    (tmp_path / "isolet.npz").write_text("no zip")
+    with pytest.raises(NoData, match="file with arrays X and y"):
+        load("isolet")
     X = np.arange(12_000 * 4, dtype=np.uint8).reshape(-1, 2, 2)
     np.savez(tmp_path / "mnist.npz", X=X, y=np.arange(12_000) % 10)
     data = load("mnist-test")

@@ -35,6 +35,29 @@ def test_a_finished_run_is_replaced_only_on_request(tmp_path):
     assert (tmp_path / "run" / "a.txt").read_text() == "2"
 
 
+def test_an_old_run_goes_only_when_the_new_one_writes(tmp_path):
+    with RunFolder(tmp_path / "run") as run:
+        run.write("old.txt", "1")
+    with pytest.raises(TypeError), RunFolder(tmp_path / "run", overwrite=True):
+        raise TypeError
+    assert (tmp_path / "run" / MANIFEST).exists()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with RunFolder(tmp_path / "run", overwrite=True) as run:
+        run.write("new.txt", "2")
+    assert sorted(os.listdir(run.path)) == [MANIFEST, "new.txt", "notes.txt"]
+
+
+def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError), RunFolder(tmp_path / "run"):
+        raise TypeError
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_impossible_folder_is_one_error():
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        RunFolder("/dev/null/run").__enter__()
+
+
 def test_other_files_are_never_touched(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(RunFolderError, match="holds other files"):

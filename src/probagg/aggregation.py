@@ -31,6 +31,14 @@ def _namespace(array: Array) -> Any:
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
+def _floats(X: Any) -> Array:
+    """X as an array or tensor of floating-point numbers; lists and data frames become arrays."""
+    if type(X).__module__.startswith("torch"):
+        return X if X.is_floating_point() else X.float()
+    X = np.asarray(X)
+    return X if np.issubdtype(X.dtype, np.floating) else X.astype(np.float64)
+
+
 class Moments:
     """Per-cluster sums: all that PAC remembers of the data. Streams and shards combine by `+`.
 
@@ -90,6 +98,7 @@ def embed(X: Array, metric: str = "sqeuclidean") -> Array:
 
     A zero row has no direction; it stays at the origin, at distance 1/2 from all others.
     """
+    X = _floats(X)
     if metric == "sqeuclidean":
         return X
     if metric != "cosine":
@@ -174,8 +183,10 @@ def objective(X: Array, P: Array, m: float = 1.0, metric: str = "sqeuclidean") -
     >>> objective(np.array([[0.0], [1.0], [4.0]]), np.array([[1, 0], [1, 0], [0, 1]]))
     2.0
     """
+    X = embed(X, metric)
+    X = X - X.mean(0)
     P = _namespace(X).asarray(P, dtype=X.dtype)
-    return float((Moments.of(X, P**m, metric).sums * dual(Moments.of(X, P, metric).sums)).sum())
+    return float((Moments.of(X, P**m).sums * dual(Moments.of(X, P).sums)).sum())
 
 
 def cluster_objectives(sums: Array) -> Array:
@@ -218,15 +229,17 @@ def lifted_growth(
     """
     total: Array = sum(_weigh(rows, weights).sum(0) for rows, weights in blocks())
     total = total.reshape(1, -1)
-    if not float(cluster_objectives(total)[0]) > 0.0:
+    mean_R = float(cluster_objectives(total)[0]) / float(total[0, -1])
+    if not mean_R > 0.0:
         return 0.0  # all rows coincide
+    floor = mean_R * float(_namespace(total).finfo(total.dtype).eps)
 
     def update(T: Array) -> Array:
         side = dual(_namespace(T).concatenate([T.T, total], 0)).T
         moved: Array = 0.0
         for rows, weights in blocks():
             S = rows @ side  # the scores of the perturbation, and R in the last column
-            V = -S[:, :-1] / S[:, -1:] - (balance - 1.0) * T[-1] / total[0, -1]
+            V = -S[:, :-1] / S[:, -1:].clip(floor) - (balance - 1.0) * T[-1] / total[0, -1]
             moved = moved + _weigh(rows, weights).T @ V
         return moved
 
@@ -241,7 +254,8 @@ def largest_eigenvalue(apply: Callable[[Array], Array], like: Array) -> float:
     """The largest eigenvalue of an operator on columns like `like`, by block Krylov projection.
 
     Eight columns cost little more than one, as both read all rows from memory, and after four
-    products they span 32 directions: three digits of lambda on every data set tried.
+    products they span 32 directions: three digits of lambda on every real data set tried, and
+    within 5 % below it on isotropic noise, where it is hardest.
     """
     xp, dim = _namespace(like), like.shape[0]
     width = dim if dim <= 64 else 8

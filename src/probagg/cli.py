@@ -74,7 +74,7 @@ def cluster(
     seed: Annotated[int, typer.Option(min=0, help="Fixes starts and order.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
 ) -> None:
     """Cluster SOURCE into K groups with PAC and write a run folder."""
     from probagg.metrics import evaluate
@@ -102,10 +102,10 @@ def cluster(
             seconds = time.perf_counter() - began
             result = _summary(pac, evaluate(data.y, pac.labels_), seconds, out)
             _write_run(run, source, pac, result)
-    except RunFolderError as error:
+    except (RunFolderError, ValueError) as error:
         _fail(str(error), WRONG_USAGE)
-    except ValueError as error:
-        _fail(str(error), WRONG_USAGE)
+    except OSError as error:
+        _fail(f"{out} could not be written: {error}", FAILED)
     except KeyboardInterrupt:
         _fail(f"Interrupted. {out} is unfinished; the same command starts it again.", INTERRUPTED)
     for warning in caught:

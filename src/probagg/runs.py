@@ -37,33 +37,26 @@ class RunFolder:
     """A folder that one process fills; use as a context. The manifest, written last, seals it.
 
     An existing folder is refused unless it is empty, a run that never finished, or `overwrite` is
-    given and it is a run: somebody's other files are never touched.
+    given and it is a run. An old run is taken away only when the new one writes its first file, and
+    somebody's other files never.
     """
 
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         self.path = Path(path)
         self._overwrite = overwrite
         self._lock = self.path / ".lock"
-        self._started = self.path / ".run"
+        self._begun = self.path / ".run"  # here while a run is unfinished
+        self._writing = False
 
     def __enter__(self) -> Self:
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file. Name a folder for the run with --out.")
         self._check_contents()
-        self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with self._lock.open("x") as lock:
-                lock.write(str(os.getpid()))
-        except FileExistsError:
-            holder = self._lock.read_text() or "unknown"
-            if _is_running(holder):
-                raise RunFolderError(
-                    f"Process {holder} is writing to {self.path}. Wait for it, or name another "
-                    "folder with --out."
-                ) from None
-            self._lock.write_text(str(os.getpid()))
-        self._started.touch()
-        (self.path / MANIFEST).unlink(missing_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+        except OSError as error:
+            raise RunFolderError(
+                f"{self.path} cannot be written ({error.strerror}). Name another folder with --out."
+            ) from error
         return self
 
     def __exit__(
@@ -75,36 +68,65 @@ class RunFolder:
         if error is None:
             self._seal()
         self._lock.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
     def _check_contents(self) -> None:
-        if not self.path.is_dir() or not any(self.path.iterdir()) or self._started.exists():
+        if self.path.exists() and not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is a file. Name a folder for the run with --out.")
+        if not self.path.is_dir() or not any(self.path.iterdir()) or self._begun.exists():
             return
-        if not (self.path / MANIFEST).exists():
+        if not (self.path / MANIFEST).exists() and not self._lock.exists():
             raise RunFolderError(
                 f"{self.path} holds other files and no run. Name a new or empty folder with --out."
             )
-        if not self._overwrite:
+        if (self.path / MANIFEST).exists() and not self._overwrite:
             raise RunFolderError(
                 f"{self.path} holds a finished run. Name another folder with --out, or pass "
                 "--overwrite to replace it."
             )
 
+    def _take_lock(self) -> None:
+        try:
+            with self._lock.open("x") as lock:
+                lock.write(str(os.getpid()))
+        except FileExistsError:
+            holder = self._lock.read_text()
+            if _is_running(holder):
+                raise RunFolderError(
+                    f"Process {holder} is writing to {self.path}. Wait for it, or name another "
+                    "folder with --out."
+                ) from None
+            self._lock.write_text(str(os.getpid()))
+
     def write(self, name: str, data: str | bytes) -> Path:
         """Write one file of the run, whole or not at all."""
+        if not self._writing:
+            self._begun.touch()
+            self._remove_old_run()
+            self._writing = True
         path = self.path / name
         write_atomically(path, data.encode() if isinstance(data, str) else data)
         return path
 
     def write_json(self, name: str, value: Any) -> Path:
+        """Write one JSON file of the run."""
         return self.write(name, json.dumps(value, indent=2) + "\n")
+
+    def _remove_old_run(self) -> None:
+        manifest = self.path / MANIFEST
+        if manifest.exists():
+            for name in json.loads(manifest.read_text())["sha256"]:
+                (self.path / name).unlink(missing_ok=True)
+            manifest.unlink()
 
     def _seal(self) -> None:
         files = sorted(p for p in self.path.rglob("*") if p.is_file() and p.name[0] != ".")
         hashes = {
             str(p.relative_to(self.path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files
         }
-        self._started.unlink()
         self.write_json(MANIFEST, {"format": "probagg.run/1", "sha256": hashes})
+        self._begun.unlink()
 
 
 def _is_running(pid: str) -> bool:

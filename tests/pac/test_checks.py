@@ -18,6 +18,8 @@ EXPECTED = {
 
 # Four clusters, because one check wants as many probabilities as its own y has classes.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([PAC(4), PAC(4, metric="cosine")], expected_failed_checks=lambda _: EXPECTED)
+@parametrize_with_checks(
+    [PAC(4), PAC(4, metric="cosine")], expected_failed_checks=lambda _: EXPECTED
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

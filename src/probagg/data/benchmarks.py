@@ -20,6 +20,7 @@ class Dataset:
 
     @property
     def n_classes(self) -> int:
+        """How many classes there are."""
         return len(np.unique(self.y))
 
 
@@ -61,6 +62,11 @@ def load(name: str) -> Dataset:
     path = Path(folder) / file
     if not path.is_file():
         raise NoData(f"{path} does not exist. Put the file there or set PROBAGG_DATA elsewhere.")
-    with np.load(path) as arrays:
-        X, y = arrays["X"][rows], arrays["y"][rows]
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            X, y = arrays["X"][rows], arrays["y"][rows]
+    except (OSError, ValueError, KeyError) as error:
+        raise NoData(
+            f"{path} is no .npz file with arrays X and y ({error}). Put such a file there."
+        ) from error
     return Dataset(name, X.reshape(len(X), -1).astype(np.float32), y)

@@ -68,13 +68,14 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         sample of 50,000 first (on max(50,000, 200 K), from four times that size on).
     block_size : int or "auto", default="auto"
         Rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of the mean
-        cluster size, the largest that behaves the same.
+        cluster size or N (m - 1) if that is less, the largest that behaves the same.
     shuffle : bool, default=True
         Visit samples in random order instead of the order given.
     max_iter : int, default=100
         The most sweeps to make.
     tol : float, default=1e-3
-        Stop when a sweep changes a sample's probabilities by less, in sum and on average.
+        Stop when a sweep changes a sample's probabilities by less, in sum and on average; and by
+        less than that times P's departure from uniform (0 to 1), as little moves near the start.
     n_init : int, default=1
         Runs from different starts; the one with the lowest objective is kept.
     aggregate : {"p", "p_m"}, default="p"
@@ -102,8 +103,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     m_ : float
         The m used.
     moments_ : Moments
-        Mass, first and second moments of the clusters, of rows shifted by their mean and divided
-        by a power of two (linear metrics only).
+        Mass, first and second moments of the clusters (linear metrics only):
+        `aggregate(X, moments_, metric)` is `transform(X)` at the paper's balance.
     cluster_means_ : ndarray of shape (n_clusters, n_features)
         First moments over mass, in the units of X (linear metrics only).
     n_features_in_, feature_names_in_
@@ -125,7 +126,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         "n_clusters": [Interval(Integral, 1, None, closed="left")],
         "m": [Interval(Real, 1.0, None, closed="neither"), StrOptions({"auto"})],
         "metric": [str, callable],
-        "balance": [Interval(Real, None, None, closed="neither")],
+        "balance": [Interval(Real, 0.0, 2.0, closed="both")],
         "init": [StrOptions({"auto", "uniform"}), "array-like"],
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "shuffle": ["boolean"],
@@ -191,8 +192,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.critical_m_ = critical_m_from_growth(growth, self.aggregate)
         self.m_ = self._choose_m()
 
+        self._update = Update(self.m_, self.aggregate, self.balance)
+
         best = run = self._run(rows, generator)
-        for _ in range(1, self.n_init):
+        for _ in range(1, self.n_init if isinstance(self.init, str) else 1):
             run = self._run(rows, generator)
             best = run if run.history[-1] < best.history[-1] else best
         if run is not best:
@@ -226,10 +229,6 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             return float(self.m)
         return max(min(1.03, (1.0 + self.critical_m_) / 2.0), 1.0 + 1e-6)
 
-    @property
-    def _update(self) -> Update:
-        return Update(self.m_, self.aggregate, self.balance)
-
     def _start(self, rows: Any, generator: np.random.Generator) -> np.ndarray:
         """The P to sweep from: given, near-uniform, or near-uniform on a sample swept first."""
         N, K, dtype = rows.X.shape[0], self.n_clusters, rows.X.dtype
@@ -238,8 +237,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         size = max(SAMPLE_ROWS, 200 * K)
         if self.init == "auto" and isinstance(rows, LinearRows) and 4 * size <= N:
             sample = rows.sample(size, generator)
-            self._sweep(sample, near_uniform(size, K, dtype, generator), "sample")
-            rows.sums = sample.sums * (N / size)
+            self._sweep(sample, near_uniform(len(sample.X), K, dtype, generator), "sample")
+            rows.sums = sample.sums
             P = rows.arrange(np.empty((N, K), dtype))
             read_out(rows, P, self._update)
             return P
@@ -260,19 +259,21 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def _sweep(self, rows: Any, P: np.ndarray, name: str) -> Run:
         def report(n: int, J: float, change: float) -> None:
-            _log(self.verbose >= 2, "%s, sweep %d: J %.6g, change %.2g", name, n, J, change)
+            message = "%s, sweep %d: J %.6g, change %.2g"
+            _log(self.verbose >= 2, message, name, n, J * rows.unit, change)
 
         run = run_sweeps(
             rows,
             P,
             self._update,
-            Blocks.of(self.block_size, *P.shape),
+            Blocks.of(self.block_size, rows, self.n_clusters, self.m_),
             max_iter=self.max_iter,
             tol=self.tol,
             stays_uniform=self.m_ >= self.critical_m_,
             report=report,
         )
-        _log(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), run.history[-1])
+        J = run.history[-1] * rows.unit
+        _log(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), J)
         return run
 
     def _conclude(self, X: Any, rows: Any, run: Run) -> None:
@@ -283,7 +284,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             self._set_model(PairwiseModel(self.metric, rows.A, kept))
         self.probabilities_ = rows.restore(run.P)
         self.labels_ = self.probabilities_.argmax(1).astype(np.int32)
-        self.objective_history_ = [J * self._model.unit for J in run.history]
+        self.objective_history_ = [J * rows.unit for J in run.history]
         self.objective_ = self.objective_history_[-1]
         self.n_iter_ = len(run.history)
         self._warn(run)
@@ -291,7 +292,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def _set_model(self, model: Model) -> None:
         self._model = model
         if isinstance(model, LinearModel):
-            self.moments_, self.cluster_means_ = model.moments, model.means
+            self.moments_, self.cluster_means_ = model.user_moments, model.means
+        elif hasattr(self, "moments_"):  # of an earlier fit
+            del self.moments_, self.cluster_means_
 
     def _warn(self, run: Run) -> None:
         problems = []
@@ -299,11 +302,19 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         if self.m_ >= self.critical_m_:
             problems = [
                 f"m={self.m_:.4g} is at or above the critical value {self.critical_m_:.4g} of this "
-                "data: uniform probabilities are stable there and no cluster can form. Lower m "
-                "below it (the paper uses 1.03) or pass m='auto'."
+                "data: uniform probabilities are stable there, and no cluster can form from them. "
+                "Lower m below it (the paper uses 1.03) or pass m='auto'."
             ]
+            if self.critical_m_ == 1.0:
+                problems = ["All samples are alike: there is nothing to cluster. Check the data."]
         else:
-            if not run.converged:
+            if run.departure < 1e-6:
+                problems.append(
+                    "P never left uniform: its columns were equal from the start. Pass an init "
+                    "with some noise, or init='uniform'."
+                )
+                empty = 0
+            elif not run.converged:
                 problems.append(
                     f"PAC still changed after max_iter={self.max_iter} sweeps. Raise max_iter, or "
                     f"tol (now {self.tol:g})."
@@ -363,12 +374,13 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         pac = cls(**description["params"])
         for name, value in description["learned"].items():
             setattr(pac, name, np.array(value, object) if name == "feature_names_in_" else value)
+        pac._update = Update(pac.m_, pac.aggregate, pac.balance)
         pac._set_model(model)
         return pac
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_clusters
+        return len(self._model.mass)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")

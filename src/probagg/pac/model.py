@@ -12,8 +12,15 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
-from probagg.aggregation import Moments
-from probagg.pac.rows import Frame, chunks, chunks_of, linear_floor, linear_scores
+from probagg.aggregation import Moments, mass_factor
+from probagg.pac.rows import (
+    CHUNK_NUMBERS,
+    Frame,
+    chunks,
+    chunks_of,
+    linear_floor,
+    linear_scores,
+)
 from probagg.runs import write_atomically
 
 FORMAT = "probagg.pac/1"
@@ -31,7 +38,7 @@ class LinearModel:
         return self.moments.mass
 
     @property
-    def floor(self) -> float:
+    def floor(self) -> np.ndarray:
         return linear_floor(self.moments.sums, self.frame.center.dtype)
 
     @property
@@ -42,14 +49,23 @@ class LinearModel:
     @property
     def means(self) -> np.ndarray:
         """(K, D) cluster means in the user's units; of unit rows for cosine."""
-        mass = np.maximum(self.mass, np.finfo(float).tiny)[:, None]
+        mass = 1.0 / mass_factor(self.mass, 0.0)[:, None]  # not below rounding
         means = self.moments.first / mass * self.frame.scale + self.frame.center
         return means * 2.0**0.5 if self.frame.metric == "cosine" else means
 
+    @property
+    def user_moments(self) -> Moments:
+        """The moments of the rows as they came, for `aggregate(X, moments, metric)`."""
+        center, scale = self.frame.center.astype(np.float64), self.frame.scale
+        mass, shifted = self.mass, scale * self.moments.first
+        second = scale**2 * self.moments.second + 2.0 * shifted @ center + mass * (center @ center)
+        return Moments(mass, shifted + mass[:, None] * center, second)
+
     def scores(self, X: Any) -> np.ndarray:
-        sums = self.moments.sums
-        parts = [linear_scores(self.frame(X[rows]), sums) for rows in chunks_of(X)]
-        return np.concatenate(parts)
+        sums, width = self.moments.sums, self.moments.sums.shape[1]
+        sparse = sp.issparse(X) and not self.frame.center.any()
+        slices = chunks_of(X) if sparse else chunks(X.shape[0], max(1, CHUNK_NUMBERS // width))
+        return np.concatenate([linear_scores(self.frame(X[rows]), sums) for rows in slices])
 
     def tensors(self) -> dict[str, np.ndarray]:
         return {
@@ -84,10 +100,10 @@ class PairwiseModel:
     def scores(self, X: Any) -> np.ndarray:
         if self.X is None:
             return np.asarray(X @ self.A)
-        size = max(1, 2**22 // len(self.A))
+        options = _metric_options(self.X, self.metric)
         parts = []
-        for rows in chunks(X.shape[0], size):
-            D = pairwise_distances(X[rows], self.X, self.metric)
+        for rows in chunks(X.shape[0], max(1, 2**22 // len(self.A))):
+            D = pairwise_distances(X[rows], self.X, self.metric, **options)
             parts.append(D.astype(X.dtype, copy=False) @ self.A)
         return np.concatenate(parts)
 
@@ -113,8 +129,13 @@ def save_model(path: str | PathLike[str], model: Model, description: dict[str, A
     from safetensors.numpy import save
 
     tensors = {name: np.ascontiguousarray(array) for name, array in model.tensors().items()}
-    metadata = {"format": FORMAT, "description": json.dumps(description)}
+    metadata = {"format": FORMAT, "description": json.dumps(description, default=_plain)}
     write_atomically(path, save(tensors, metadata))
+
+
+def _plain(number: Any) -> Any:
+    """NumPy's numbers as Python's, for JSON."""
+    return number.item()
 
 
 def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
@@ -140,7 +161,8 @@ def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
 def training_distances(X: Any, metric: Any) -> np.ndarray:
     """All (N, N) distances, computed in blocks, or an error while there is still memory."""
     try:
-        pairwise_distances(X[:1], X[:1], metric)
+        options = _metric_options(X, metric)
+        pairwise_distances(X[:1], X[:1], metric, **options)
     except ValueError as error:
         raise ValueError(
             f"metric={metric!r} cannot be used here: {error} Use 'sqeuclidean', 'cosine', "
@@ -157,30 +179,45 @@ def training_distances(X: Any, metric: Any) -> np.ndarray:
         )
     D = np.empty((N, N), dtype)
     for rows in chunks(N, max(1, 2**22 // N)):
-        D[rows] = pairwise_distances(X[rows], X, metric)
+        D[rows] = pairwise_distances(X[rows], X, metric, **options)
     np.fill_diagonal(D, 0.0)
     return D
 
 
+def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
+    """What two of scikit-learn's metrics must know of all rows."""
+    if metric == "seuclidean":
+        return {"V": np.var(X, axis=0, ddof=1)}
+    if metric == "mahalanobis":
+        return {"VI": np.linalg.inv(np.cov(X.T)).T}
+    return {}
+
+
 def check_distances(D: np.ndarray) -> np.ndarray:
-    """A usable (N, N) distance matrix, or an error that says what is wrong with it."""
+    """A usable (N, N) distance matrix, or an error that says what is wrong with it.
+
+    What rounding may have left, as in 1 - U @ U.T, is put right.
+    """
     if D.shape[0] != D.shape[1]:
         raise ValueError(
             f"metric='precomputed' needs the square matrix of all distances, but X has shape "
             f"{D.shape}. Pass pairwise_distances(X) or another metric."
         )
-    problem = None
-    if D.min() < 0:
+    problem, rounding = None, 100.0 * np.finfo(D.dtype).eps * np.abs(D).max()
+    if D.min() < -rounding:
         problem = f"a negative distance ({D.min():.3g})"
-    elif np.diagonal(D).any():
+    elif np.abs(np.diagonal(D)).max() > rounding:
         problem = f"a non-zero diagonal ({np.abs(np.diagonal(D)).max():.3g})"
-    elif not np.allclose(D, D.T, rtol=1e-5, atol=1e-8 * D.max()):
+    elif any(np.abs(D[r] - D[:, r].T).max() > rounding for r in chunks_of(D)):
         problem = "different distances from i to j and from j to i"
     if problem:
         raise ValueError(
             f"The precomputed X has {problem}. PAC needs symmetric distances, zero from a row to "
             "itself: for instance (D + D.T) / 2 with its diagonal set to 0, or 1 - similarity."
         )
+    if D.min() < 0.0 or np.diagonal(D).any():
+        D = np.maximum(D, 0.0)
+        np.fill_diagonal(D, 0.0)
     return D
 
 

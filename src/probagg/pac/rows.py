@@ -45,9 +45,8 @@ class Frame:
         if sp.issparse(X):
             spread = abs(X).max() if metric == "sqeuclidean" else 1.0
             return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread))
-        # Any centre near the data will do, and a few thousand rows give one.
-        some = embed(X[:: 1 + len(X) // 4096], metric)
-        center = some.mean(0, dtype=np.float64).astype(X.dtype)
+        # Any centre near the bulk of the data will do; a median of some rows heeds no outlier.
+        center = np.median(embed(X[:: 1 + len(X) // 512], metric), axis=0).astype(X.dtype)
         if metric == "cosine":
             return cls(metric, center, 1.0)
         spread = np.maximum(X.max(0) - center, center - X.min(0)).max()
@@ -104,16 +103,17 @@ def linear_scores(lifted: Any, sums: np.ndarray) -> np.ndarray:
     return lifted @ side.T
 
 
-def linear_floor(sums: np.ndarray, dtype: Any) -> float:
-    """The rounding error of such a sum, about eps sum_j |x_j|^2: smaller ones are noise."""
+def linear_floor(sums: np.ndarray, dtype: Any) -> np.ndarray:
+    """(K, 1) rounding errors of such sums, about eps sum_j p_jk |x_j|^2: smaller ones are noise."""
     info = np.finfo(dtype)
-    return float(info.eps * sums[:, -2].sum() + info.tiny)
+    return (np.maximum(sums[:, -2:-1], 0.0) * info.eps + info.tiny).astype(dtype)
 
 
 class Rows(Protocol):
     """What a sweep asks of its data. `rows` is always a slice of the sweep's order."""
 
     X: Any
+    unit: float  # what a score of 1 is in the user's units
     sample_weight: np.ndarray | None  # laid out like an arranged P
 
     def arrange(self, P: np.ndarray) -> np.ndarray:
@@ -137,7 +137,7 @@ class Rows(Protocol):
         """Take in that the weights of these rows changed by dA (K, rows)."""
 
     @property
-    def floor(self) -> float:
+    def floor(self) -> np.ndarray | float:
         """Scores below this are rounding errors."""
 
     @property
@@ -163,7 +163,8 @@ class LinearRows:
         self, X: Any, weights: np.ndarray | None, order: np.ndarray | None, frame: Frame
     ) -> None:
         self.X, self.frame, self.order = X, frame, order
-        self.sample_weight = weights
+        self.unit = frame.scale**2
+        self.sample_weight = self._file_weight = weights
         self._lifted: Any = None
         self._last: tuple[slice, Any] | None = None
         self._distances: dict[tuple[int, int], np.ndarray] = {}
@@ -196,9 +197,11 @@ class LinearRows:
         return rows if self._arranged or self.order is None else self.order[rows]
 
     def sample(self, size: int, generator: np.random.Generator) -> LinearRows:
-        """`size` of these rows, drawn at random, in the same frame."""
-        chosen = generator.choice(self.X.shape[0], size, replace=False)
-        weights = None if self.sample_weight is None else self.sample_weight[chosen]
+        """At most `size` random rows among those that weigh anything, in the same frame."""
+        weights = self._file_weight
+        candidates = np.arange(self.X.shape[0]) if weights is None else np.flatnonzero(weights)
+        chosen = generator.choice(candidates, min(size, len(candidates)), replace=False)
+        weights = None if weights is None else weights[chosen]
         return LinearRows(self.X[chosen], weights, None, self.frame)
 
     def lifted(self, rows: slice) -> Any:
@@ -235,7 +238,7 @@ class LinearRows:
         return D
 
     @property
-    def floor(self) -> float:
+    def floor(self) -> np.ndarray:
         return linear_floor(self.sums, self.X.dtype)
 
     @property
@@ -259,7 +262,7 @@ class PairwiseRows:
     """Samples of which only the (N, N) distances X are known."""
 
     def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: np.ndarray | None) -> None:
-        self.X, self.order = X, order
+        self.X, self.order, self.unit = X, order, 1.0
         self.sample_weight = weights
 
     def arrange(self, P: np.ndarray) -> np.ndarray:

@@ -27,30 +27,38 @@ class Blocks:
     """How many rows to update at once: a fixed number, or the largest that is safe.
 
     While assignments form, a block must not be able to flood a cluster: a quarter of the mean
-    cluster size is safe, and above 0.7 of it runs collapse. Once few rows move, what counts is the
-    feedback through the masses, of gain alpha * softness * block / N; up to 1/4 a block may grow to
-    the mean cluster size.
+    cluster size is safe, and above 0.7 of it runs collapse. Nor may it overshoot: rows of a block
+    answer a cluster's mass without seeing each other, with gain alpha * softness * block / N, where
+    softness, the mean of 1 - sum_k p_ik^2, is near 1 at first. A gain of 1 is safe while
+    assignments form. Once few rows move, blocks grow to the mean cluster size, at a gain of 1/4.
+    Sample weights count by N_eff = (sum w)^2 / sum w^2.
     """
 
     smallest: int
     largest: int
+    n_rows: int
+    m: float
 
     @classmethod
-    def of(cls, block_size: int | str, N: int, K: int) -> Blocks:
+    def of(cls, block_size: int | str, rows: Rows, K: int, m: float) -> Blocks:
+        """The blocks for these rows."""
+        N = rows.X.shape[0]
         if block_size != "auto":
-            return cls(min(int(block_size), N), min(int(block_size), N))
-        smallest = max(1, min(N // (4 * K), LARGEST_BLOCK))
-        return cls(smallest, min(4 * smallest, max(smallest, LARGEST_BLOCK)))
+            return cls(min(int(block_size), N), min(int(block_size), N), N, m)
+        w = rows.sample_weight
+        N_eff = N if w is None else int(w.sum(dtype=float) ** 2 / (w.astype(float) ** 2).sum())
+        smallest = max(1, min(N_eff // (4 * K), int(N_eff * (m - 1.0)), LARGEST_BLOCK))
+        return cls(smallest, min(4 * smallest, LARGEST_BLOCK), N_eff, m)
 
-    def choose(self, N: int, K: int, m: float, change: float, departure: float) -> int:
+    def choose(self, change: float, departure: float, softness: float) -> int:
         """The block for the next sweep, from how the last one went."""
         if change > 0.3 * departure:
             return self.smallest
-        softness = (1.0 - 1.0 / K) * (1.0 - departure)  # mean over rows of 1 - sum_k p_ik^2
-        return int(np.clip(N * (m - 1.0) / (4.0 * softness + 1e-9), self.smallest, self.largest))
+        gain_of_a_row = softness / ((self.m - 1.0) * self.n_rows) + 1e-12
+        return int(np.clip(0.25 / gain_of_a_row, self.smallest, self.largest))
 
     def panel(self, block: int) -> int:
-        """Rows scored by one matrix product: whole blocks of every size in use."""
+        """Rows scored by one matrix product; the same for every block thin enough to be joined."""
         return block if 2 * block > PANEL else self.largest * -(-PANEL // self.largest)
 
 
@@ -82,7 +90,7 @@ class Update:
             S *= mass_factor(mass, self.balance).astype(S.dtype)[:, None]
         return S
 
-    def assign(self, S: np.ndarray, mass: np.ndarray, floor: float) -> np.ndarray:
+    def assign(self, S: np.ndarray, mass: np.ndarray, floor: np.ndarray | float) -> np.ndarray:
         """P (K, rows) from the sums of Eq. 8, in place. Sums below `floor` are rounding errors."""
         np.maximum(S, floor, out=S)
         return assign_columns(self.scale(S, mass), self.m)
@@ -122,10 +130,12 @@ def _update_panel(
     """
     floor, mass, weights = rows.floor, rows.mass, rows.sample_weight
     weights = None if weights is None else weights[rows.index(panel)]
+    D = rows.distances(panel) if block < new.shape[1] else None
     dA = np.empty_like(new)
     for part in chunks(new.shape[1], block):
         if part.start:
-            new[:, part] += dA[:, : part.start] @ rows.distances(panel)[: part.start, part]
+            assert D is not None
+            new[:, part] += dA[:, : part.start] @ D[: part.start, part]
         update.assign(new[:, part], mass, floor)
         w = None if weights is None else weights[part]
         np.subtract(update.weigh(new[:, part], w), update.weigh(old[:, part], w), out=dA[:, part])
@@ -141,6 +151,7 @@ class Run:
     P: np.ndarray
     history: list[float]
     converged: bool
+    departure: float
 
 
 def run_sweeps(
@@ -162,16 +173,17 @@ def run_sweeps(
     """
     rows.start(update.weigh(P.T, rows.sample_weight))
     history: list[float] = []
-    converged, block = False, blocks.smallest
+    converged, departure, block = False, 0.0, blocks.smallest
     while not converged and len(history) < max_iter:
         change, departure = sweep(rows, P, update, block, blocks.panel(block))
         history.append(update.objective(rows))
         report(len(history), history[-1], change)
-        converged = change <= tol * departure
+        converged = change < tol * departure
         if stays_uniform and departure < 1e-6:
             break
-        block = blocks.choose(len(P), P.shape[1], update.m, change, departure)
-    return Run(P, history, converged)
+        softness = (1.0 - 1.0 / P.shape[1]) * (1.0 - departure)
+        block = blocks.choose(change, departure, softness)
+    return Run(P, history, converged, departure)
 
 
 def read_out(rows: Rows, P: np.ndarray, update: Update) -> None:

@@ -1,0 +1,146 @@
+"""Time of `PAC.fit` beside `KMeans(n_init=1).fit`, alternating in one process; memory; import time.
+
+python benchmarks/pac_speed.py        needs PROBAGG_DATA; about five minutes on two cores
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from record import record
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning
+
+from probagg import PAC, clustering_accuracy
+from probagg.data.benchmarks import load
+
+RUNS = {"pendigits": 20, "isolet": 10, "mnist-test": 10, "coil100": 5}
+
+
+def timed(estimator, X) -> float:
+    """Seconds of one fit."""
+    began = time.perf_counter()
+    estimator.fit(X)
+    return time.perf_counter() - began
+
+
+def beside_kmeans(X, K, runs: int, y) -> dict:
+    """Medians over seeds, the two methods in turn so that a busy machine hurts both."""
+    seconds: dict[str, list[float]] = {"pac": [], "k-means": []}
+    accuracy: dict[str, list[float]] = {"pac": [], "k-means": []}
+    timed(PAC(K, random_state=0), X[:1000])  # threads and caches are up
+    timed(KMeans(K, n_init=1, random_state=0), X[:1000])
+    for seed in range(runs):
+        pac, kmeans = PAC(K, random_state=seed), KMeans(K, n_init=1, random_state=seed)
+        for name, estimator in (("k-means", kmeans), ("pac", pac)):
+            seconds[name].append(timed(estimator, X))
+            accuracy[name].append(clustering_accuracy(y, estimator.labels_))
+    medians = {name: float(np.median(values)) for name, values in seconds.items()}
+    return {
+        "n": runs,
+        "median_seconds": medians,
+        "ratio": medians["pac"] / medians["k-means"],
+        "slowest_over_median": max(seconds["pac"]) / medians["pac"],
+        "mean_acc": {name: float(np.mean(values)) for name, values in accuracy.items()},
+        "seconds": seconds,
+    }
+
+
+def blobs() -> tuple[np.ndarray, np.ndarray]:
+    """A million rows."""
+    return make_blobs(1_000_000, 32, centers=20, cluster_std=4, random_state=1)
+
+
+def peak_memory(X, K) -> float:
+    """The most memory of a fit above X and P, as a share of both (resident, every 5 ms)."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before, peak, done = resident(), [0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.005):
+            peak[0] = max(peak[0], resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    P = PAC(K, random_state=0).fit(X).probabilities_
+    done.set()
+    watcher.join()
+    return (peak[0] - before - P.nbytes) / (X.nbytes + P.nbytes)
+
+
+def quadratic_sweep(X, P, m) -> None:
+    """Algorithm 1 with NumPy rows: all distances of a row, then Eq. 8. O(N^2 (D + K))."""
+    alpha = 1 / (m - 1)
+    for i in range(len(X)):
+        d = ((X - X[i]) ** 2).sum(1)
+        s = d @ P
+        powers = (s / s.min()) ** -alpha
+        P[i] = powers / powers.sum()
+
+
+def against_quadratic(X, K, sweeps: int) -> dict:
+    """The same sweeps from the same start, in linear and in quadratic form."""
+    P = 1 + 0.02 * np.random.default_rng(0).random((len(X), K))
+    P /= P.sum(1, keepdims=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        ours = min(timed(PAC(K, init=P, max_iter=sweeps, tol=0.0), X) for _ in range(5))
+    began = time.perf_counter()
+    for _ in range(sweeps):
+        quadratic_sweep(X, P, 1.03)
+    theirs = time.perf_counter() - began
+    return {"sweeps": sweeps, "linear_s": ours, "quadratic_s": theirs, "ratio": theirs / ours}
+
+
+def import_time(repeats: int = 15) -> dict:
+    """Fresh interpreters, in turn."""
+    statements = {"pac": "from probagg import PAC", "sklearn.cluster": "import sklearn.cluster"}
+    seconds: dict[str, list[float]] = {name: [] for name in statements}
+    for _ in range(repeats):
+        for name, statement in statements.items():
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", statement], check=True)
+            seconds[name].append(time.perf_counter() - began)
+    medians = {name: float(np.median(values)) for name, values in seconds.items()}
+    return {"median_seconds": medians, "ratio": medians["pac"] / medians["sklearn.cluster"]}
+
+
+def main() -> None:
+    """Print and record all of it."""
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    results: dict[str, dict] = {}
+    for name, runs in RUNS.items():
+        data = load(name)
+        results[name] = beside_kmeans(data.X, data.n_classes, runs, data.y)
+        print(name, f"{results[name]['ratio']:.2f}x k-means", results[name]["median_seconds"])
+    data = load("pendigits")
+    results["quadratic"] = against_quadratic(data.X, data.n_classes, 2)
+    print(f"quadratic sweeps on pendigits: {results['quadratic']['ratio']:.0f}x slower")
+    fresh = subprocess.run(  # a process that has freed nothing yet
+        [sys.executable, __file__, "memory"], check=True, capture_output=True, text=True
+    )
+    X, y = blobs()
+    large = beside_kmeans(X, 20, 5, y) | {"memory_share": float(fresh.stdout)}
+    results["blobs"] = large
+    print("blobs", f"{large['ratio']:.2f}x k-means", large["median_seconds"], large["mean_acc"])
+    print(f"slowest seed {large['slowest_over_median']:.2f}x the median,", end=" ")
+    print(f"memory above X and P {100 * large['memory_share']:.1f} %")
+    results["import"] = import_time()
+    print(f"import: {results['import']['ratio']:.2f}x sklearn.cluster")
+    record("pac_speed", results)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["memory"]:
+        print(peak_memory(blobs()[0], 20))
+    else:
+        main()

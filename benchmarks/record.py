@@ -1,0 +1,30 @@
+"""Results that travel with their circumstances: results/NAME.json."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from probagg.runs import environment
+
+HERE = Path(__file__).parent
+
+
+def record(name: str, results: Any) -> None:
+    """Write the results of one script beside machine, versions and commit."""
+    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    path = HERE / "results" / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(
+        json.dumps({"commit": commit, "env": environment(), "results": results}, indent=1) + "\n"
+    )
+    print(f"written to {path}")
+
+
+def expected(table: str) -> dict[str, Any]:
+    """The paper's numbers of one table."""
+    return tomllib.loads((HERE / "expected.toml").read_text())[table]

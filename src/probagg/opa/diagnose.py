@@ -1,0 +1,89 @@
+"""A label-free reading of a batch or a set: is it clustering, and if not, why."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from probagg.aggregation import critical_m
+from probagg.opa.functional import as_float, full_precision, opa_targets
+
+
+class ClusteringWarning(UserWarning):
+    """Training goes towards a useless solution; the message says which and what to change."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `diagnose` read."""
+
+    critical_m: float  # of the features; clusters can form only below
+    sharpness: float  # mean over rows of the largest probability: 1/K is uniform, 1 is decided
+    evenness: float  # entropy of the mean assignment over log K: 0 is one cluster, 1 is balance
+    smallest: float  # share of rows in the smallest and the largest cluster, by argmax
+    largest: float
+    agreement: float  # share of rows whose target and prediction have the same argmax
+    state: str  # "clustering", "uniform", "one cluster" or "empty clusters"
+    advice: str  # what to change, empty while clustering
+
+
+@torch.no_grad()
+def diagnose(
+    features: Tensor, probs: Tensor, m: float = 1.03, *, metric: str = "cosine", warn: bool = True
+) -> Diagnosis:
+    """Read a batch without labels, and warn when it does not cluster.
+
+    >>> features = torch.eye(4).repeat(25, 1)
+    >>> diagnose(features, torch.eye(4).repeat(25, 1)).state
+    'clustering'
+    >>> diagnose(features, torch.full((100, 4), 0.25), warn=False).state
+    'uniform'
+    """
+    with full_precision(features):
+        X, P = as_float(features), as_float(probs)
+        N, K = P.shape
+        Q = opa_targets(X, P, m=m, metric=metric)
+        threshold = critical_m(X, metric)
+        labels = P.argmax(1)
+        shares = torch.bincount(labels, minlength=K) / N
+        mean = P.mean(0)
+        entropy = -(mean * mean.clamp(min=1e-12).log()).sum()
+        sharpness = float(P.amax(1).mean())
+        evenness = float(entropy) / float(torch.log(torch.tensor(float(K)))) if K > 1 else 1.0
+        agreement = float((Q.argmax(1) == labels).float().mean())
+    smallest, largest = float(shares.min()), float(shares.max())
+    state, advice = _judge(m, threshold, K, N, sharpness, smallest, largest)
+    if warn and advice:
+        warnings.warn(f"{state}: {advice}", ClusteringWarning, stacklevel=2)
+    return Diagnosis(threshold, sharpness, evenness, smallest, largest, agreement, state, advice)
+
+
+def _judge(
+    m: float, threshold: float, K: int, N: int, sharpness: float, smallest: float, largest: float
+) -> tuple[str, str]:
+    """The state by its most likely cause, and what to change."""
+    if K > 1 and sharpness < 1.0 / K + 0.1 * (1.0 - 1.0 / K):
+        if m >= threshold:
+            return "uniform", (
+                f"probabilities are near 1/K, and m={m:g} is at or above the critical value "
+                f"{threshold:.4f} of these features, where they stay so. Lower m below it."
+            )
+        return "uniform", (
+            f"probabilities are near 1/K although m={m:g} is below the critical value "
+            f"{threshold:.4f}. Train on; if this lasts, lower m, raise the batch size or the "
+            "learning rate of the classifier, and drop any term that rewards even assignments."
+        )
+    if K > 1 and largest > 0.95:
+        return "one cluster", (
+            f"{100 * largest:.0f} % of the rows are in one cluster. Detach the gate and the "
+            "distances, lower the learning rate, and check that features differ between rows."
+        )
+    if smallest == 0.0 and N >= 10 * K:
+        return "empty clusters", (
+            f"at least one of {K} clusters has none of {N} rows. Ask for fewer clusters, use "
+            "larger batches, or start the classifier again."
+        )
+    return "clustering", ""

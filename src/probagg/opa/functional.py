@@ -1,0 +1,138 @@
+"""Section 3.4 and Eqs. 9 to 13 as pure functions of a batch.
+
+All of them compute in float32 whatever the outer precision (float64 stays): at m = 1.03 a relative
+error of 1 % in a score is 40 % in a target. Under TF32 (`torch.set_float32_matmul_precision`, not
+PyTorch's default) scores lose that precision on CUDA; keep it at "highest" around these functions.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from probagg.aggregation import Moments, aggregate, assign, embed
+from probagg.opa.processes import first_row, gather_rows, n_processes, sum_over_processes
+
+GATE_FLOOR = 1e-12  # of Eq. 11's denominator, for a row whose negatives are all gated away
+
+
+def opa_targets(
+    features: Tensor,
+    probs: Tensor,
+    *,
+    m: float = 1.03,
+    metric: str = "cosine",
+    balance: float = 1.0,
+    gather: bool = False,
+) -> Tensor:
+    """Targets Q (B, K): scores S = D P of the batch (Eq. 9), normalised like Eq. 8. No gradient.
+
+    `gather=True` takes S over the rows of all processes.
+
+    >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    >>> probs = torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.5, 0.5], [0.4, 0.6]])
+    >>> opa_targets(features, probs).argmax(1)
+    tensor([0, 0, 1, 1])
+    """
+    with torch.no_grad(), full_precision(features):
+        S = _scores(features, as_float(probs), metric, balance, gather)
+        return assign(S, m)
+
+
+def pac_objective(
+    features: Tensor,
+    probs: Tensor,
+    *,
+    metric: str = "cosine",
+    detach: bool = True,
+    gather: bool = False,
+) -> Tensor:
+    """Each row's part p_i . s_i of Tr(P^T D P) (Eqs. 1, 2), shape (B,); Eq. 13's term is its mean.
+
+    With `detach` the distances carry no gradient: it would pull all features together.
+    """
+    with full_precision(features):
+        features = features.detach() if detach else features
+        P = as_float(probs)
+        return (P * _scores(features, P, metric, 1.0, gather)).sum(1)
+
+
+def weighted_contrastive(
+    z1: Tensor,
+    z2: Tensor,
+    probs: Tensor | None = None,
+    *,
+    temperature: float = 0.5,
+    detach: bool = True,
+    gather: bool = False,
+) -> Tensor:
+    """Eq. 11 for each row, both orders of the views averaged, shape (B,). z1, z2 need not be unit.
+
+    The gate w_ij = 1 - p_i . p_j lets pairs of the same cluster out of the denominator; it carries
+    no gradient unless `detach=False`, which pulls everything into one cluster. `probs=None` is a
+    gate of ones: plain NT-Xent. (Uniform probabilities only add log(1 - 1/K) to it.)
+    """
+    with full_precision(z1):
+        z1, z2 = F.normalize(as_float(z1), dim=1), F.normalize(as_float(z2), dim=1)
+        log_gate = None
+        if probs is not None:
+            P = as_float(probs.detach() if detach else probs)
+            all_P = gather_rows(P) if gather else P
+            log_gate = (1.0 - P @ all_P.T).clamp(min=0.0).log()
+        all_1, all_2 = (gather_rows(z1), gather_rows(z2)) if gather else (z1, z2)
+        first = first_row(z1) if gather else 0
+        one = _contrast(z1, z2, all_1, all_2, log_gate, temperature, first)
+        two = _contrast(z2, z1, all_2, all_1, log_gate, temperature, first)
+        return (one + two) / 2.0
+
+
+def _contrast(
+    anchors: Tensor,
+    positives: Tensor,
+    same_view: Tensor,
+    other_view: Tensor,
+    log_gate: Tensor | None,
+    temperature: float,
+    first: int,
+) -> Tensor:
+    """-log of Eq. 11's fraction for each anchor; `first` is its column among all rows."""
+    same, other = anchors @ same_view.T / temperature, anchors @ other_view.T / temperature
+    if log_gate is not None:
+        same, other = same + log_gate, other + log_gate
+    rows = torch.arange(len(anchors), device=anchors.device)
+    itself = rows[:, None] + first == torch.arange(len(same_view), device=anchors.device)
+    same = same.masked_fill(itself, -torch.inf)
+    floor = torch.full_like(same[:, :1], GATE_FLOOR).log()
+    denominator = torch.logsumexp(torch.cat([same, other, floor], dim=1), dim=1)
+    return denominator - (anchors * positives).sum(1) / temperature
+
+
+def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bool) -> Tensor:
+    """S = D P (Eq. 9) through moments, which add up over processes.
+
+    Rows are centred first, or the linear form would lose the digits of features in a narrow cone.
+    """
+    X = embed(as_float(features), metric)
+    total, count = X.detach().sum(0), len(X)
+    if gather:
+        total, count = sum_over_processes(total), count * n_processes()
+    size = (X * X).mean()
+    X = X - total / count
+    moments = Moments.of(X, P)
+    if gather:
+        moments = Moments.of_sums(sum_over_processes(moments.sums))
+    S = aggregate(X, moments, balance=balance)
+    # Rows that all coincide differ by rounding only; their scores are then zero.
+    rounding = torch.finfo(X.dtype).eps ** 2 * count * size.detach()
+    return torch.where(rounding < S, S, torch.zeros_like(S))
+
+
+def as_float(tensor: Tensor) -> Tensor:
+    """float32, or float64 where that came in."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """A context without autocast on the tensor's device."""
+    return torch.autocast(tensor.device.type, enabled=False)

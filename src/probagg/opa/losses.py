@@ -1,0 +1,157 @@
+"""The losses as modules: each is its function and a reduction."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from probagg.opa.functional import (
+    as_float,
+    full_precision,
+    opa_targets,
+    pac_objective,
+    weighted_contrastive,
+)
+
+
+class _Loss(nn.Module):
+    def __init__(self, reduction: str) -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum", "none"):
+            raise ValueError(f"reduction is {reduction!r}; use 'mean', 'sum' or 'none'.")
+        self.reduction = reduction
+
+    def _reduce(self, rows: Tensor) -> Tensor:
+        if self.reduction == "none":
+            return rows
+        return rows.mean() if self.reduction == "mean" else rows.sum()
+
+
+class OPALoss(_Loss):
+    """KL(Q || P) with targets Q from online probability aggregation (Eqs. 9, 10, Algorithm 2).
+
+    The mean over the batch is taken, as in Algorithm 2; Eq. 10 prints a sum. Targets come from
+    `features` and `logits` and carry no gradient; `student_logits`, another view's, learn them.
+    With `gather=True`, targets come from the batches of all processes.
+
+    >>> import torch
+    >>> features = torch.eye(4).repeat(8, 1)
+    >>> logits = torch.randn(32, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    >>> OPALoss(m=1.03)(features, logits).backward()
+    """
+
+    def __init__(
+        self,
+        m: float = 1.03,
+        *,
+        metric: str = "cosine",
+        balance: float = 1.0,
+        gather: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        if not m > 1.0:
+            raise ValueError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+        self.m, self.metric, self.balance, self.gather = m, metric, balance, gather
+
+    def forward(
+        self, features: Tensor, logits: Tensor, student_logits: Tensor | None = None
+    ) -> Tensor:
+        """KL of each student row to its target."""
+        with full_precision(logits):
+            Q = opa_targets(
+                features,
+                as_float(logits.detach()).softmax(1),
+                m=self.m,
+                metric=self.metric,
+                balance=self.balance,
+                gather=self.gather,
+            )
+            student = as_float(logits if student_logits is None else student_logits)
+            return self._reduce(F.kl_div(student.log_softmax(1), Q, reduction="none").sum(1))
+
+    def extra_repr(self) -> str:
+        """What the module prints of itself."""
+        return f"m={self.m}, metric={self.metric!r}, balance={self.balance}, gather={self.gather}"
+
+
+class PACLoss(_Loss):
+    """Tr(P^T D P) / B, the second term of Eq. 13: the objective of PAC on a batch.
+
+    Distances carry no gradient unless `detach=False`: it would pull all features together.
+
+    >>> import torch
+    >>> features = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> PACLoss()(features, torch.tensor([[9.0, 0.0], [0.0, 9.0]])).item() < 0.01
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        metric: str = "cosine",
+        detach: bool = True,
+        gather: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        self.metric, self.detach, self.gather = metric, detach, gather
+
+    def forward(self, features: Tensor, logits: Tensor) -> Tensor:
+        """The parts p_i . s_i of the objective."""
+        with full_precision(logits):
+            rows = pac_objective(
+                features,
+                as_float(logits).softmax(1),
+                metric=self.metric,
+                detach=self.detach,
+                gather=self.gather,
+            )
+        return self._reduce(rows)
+
+    def extra_repr(self) -> str:
+        """What the module prints of itself."""
+        return f"metric={self.metric!r}, detach={self.detach}, gather={self.gather}"
+
+
+class WeightedContrastiveLoss(_Loss):
+    """Eq. 11, both orders of the views averaged, mean over the batch; NT-Xent where probs is None.
+
+    The gate 1 - p_i . p_j carries no gradient unless `detach=False`: it would pull everything into
+    one cluster. With `gather=True` negatives come from the batches of all processes.
+
+    >>> import torch
+    >>> z = torch.eye(4)
+    >>> loss = WeightedContrastiveLoss(temperature=0.5)
+    >>> bool(loss(z, z) < loss(z, z.flip(0)))
+    True
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.5,
+        *,
+        detach: bool = True,
+        gather: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        if not temperature > 0.0:
+            raise ValueError(f"temperature is {temperature}, but must be positive; try 0.5.")
+        self.temperature, self.detach, self.gather = temperature, detach, gather
+
+    def forward(self, z1: Tensor, z2: Tensor, probs: Tensor | None = None) -> Tensor:
+        """Eq. 11 of each row."""
+        rows = weighted_contrastive(
+            z1,
+            z2,
+            probs,
+            temperature=self.temperature,
+            detach=self.detach,
+            gather=self.gather,
+        )
+        return self._reduce(rows)
+
+    def extra_repr(self) -> str:
+        """What the module prints of itself."""
+        return f"temperature={self.temperature}, detach={self.detach}, gather={self.gather}"
