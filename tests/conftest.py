@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits, make_blobs
 
 
@@ -20,7 +21,6 @@ def rng():
     return np.random.default_rng(0)
 
 
-def soft(rng, N, K):
-    """A random P."""
-    P = rng.random((N, K)) + 0.1
-    return P / P.sum(1, keepdims=True)
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)

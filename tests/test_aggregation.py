@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import soft
+from problems import soft
 from sklearn.metrics import pairwise_distances
 
 from probagg import critical_m

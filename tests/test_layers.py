@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "probagg"
 ALLOWED = {
-    "__init__": {"aggregation", "metrics", "pac"},
+    "__init__": {"aggregation", "metrics", "pac", "opa"},
     "__main__": {"cli"},
     "aggregation": set(),
     "metrics": set(),

@@ -13,17 +13,38 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from probagg.aggregation import Moments, critical_m
     from probagg.metrics import clustering_accuracy
+    from probagg.opa.diagnose import diagnose
+    from probagg.opa.functional import opa_targets
+    from probagg.opa.head import OPAHead
+    from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.pac.estimator import PAC
 
 __version__ = "0.1.0"
 
-__all__ = ["PAC", "Moments", "clustering_accuracy", "critical_m"]
+__all__ = [
+    "PAC",
+    "Moments",
+    "OPAHead",
+    "OPALoss",
+    "PACLoss",
+    "WeightedContrastiveLoss",
+    "clustering_accuracy",
+    "critical_m",
+    "diagnose",
+    "opa_targets",
+]
 
 _HOMES = {
     "PAC": "probagg.pac.estimator",
     "Moments": "probagg.aggregation",
     "critical_m": "probagg.aggregation",
     "clustering_accuracy": "probagg.metrics",
+    "opa_targets": "probagg.opa.functional",
+    "OPALoss": "probagg.opa.losses",
+    "PACLoss": "probagg.opa.losses",
+    "WeightedContrastiveLoss": "probagg.opa.losses",
+    "OPAHead": "probagg.opa.head",
+    "diagnose": "probagg.opa.diagnose",
 }
 
 
@@ -31,7 +52,14 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for (PEP 562): unused parts cost nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'probagg' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    try:
+        module = importlib.import_module(_HOMES[name])
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        message = f"{name} needs PyTorch, which is not installed: pip install 'probagg[deep]'"
+        raise ModuleNotFoundError(message, name="torch") from error
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -31,6 +31,11 @@ def _namespace(array: Array) -> Any:
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
+def _like(P: Any, X: Array) -> Array:
+    """P in the precision of X, as the same kind of array."""
+    return np.asarray(P, dtype=X.dtype) if isinstance(X, np.ndarray) else P.to(X.dtype)
+
+
 def _floats(X: Any) -> Array:
     """X as an array or tensor of floating-point numbers; lists and data frames become arrays."""
     if type(X).__module__.startswith("torch"):
@@ -65,7 +70,7 @@ class Moments:
     def of(cls, X: Array, P: Array, metric: str = "sqeuclidean") -> Moments:
         """The moments of rows X (N, D) with weights P (N, K)."""
         rows = lift(embed(X, metric))
-        return cls.of_sums(_namespace(rows).asarray(P, dtype=rows.dtype).T @ rows)
+        return cls.of_sums(_like(P, rows).T @ rows)
 
     @property
     def mass(self) -> Array:
@@ -185,7 +190,7 @@ def objective(X: Array, P: Array, m: float = 1.0, metric: str = "sqeuclidean") -
     """
     X = embed(X, metric)
     X = X - X.mean(0)
-    P = _namespace(X).asarray(P, dtype=X.dtype)
+    P = _like(P, X)
     return float((Moments.of(X, P**m).sums * dual(Moments.of(X, P).sums)).sum())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import platform
 import sys
@@ -13,6 +14,8 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+logger = logging.getLogger("probagg")
 
 MANIFEST = "manifest.json"
 PACKAGES = ("probagg", "numpy", "scipy", "scikit-learn", "torch", "torchvision", "timm")
@@ -31,6 +34,44 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_safetensors(
+    path: str | PathLike[str], kind: str, tensors: dict[str, Any], description: dict[str, Any]
+) -> None:
+    """One safetensors file of NumPy arrays, with `kind` and `description` (as JSON) beside them."""
+    from safetensors.numpy import save
+
+    text = json.dumps(description, default=lambda number: number.item())
+    write_atomically(path, save(tensors, {"format": kind, "description": text}))
+
+
+def read_safetensors(path: str | PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `write_safetensors` wrote, or an error that says what the file is instead."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file ({error}).") from error
+    if metadata.get("format") != kind:
+        raise ValueError(
+            f"{path} holds {metadata.get('format', 'other tensors')!r}, but {kind!r} is needed. "
+            "Pass a file that `save` of the same class wrote."
+        )
+    return tensors, json.loads(metadata["description"])
+
+
+def log_progress(wanted: bool, message: str, *values: Any) -> None:
+    """Log to "probagg", and to the terminal where nobody has set up logging."""
+    if wanted:
+        if not logger.hasHandlers():
+            logger.addHandler(logging.StreamHandler())
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
+        logger.info(message, *values)
 
 
 class RunFolder:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import soft
+from problems import soft
 from sklearn.metrics import adjusted_rand_score
 
 from probagg import PAC, clustering_accuracy

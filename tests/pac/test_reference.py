@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import soft
+from problems import soft
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances
 

@@ -8,7 +8,6 @@ PyTorch's default) scores lose that precision on CUDA; keep it at "highest" arou
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from probagg.aggregation import Moments, aggregate, assign, embed
@@ -74,7 +73,7 @@ def weighted_contrastive(
     gate of ones: plain NT-Xent. (Uniform probabilities only add log(1 - 1/K) to it.)
     """
     with full_precision(z1):
-        z1, z2 = F.normalize(as_float(z1), dim=1), F.normalize(as_float(z2), dim=1)
+        z1, z2 = _unit(as_float(z1)), _unit(as_float(z2))
         log_gate = None
         if probs is not None:
             P = as_float(probs.detach() if detach else probs)
@@ -85,6 +84,13 @@ def weighted_contrastive(
         one = _contrast(z1, z2, all_1, all_2, log_gate, temperature, first)
         two = _contrast(z2, z1, all_2, all_1, log_gate, temperature, first)
         return (one + two) / 2.0
+
+
+def _unit(z: Tensor) -> Tensor:
+    """Rows of length 1. A zero row stays zero and gets no gradient, where 1/eps would overflow."""
+    squares = (z * z).sum(1, keepdim=True)
+    some = squares > 0.0
+    return z * torch.where(some, torch.where(some, squares, 1.0).rsqrt(), 0.0)
 
 
 def _contrast(

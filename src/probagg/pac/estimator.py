@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -34,8 +33,7 @@ from probagg.pac.model import (
 )
 from probagg.pac.rows import Frame, LinearRows, PairwiseRows
 from probagg.pac.sweeps import Blocks, Run, Update, near_uniform, read_out, run_sweeps
-
-logger = logging.getLogger("probagg")
+from probagg.runs import log_progress
 
 SAMPLE_ROWS = 50_000  # of a large data set, swept first when init="auto"
 
@@ -260,7 +258,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def _sweep(self, rows: Any, P: np.ndarray, name: str) -> Run:
         def report(n: int, J: float, change: float) -> None:
             message = "%s, sweep %d: J %.6g, change %.2g"
-            _log(self.verbose >= 2, message, name, n, J * rows.unit, change)
+            log_progress(self.verbose >= 2, message, name, n, J * rows.unit, change)
 
         run = run_sweeps(
             rows,
@@ -273,7 +271,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             report=report,
         )
         J = run.history[-1] * rows.unit
-        _log(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), J)
+        log_progress(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), J)
         return run
 
     def _conclude(self, X: Any, rows: Any, run: Run) -> None:
@@ -392,13 +390,3 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _log(wanted: bool, message: str, *values: Any) -> None:
-    """Log to "probagg", and to the terminal where nobody has set up logging."""
-    if wanted:
-        if not logger.hasHandlers():
-            logger.addHandler(logging.StreamHandler())
-        if not logger.isEnabledFor(logging.INFO):
-            logger.setLevel(logging.INFO)
-        logger.info(message, *values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from os import PathLike
@@ -21,7 +20,7 @@ from probagg.pac.rows import (
     linear_floor,
     linear_scores,
 )
-from probagg.runs import write_atomically
+from probagg.runs import read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
 
@@ -125,35 +124,14 @@ Model = LinearModel | PairwiseModel
 
 
 def save_model(path: str | PathLike[str], model: Model, description: dict[str, Any]) -> None:
-    """One safetensors file: the model's arrays, and `description` as JSON beside them."""
-    from safetensors.numpy import save
-
+    """The model's arrays in one file, with `description` beside them."""
     tensors = {name: np.ascontiguousarray(array) for name, array in model.tensors().items()}
-    metadata = {"format": FORMAT, "description": json.dumps(description, default=_plain)}
-    write_atomically(path, save(tensors, metadata))
-
-
-def _plain(number: Any) -> Any:
-    """NumPy's numbers as Python's, for JSON."""
-    return number.item()
+    write_safetensors(path, FORMAT, tensors, description)
 
 
 def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
-    """What `save_model` wrote, or an error that says what the file is instead."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file ({error}).") from error
-    if metadata.get("format") != FORMAT:
-        raise ValueError(
-            f"{path} holds {metadata.get('format', 'other tensors')!r}, not a saved PAC "
-            f"({FORMAT!r}). Pass a file that PAC.save wrote."
-        )
-    description = json.loads(metadata["description"])
+    """What `save_model` wrote."""
+    tensors, description = read_safetensors(path, FORMAT)
     kind = LinearModel if "sums" in tensors else PairwiseModel
     return kind.from_tensors(description["params"]["metric"], tensors), description
 

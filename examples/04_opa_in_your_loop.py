@@ -1,0 +1,46 @@
+"""OPALoss in a plain PyTorch loop: an encoder and a classifier that learn to cluster digits.
+
+The loop is yours; three lines are probagg's. A small autoencoder keeps the features meaningful while
+the classifier is trained on targets that OPA aggregates from the batch. Runs in half a minute on a CPU.
+"""
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from probagg import OPALoss, clustering_accuracy, diagnose
+
+torch.manual_seed(0)
+X, y = load_digits(return_X_y=True)
+X = torch.tensor(X / 16.0, dtype=torch.float32)
+
+encoder = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 32))
+decoder = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 64))
+classifier = nn.Linear(32, 10)
+networks = nn.ModuleList([encoder, decoder, classifier])
+optimizer = torch.optim.Adam(networks.parameters(), lr=2e-3)
+
+cluster_loss = OPALoss(m=1.03, metric="sqeuclidean")  # 1: the loss
+
+for epoch in range(1, 151):
+    order = torch.randperm(len(X))
+    for rows in order[: len(X) // 599 * 599].split(599):
+        batch = X[rows]
+        features = encoder(batch)
+        loss = nn.functional.mse_loss(decoder(features), batch)
+        if epoch > 50:  # reconstruct first, then cluster
+            logits = classifier(features)  # 2: logits of a classifier
+            loss = loss + 0.02 * cluster_loss(features, logits)  # 3: targets come from the batch
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    if epoch % 25 == 0:
+        with torch.no_grad():
+            features = encoder(X)
+            probs = classifier(features).softmax(1)
+        found = diagnose(features, probs, m=1.03, metric="sqeuclidean", warn=epoch > 100)
+        accuracy = clustering_accuracy(y, probs.argmax(1).numpy())
+        print(
+            f"epoch {epoch:3}: {found.state:10} sharpness {found.sharpness:.2f}, "
+            f"critical m {found.critical_m:.3f}, ACC {100 * accuracy:.1f} (labels only reported)"
+        )

@@ -1,0 +1,46 @@
+import warnings
+
+import pytest
+import torch
+
+from probagg import diagnose
+from probagg.opa.diagnose import ClusteringWarning
+
+FEATURES = torch.eye(4).repeat(50, 1) + 0.01 * torch.arange(200)[:, None] / 200
+
+
+def test_a_clustered_batch_is_left_alone():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = diagnose(FEATURES, torch.eye(4).repeat(50, 1))
+    assert found.state == "clustering"
+    assert found.advice == ""
+    assert (found.sharpness, found.agreement) == (1.0, 1.0)
+    assert found.evenness == pytest.approx(1.0)
+    assert found.smallest == found.largest == 0.25
+
+
+@pytest.mark.parametrize(
+    ("probs", "m", "state", "advice"),
+    [
+        (torch.full((200, 4), 0.25), 1.9, "uniform", "at or above the critical value"),
+        (torch.full((200, 4), 0.25), 1.01, "uniform", "below the critical value"),
+        (
+            torch.eye(4)[torch.zeros(200, dtype=torch.long)],
+            1.03,
+            "one cluster",
+            "100 % of the rows",
+        ),
+        (torch.eye(4)[torch.arange(200) % 3], 1.03, "empty clusters", "at least one of 4 clusters"),
+    ],
+)
+def test_each_failure_is_told_apart(probs, m, state, advice):
+    with pytest.warns(ClusteringWarning, match=f"{state}: .*{advice}"):
+        assert diagnose(FEATURES, probs, m).state == state
+
+
+def test_the_critical_m_is_that_of_the_features():
+    from probagg import critical_m
+
+    found = diagnose(FEATURES, torch.full((200, 4), 0.25), warn=False)
+    assert found.critical_m == pytest.approx(critical_m(FEATURES.numpy(), "cosine"), abs=1e-4)

@@ -1,0 +1,97 @@
+"""float32, autocast and the corners where plain code gives NaN."""
+
+import itertools
+
+import pytest
+import torch
+from oracles import distances
+
+from probagg import OPALoss, PACLoss, WeightedContrastiveLoss, opa_targets
+
+FEATURES = ("random", "duplicate", "zero", "identical", "narrow")
+PROBS = ("soft", "one-hot", "uniform", "one cluster")
+
+
+def make(B, K, features, probs, D=16):
+    generator = torch.Generator().manual_seed(B + K)
+    X = torch.randn(B, D, generator=generator)
+    X = {
+        "random": X,
+        "duplicate": X[torch.arange(B) % max(1, B // 4)],
+        "zero": torch.zeros(B, D),
+        "identical": X[:1].repeat(B, 1),
+        "narrow": 100.0 + X,
+    }[features]
+    logits = torch.randn(B, K, generator=generator)
+    P = {
+        "soft": logits.softmax(1),
+        "one-hot": torch.eye(K)[logits.argmax(1)],
+        "uniform": torch.full((B, K), 1 / K),
+        "one cluster": torch.eye(K)[torch.zeros(B, dtype=torch.long)],
+    }[probs]
+    return X, P
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("probs", PROBS)
+def test_targets_are_right_in_float32_whatever_is_outside(precision, features, probs):
+    """Must show 2. Ties between clusters that differ by rounding alone are not compared."""
+    for B, K, m in itertools.product((2, 240, 4096), (2, 10, 1000), (1.005, 1.03, 1.2)):
+        X, P = make(B, K, features, probs)
+        exact = opa_targets(X.double(), P.double(), m=m)
+        if precision == "float32":
+            Q = opa_targets(X, P, m=m)
+        else:
+            with torch.autocast("cpu", dtype=getattr(torch, precision)):
+                Q = opa_targets(X, P, m=m)
+        assert Q.dtype == torch.float32
+        assert torch.isfinite(Q).all()
+        assert (Q.double() - exact).abs().max() < 1e-3, (B, K, m)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("probs", PROBS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_losses_and_gradients_are_finite(features, probs, dtype):
+    for B, K in itertools.product((2, 240), (2, 10, 1000)):
+        X, P = make(B, K, features, probs)
+        logits = (P * 50).to(dtype).requires_grad_()
+        z = X.clone().to(dtype).requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = OPALoss()(z, logits) + PACLoss(detach=False)(z, logits)
+            loss = loss + WeightedContrastiveLoss(0.1)(z, z * 0.5 + 1, P)
+        assert loss.dtype == torch.float32
+        loss.backward()
+        for gradient in (z.grad, logits.grad):
+            assert torch.isfinite(gradient).all()
+
+
+def test_a_row_without_negatives_is_only_attracted(generator):
+    """An empty gate floors the denominator: no repulsion is left, and no NaN."""
+    z1 = torch.randn(6, 4, generator=generator, requires_grad=True)
+    z2 = torch.randn(6, 4, generator=generator)
+    P = torch.eye(3)[torch.zeros(6, dtype=torch.long)]
+    loss = WeightedContrastiveLoss()(z1, z2, P)
+    unit1, unit2 = torch.nn.functional.normalize(z1), torch.nn.functional.normalize(z2)
+    attraction = -2 * (unit1 * unit2).sum(1).mean()
+    expected = torch.autograd.grad(attraction, z1)[0]
+    torch.testing.assert_close(torch.autograd.grad(loss, z1)[0], expected)
+
+
+def test_a_narrow_cone_needs_centred_rows():
+    """Without centring these features lose all digits in the linear form."""
+    X, P = make(240, 10, "narrow", "soft")
+    D = distances(X.double(), "cosine")
+    exact = torch.softmax(-torch.log(D @ P.double()) / 0.03, 1)
+    assert (opa_targets(X, P) - exact).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("loss", ["opa", "pac", "contrastive"])
+def test_compiles_without_graph_breaks(generator, loss):
+    X, P = make(64, 10, "random", "soft")
+    logits = P.log().requires_grad_()
+    module = {"opa": OPALoss(), "pac": PACLoss(), "contrastive": WeightedContrastiveLoss()}[loss]
+    arguments = (X, X + 1, P) if loss == "contrastive" else (X, logits)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*arguments), module(*arguments))

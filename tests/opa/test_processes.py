@@ -1,0 +1,71 @@
+"""Two gloo processes give the loss and gradients of one with the joined batch."""
+
+import os
+import socket
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from probagg import OPALoss, PACLoss, WeightedContrastiveLoss
+
+
+def batch():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(16, 6, generator=generator), torch.randn(16, 6, generator=generator)
+
+
+def model():
+    torch.manual_seed(1)
+    return torch.nn.ModuleDict({"f": torch.nn.Linear(6, 5), "h": torch.nn.Linear(5, 4)})
+
+
+def loss_of(network, x1, x2, gather):
+    """All three losses with gradients everywhere they can go."""
+    z1, z2 = network["f"](x1), network["f"](x2)
+    logits = network["h"](z1)
+    return (
+        OPALoss(1.1, gather=gather)(z1, logits, network["h"](z2))
+        + PACLoss(detach=False, gather=gather)(z1, logits)
+        + WeightedContrastiveLoss(detach=False, gather=gather)(z1, z2, logits.softmax(1))
+    )
+
+
+def worker(rank, port, results):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    network = model()
+    rows = slice(8 * rank, 8 * rank + 8)
+    loss = loss_of(network, *(x[rows] for x in batch()), gather=True)
+    loss.backward()
+    for tensor in (loss := loss.detach(), *(p.grad for p in network.parameters())):
+        dist.all_reduce(tensor)
+        tensor /= 2  # as DistributedDataParallel averages
+    if rank == 0:
+        results["loss"] = loss
+        results["gradients"] = [p.grad for p in network.parameters()]
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
+def test_two_processes_are_one_with_the_joined_batch():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with mp.Manager() as manager:
+        results = manager.dict()
+        mp.spawn(worker, args=(port, results), nprocs=2)
+        loss, gradients = results["loss"], results["gradients"]
+    network = model()
+    expected = loss_of(network, *batch(), gather=False)
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach(), atol=1e-5, rtol=1e-5)
+    for gradient, parameter in zip(gradients, network.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_gather_in_a_single_process_changes_nothing():
+    network = model()
+    alone = loss_of(network, *batch(), gather=False)
+    torch.testing.assert_close(loss_of(network, *batch(), gather=True), alone)

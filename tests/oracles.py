@@ -1,0 +1,39 @@
+"""Slow transcriptions of the paper, the oracles of the tests."""
+
+import torch
+
+
+def distances(X, metric):
+    """The (B, B) matrix D."""
+    if metric == "sqeuclidean":
+        return ((X[:, None] - X[None]) ** 2).sum(2)
+    X = X / X.norm(dim=1, keepdim=True)
+    return (1 - X @ X.T).clamp(min=0).fill_diagonal_(0)
+
+
+def algorithm_2(D, P, m):
+    """Q of Algorithm 2, its powers in log space."""
+    S = torch.matmul(D.detach(), P)
+    logs = torch.log(S) * (-1 / (m - 1))
+    S = torch.exp(logs - logs.max(1, keepdim=True).values)
+    return S / S.sum(1).view(-1, 1)
+
+
+def kl(Q, P):
+    """The output of Algorithm 2."""
+    return (Q * Q.clamp(min=1e-300).log() - Q * P.log()).sum(1).mean()
+
+
+def equation_11(z1, z2, P, temperature):
+    """One order of Eq. 11, with loops, as a mean."""
+    z1, z2 = z1 / z1.norm(dim=1, keepdim=True), z2 / z2.norm(dim=1, keepdim=True)
+    N, total = len(z1), 0.0
+    for i in range(N):
+        denominator = 0.0
+        for j in range(N):
+            w = 1 - P[i] @ P[j] if P is not None else 1.0
+            if j != i:
+                denominator = denominator + w * torch.exp(z1[i] @ z1[j] / temperature)
+            denominator = denominator + w * torch.exp(z1[i] @ z2[j] / temperature)
+        total = total - torch.log(torch.exp(z1[i] @ z2[i] / temperature) / denominator)
+    return total / N
