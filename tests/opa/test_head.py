@@ -82,10 +82,3 @@ def test_progress_is_logged_when_asked_for(digits, caplog):
 def test_bad_settings_are_one_clear_error(digits, options, message):
     with pytest.raises(ValueError, match=message):
         OPAHead(**options).fit(digits[0][:100])
-
-
-@pytest.mark.gpu
-def test_a_gpu_gives_what_the_cpu_gives(digits):
-    X, y = digits
-    head = OPAHead(10, device="cuda", random_state=0).fit(X)
-    assert clustering_accuracy(y, head.labels_) > 0.75

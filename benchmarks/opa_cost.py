@@ -1,0 +1,80 @@
+"""What OPALoss costs: forward and backward beside cross-entropy plus one B x B x D product.
+
+python benchmarks/opa_cost.py [cpu|cuda]        seconds; by default on CUDA where there is one
+"""
+
+import sys
+import time
+
+import numpy as np
+import torch
+from record import record
+
+from probagg import OPALoss
+
+B, D, K = 1024, 512, 100
+
+
+def milliseconds(step, device, repeats=50) -> float:
+    """The median of some runs, each waited for."""
+    times = []
+    for i in range(repeats + 10):
+        began = time.perf_counter()
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if i >= 10:
+            times.append(time.perf_counter() - began)
+    return 1e3 * float(np.median(times))
+
+
+def peak_mebibytes(step, device) -> float | None:
+    """Memory at the peak above what was there before; only CUDA tells."""
+    if device != "cuda":
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def main() -> None:
+    """Time, memory and their ratio, eager and compiled."""
+    device = sys.argv[1] if sys.argv[1:] else "cuda" if torch.cuda.is_available() else "cpu"
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(B, D, generator=generator).to(device)
+    logits = torch.randn(B, K, generator=generator).to(device).requires_grad_()
+    labels = torch.randint(K, (B,), generator=generator).to(device)
+    results = {"B": B, "D": D, "K": K, "device": device, "torch": torch.__version__}
+    if device == "cuda":
+        results["gpu"] = torch.cuda.get_device_name()
+
+    def cross_entropy_and_product():
+        logits.grad = None
+        torch.nn.functional.cross_entropy(logits, labels).backward()
+        return features @ features.T
+
+    for name in ("eager", "compiled"):
+        loss_of = OPALoss()
+        loss_of = torch.compile(loss_of) if name == "compiled" else loss_of
+
+        def opa(loss_of=loss_of):
+            logits.grad = None
+            loss_of(features, logits).backward()
+
+        ours, theirs = milliseconds(opa, device), milliseconds(cross_entropy_and_product, device)
+        results[name] = {
+            "opa_ms": ours,
+            "cross_entropy_and_product_ms": theirs,
+            "ratio": ours / theirs,
+            "opa_peak_mib": peak_mebibytes(opa, device),
+            "cross_entropy_and_product_peak_mib": peak_mebibytes(cross_entropy_and_product, device),
+        }
+        print(name, {key: round(value, 3) for key, value in results[name].items() if value})
+    record(f"opa_cost_{device}", results)
+
+
+if __name__ == "__main__":
+    main()

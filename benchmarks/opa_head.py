@@ -1,0 +1,61 @@
+"""OPAHead beside PAC, k-means, a Gaussian mixture and spectral clustering: ten seeds each.
+
+python benchmarks/opa_head.py        needs PROBAGG_DATA; about fifteen minutes on two cores
+"""
+
+import time
+import warnings
+
+import numpy as np
+from record import record
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.mixture import GaussianMixture
+
+from probagg import PAC, OPAHead
+from probagg.data.benchmarks import load
+from probagg.metrics import evaluate
+
+NAMES = ("digits", "pendigits", "isolet", "mnist-test")
+SEEDS = 10
+METHODS = {
+    "OPAHead": lambda K, seed: OPAHead(K, random_state=seed),
+    "PAC": lambda K, seed: PAC(K, random_state=seed),
+    "k-means": lambda K, seed: KMeans(K, n_init=1, random_state=seed),
+    "Gaussian mixture (diagonal)": lambda K, seed: GaussianMixture(
+        K, covariance_type="diag", random_state=seed
+    ),
+    "spectral": lambda K, seed: SpectralClustering(
+        K, affinity="nearest_neighbors", random_state=seed
+    ),
+}
+
+
+def main() -> None:
+    """Print and record every combination."""
+    warnings.simplefilter("ignore")
+    results = []
+    for name in NAMES:
+        data = load(name)
+        for method, make in METHODS.items():
+            runs = []
+            for seed in range(SEEDS):
+                began = time.perf_counter()
+                labels = make(data.n_classes, seed).fit_predict(data.X)
+                seconds = time.perf_counter() - began
+                runs.append(evaluate(data.y, labels) | {"seconds": seconds})
+            mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+            std = {key: float(np.std([run[key] for run in runs])) for key in runs[0]}
+            results.append(
+                {"data": name, "method": method, "n": SEEDS, "mean": mean, "std": std, "runs": runs}
+            )
+            print(
+                f"{name:11} {method:28} ACC {100 * mean['acc']:.1f} ± {100 * std['acc']:.1f}  "
+                f"NMI {100 * mean['nmi']:.1f}  ARI {100 * mean['ari']:.1f}  "
+                f"{mean['seconds']:.2f} s",
+                flush=True,
+            )
+    record("opa_head", results)
+
+
+if __name__ == "__main__":
+    main()
