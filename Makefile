@@ -34,6 +34,9 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/pac_accuracy.py
 	$(BIN)/python benchmarks/pac_order.py
 	$(BIN)/python benchmarks/pac_speed.py
+	$(BIN)/python benchmarks/opa_cost.py
+	$(BIN)/python benchmarks/opa_head.py
+	$(BIN)/python benchmarks/opa_sphere.py
 
 clean:
 	rm -rf $(VENV) runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

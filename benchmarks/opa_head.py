@@ -10,6 +10,8 @@ import numpy as np
 from record import record
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.mixture import GaussianMixture
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from probagg import PAC, OPAHead
 from probagg.data.benchmarks import load
@@ -21,8 +23,9 @@ METHODS = {
     "OPAHead": lambda K, seed: OPAHead(K, random_state=seed),
     "PAC": lambda K, seed: PAC(K, random_state=seed),
     "k-means": lambda K, seed: KMeans(K, n_init=1, random_state=seed),
-    "Gaussian mixture (diagonal)": lambda K, seed: GaussianMixture(
-        K, covariance_type="diag", random_state=seed
+    "Gaussian mixture (diagonal)": lambda K, seed: make_pipeline(  # fails in float32
+        FunctionTransformer(np.float64),
+        GaussianMixture(K, covariance_type="diag", reg_covar=1e-3, random_state=seed),
     ),
     "spectral": lambda K, seed: SpectralClustering(
         K, affinity="nearest_neighbors", random_state=seed

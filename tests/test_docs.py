@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,15 @@ def snippets():
             yield pytest.param(code, id=f"{document.name}-{i}")
 
 
-@pytest.mark.parametrize("code", snippets())
+@pytest.mark.parametrize("code", list(snippets()))
 def test_every_python_snippet_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "snippet", "exec"), {})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_every_example_runs(path, tmp_path):
+    subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
 
 
 def names_in(path):
