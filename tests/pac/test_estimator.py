@@ -345,6 +345,11 @@ def test_too_many_rows_for_a_distance_matrix_is_an_error_with_the_size(monkeypat
         PAC(2, metric="manhattan").fit(np.ones((1000, 2)))
 
 
+def test_weights_that_are_all_zero_are_an_error(blobs):
+    with pytest.raises(ValueError, match="zero"):
+        PAC(3).fit(blobs[0], sample_weight=np.zeros(300))
+
+
 def test_other_columns_at_predict_are_an_error(blobs):
     pac = PAC(3, random_state=0).fit(blobs[0])
     with pytest.raises(ValueError, match="4 features, but PAC is expecting 5"):

@@ -17,11 +17,12 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import ClassifierTags, check_array, check_random_state
+from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from probagg.aggregation import LINEAR_METRICS, Moments, critical_m_from_growth
+from probagg.pac.advice import problems
 from probagg.pac.model import (
     LinearModel,
     Model,
@@ -32,7 +33,7 @@ from probagg.pac.model import (
     training_distances,
 )
 from probagg.pac.rows import Frame, LinearRows, PairwiseRows
-from probagg.pac.sweeps import Blocks, Run, Update, near_uniform, read_out, run_sweeps
+from probagg.pac.sweeps import Blocks, Run, Update, given_start, near_uniform, read_out, run_sweeps
 from probagg.runs import log_progress
 
 SAMPLE_ROWS = 50_000  # of a large data set, swept first when init="auto"
@@ -184,17 +185,20 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             sample_weight = _check_sample_weight(
                 sample_weight, X, dtype=X.dtype, ensure_non_negative=True
             )
+            if not sample_weight.any():
+                raise ValueError(
+                    "Every sample_weight is zero. Give some samples a positive weight."
+                )
         generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         rows = self._prepare(X, sample_weight, generator)
         growth = rows.growth(self.balance)
         self.critical_m_ = critical_m_from_growth(growth, self.aggregate)
         self.m_ = self._choose_m()
-
         self._update = Update(self.m_, self.aggregate, self.balance)
 
-        best = run = self._run(rows, generator)
+        best = run = self._sweep(rows, self._start(rows, generator), "run")
         for _ in range(1, self.n_init if isinstance(self.init, str) else 1):
-            run = self._run(rows, generator)
+            run = self._sweep(rows, self._start(rows, generator), "run")
             best = run if run.history[-1] < best.history[-1] else best
         if run is not best:
             rows.start(self._update.weigh(best.P.T, rows.sample_weight))
@@ -231,7 +235,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """The P to sweep from: given, near-uniform, or near-uniform on a sample swept first."""
         N, K, dtype = rows.X.shape[0], self.n_clusters, rows.X.dtype
         if not isinstance(self.init, str):
-            return rows.arrange(self._check_init(N, K, dtype))
+            return rows.arrange(given_start(self.init, N, K, dtype))
         size = max(SAMPLE_ROWS, 200 * K)
         if self.init == "auto" and isinstance(rows, LinearRows) and 4 * size <= N:
             sample = rows.sample(size, generator)
@@ -241,19 +245,6 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             read_out(rows, P, self._update)
             return P
         return rows.arrange(near_uniform(N, K, dtype, generator))
-
-    def _check_init(self, N: int, K: int, dtype: Any) -> np.ndarray:
-        P = check_array(self.init, dtype=dtype, copy=True, input_name="init")
-        if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
-            raise ValueError(
-                f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities of "
-                f"shape (n_samples, n_clusters) = {(N, K)} are needed, with a positive sum in each "
-                "row. Pass such an array, or init='uniform'."
-            )
-        return P / P.sum(1, keepdims=True)
-
-    def _run(self, rows: Any, generator: np.random.Generator) -> Run:
-        return self._sweep(rows, self._start(rows, generator), "run")
 
     def _sweep(self, rows: Any, P: np.ndarray, name: str) -> Run:
         def report(n: int, J: float, change: float) -> None:
@@ -285,7 +276,16 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.objective_history_ = [J * rows.unit for J in run.history]
         self.objective_ = self.objective_history_[-1]
         self.n_iter_ = len(run.history)
-        self._warn(run)
+        for problem in problems(
+            run,
+            self.labels_,
+            n_clusters=self.n_clusters,
+            m=self.m_,
+            critical_m=self.critical_m_,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        ):
+            warnings.warn(problem, ConvergenceWarning, stacklevel=3)
 
     def _set_model(self, model: Model) -> None:
         self._model = model
@@ -293,37 +293,6 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             self.moments_, self.cluster_means_ = model.user_moments, model.means
         elif hasattr(self, "moments_"):  # of an earlier fit
             del self.moments_, self.cluster_means_
-
-    def _warn(self, run: Run) -> None:
-        problems = []
-        empty = self.n_clusters - len(np.unique(self.labels_))
-        if self.m_ >= self.critical_m_:
-            problems = [
-                f"m={self.m_:.4g} is at or above the critical value {self.critical_m_:.4g} of this "
-                "data: uniform probabilities are stable there, and no cluster can form from them. "
-                "Lower m below it (the paper uses 1.03) or pass m='auto'."
-            ]
-            if self.critical_m_ == 1.0:
-                problems = ["All samples are alike: there is nothing to cluster. Check the data."]
-        else:
-            if run.departure < 1e-6:
-                problems.append(
-                    "P never left uniform: its columns were equal from the start. Pass an init "
-                    "with some noise, or init='uniform'."
-                )
-                empty = 0
-            elif not run.converged:
-                problems.append(
-                    f"PAC still changed after max_iter={self.max_iter} sweeps. Raise max_iter, or "
-                    f"tol (now {self.tol:g})."
-                )
-            if empty:
-                problems.append(
-                    f"{empty} of {self.n_clusters} clusters lost all their samples. Ask for fewer "
-                    "clusters or lower m; fewer distinct rows than clusters also cause this."
-                )
-        for problem in problems:
-            warnings.warn(problem, ConvergenceWarning, stacklevel=4)
 
     def _sums(self, X: Any) -> np.ndarray:
         """(K, n) sums of Eq. 8 for the rows of X, in the model's unit."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_array
 
 from probagg.aggregation import assign_columns, mass_factor
 from probagg.pac.rows import Rows, chunks, chunks_of
@@ -69,6 +70,18 @@ def near_uniform(N: int, K: int, dtype: Any, generator: np.random.Generator) -> 
     P += 1.0
     P /= P.sum(1, keepdims=True)
     return P
+
+
+def given_start(init: Any, N: int, K: int, dtype: Any) -> np.ndarray:
+    """The input of Algorithm 1 that a user gave, its rows scaled to sum to 1."""
+    P = check_array(init, dtype=dtype, copy=True, input_name="init")
+    if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
+        raise ValueError(
+            f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities of "
+            f"shape (n_samples, n_clusters) = {(N, K)} are needed, with a positive sum in each "
+            "row. Pass such an array, or init='uniform'."
+        )
+    return P / P.sum(1, keepdims=True)
 
 
 @dataclass(frozen=True)
