@@ -39,9 +39,9 @@ def _like(P: Any, X: Array) -> Array:
 def _floats(X: Any) -> Array:
     """X as an array or tensor of floating-point numbers; lists and data frames become arrays."""
     if type(X).__module__.startswith("torch"):
-        return X if X.is_floating_point() else X.float()
+        return X if X.is_floating_point() and X.dtype.itemsize >= 4 else X.float()
     X = np.asarray(X)
-    return X if np.issubdtype(X.dtype, np.floating) else X.astype(np.float64)
+    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
 
 
 class Moments:
@@ -110,9 +110,10 @@ def embed(X: Array, metric: str = "sqeuclidean") -> Array:
         known = " or ".join(map(repr, LINEAR_METRICS))
         raise ValueError(f"metric={metric!r} has no linear form. Use {known}.")
     xp = _namespace(X)
-    tiny = float(xp.finfo(X.dtype).tiny)
-    X = X / xp.amax(xp.abs(X), 1)[:, None].clip(tiny)  # so that no square overflows
-    return X / (2.0 * (X * X).sum(1)[:, None]).clip(tiny) ** 0.5
+    largest = xp.amax(xp.abs(X), 1)[:, None]
+    X = X / xp.where(largest > 0.0, largest, xp.ones_like(largest))  # so that no square overflows
+    squares = 2.0 * (X * X).sum(1)[:, None]
+    return X / xp.where(squares > 0.0, squares, xp.ones_like(squares)) ** 0.5
 
 
 def lift(X: Array) -> Array:
@@ -211,7 +212,7 @@ def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> f
     >>> round(critical_m(load_digits().data), 3)
     1.148
     """
-    rows = embed(X, metric)
+    rows = embed(X.detach() if hasattr(X, "detach") else X, metric)
     rows = rows - rows.mean(0)
     size = abs(rows).max().clip(float(_namespace(rows).finfo(rows.dtype).tiny))
     rows = lift(rows / size)

@@ -39,6 +39,17 @@ def test_each_failure_is_told_apart(probs, m, state, advice):
         assert diagnose(FEATURES, probs, m).state == state
 
 
+def test_noise_and_collapse_have_their_own_advice(generator):
+    sharp = torch.eye(4)[torch.randint(4, (200,), generator=generator)]
+    with pytest.warns(ClusteringWarning, match="undecided: targets and predictions agree on"):
+        assert diagnose(FEATURES, sharp).state == "undecided"
+    with pytest.warns(ClusteringWarning, match="They have collapsed"):
+        diagnose(torch.ones(200, 4), torch.full((200, 4), 0.25))
+    with pytest.raises(ValueError, match="hold NaN or infinity: training has diverged"):
+        diagnose(FEATURES * torch.nan, sharp)
+    assert diagnose(FEATURES.numpy(), torch.eye(4).repeat(50, 1).numpy()).state == "clustering"
+
+
 def test_the_critical_m_is_that_of_the_features():
     from probagg import critical_m
 

@@ -1,20 +1,76 @@
 import logging
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probagg import PAC, OPAHead, clustering_accuracy
+from probagg.opa.diagnose import ClusteringWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::probagg.opa.diagnose.ClusteringWarning")
 
 
 @parametrize_with_checks([OPAHead(3, max_epochs=60), OPAHead(3, max_epochs=60, hidden=(8,))])
 def test_scikit_learn_checks(estimator, check):
-    """All of them: nothing is excused."""
+    """Nothing is excused."""
     check(estimator)
+
+
+def test_column_names_are_kept_and_do_not_warn(tmp_path, digits):
+    frame = pd.DataFrame(digits[0][:300]).add_prefix("x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ClusteringWarning)
+        head = OPAHead(3, max_epochs=5, random_state=0).fit(frame)
+        head.save(tmp_path / "head.safetensors")
+        OPAHead.load(tmp_path / "head.safetensors").predict(frame)
+    assert head.feature_names_in_[0] == "x0"
+
+
+def test_cosine_does_not_see_the_length_of_rows(rng):
+    y = rng.integers(4, size=1500)
+    X = (4 * np.eye(6)[y] + 0.5 * rng.standard_normal((1500, 6))) * np.exp(
+        rng.normal(size=(1500, 1))
+    )
+    head = OPAHead(4, metric="cosine", random_state=0).fit(X)
+    assert clustering_accuracy(y, head.labels_) > 0.98
+    np.testing.assert_array_equal(head.predict(0.01 * X), head.labels_)
+
+
+def test_sorted_or_periodic_rows_do_not_mislead_the_diagnosis():
+    X, y = make_blobs(9000, 5, centers=3, random_state=1)
+    order = np.argsort(np.argsort(y, kind="stable") % 3000, kind="stable")
+    head = OPAHead(3, max_epochs=20, random_state=0).fit(X[order])
+    assert head.diagnosis_.state == "clustering"
+    assert head.diagnosis_.agreement > 0.95
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(1e8, 1.0), (0.0, 1e150), (0.0, 1e-150)])
+def test_the_unit_of_measure_does_not_matter(shift, scale):
+    X, y = make_blobs(900, 5, centers=3, random_state=1)
+    head = OPAHead(3, random_state=0).fit(X * scale + shift)
+    assert clustering_accuracy(y, head.labels_) > 0.98
+
+
+def test_what_is_set_around_a_fit_does_not_matter(digits):
+    X = digits[0][:300]
+    expected = OPAHead(3, max_epochs=3, random_state=0).fit(X).predict_proba(X)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            found = OPAHead(3, max_epochs=3, random_state=0).fit(X).predict_proba(X)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_given_batch_size_is_taken(digits):
+    heads = [OPAHead(3, max_epochs=2, batch_size=b).fit(digits[0][:600]) for b in (600, 300, 100)]
+    assert [head.n_iter_ for head in heads] == [2, 4, 12]
 
 
 @pytest.mark.parametrize("hidden", [(), (32,)])
@@ -24,7 +80,7 @@ def test_it_finds_blobs(hidden, metric):
     head = OPAHead(4, hidden=hidden, metric=metric, random_state=0).fit(X)
     assert clustering_accuracy(y, head.labels_) > 0.98
     assert head.diagnosis_.state == "clustering"
-    assert head.loss_history_[-1] < max(head.loss_history_)
+    assert head.loss_history_[-1] < 0.5 * max(head.loss_history_)
 
 
 def test_it_is_near_pac_on_digits(digits):
@@ -57,7 +113,7 @@ def test_a_saved_head_predicts_the_same(tmp_path, digits, hidden):
 
 
 def test_rows_come_from_a_memory_map(tmp_path, digits):
-    X = digits[0].astype(np.float32)
+    X = digits[0].astype(np.uint8)
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     head = OPAHead(10, max_epochs=3, random_state=0)
@@ -77,6 +133,7 @@ def test_progress_is_logged_when_asked_for(digits, caplog):
         ({"n_clusters": 500}, "n_samples=100 should be >= n_clusters=500"),
         ({"metric": "manhattan"}, "'metric' parameter of OPAHead must be"),
         ({"m": 1.0}, "'m' parameter of OPAHead"),
+        ({"hidden": (0,)}, r"hidden is \(0,\), but widths of at least 1"),
     ],
 )
 def test_bad_settings_are_one_clear_error(digits, options, message):

@@ -121,7 +121,12 @@ def test_balance_is_that_of_pac(batch):
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: OPALoss(m=1.0), "m is 1.0, but a number above 1"),
     (lambda: WeightedContrastiveLoss(temperature=0.0), "temperature is 0.0"),
-    (lambda: OPALoss(metric="euclid")(torch.eye(3), torch.eye(3)), "has no linear form"),
+    (lambda: OPALoss(metric="euclid"), "has no linear form"),
+    (lambda: opa_targets(torch.eye(3), torch.eye(3), m=0.9), "m is 0.9"),
+    (lambda: OPALoss()(torch.eye(3), torch.eye(4)), "of the same rows are needed"),
+    (lambda: OPALoss()(torch.eye(3), torch.eye(3), torch.eye(3)[:, :1]), "student_logits have"),
+    (lambda: WeightedContrastiveLoss()(torch.eye(3), torch.eye(3)[:1]), "projections of two views"),
+    (lambda: WeightedContrastiveLoss()(torch.eye(3), torch.eye(3), torch.eye(2)), "the same rows"),
 ])  # fmt: skip
 def test_wrong_settings_are_one_clear_error(make, message):
     with pytest.raises(ValueError, match=message):

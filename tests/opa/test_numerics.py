@@ -79,6 +79,48 @@ def test_a_row_without_negatives_is_only_attracted(generator):
     torch.testing.assert_close(torch.autograd.grad(loss, z1)[0], expected)
 
 
+def test_coarse_products_do_not_reach_the_targets():
+    """A common setting makes float32 products bfloat16 or TF32; scores then go through float64."""
+    X, P = make(512, 64, "random", "soft", D=256)
+    exact = opa_targets(X.double(), P.double())
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        Q = opa_targets(X, P)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert Q.dtype == torch.float32
+    assert (Q - exact).abs().max() < 1e-4
+
+
+def test_nan_is_not_hidden():
+    X, P = make(64, 10, "random", "soft")
+    X[3, 2] = torch.nan
+    assert torch.isnan(opa_targets(X, P)).any()
+    assert torch.isnan(OPALoss()(X, P.log()))
+    assert torch.isnan(PACLoss()(X, P.log()))
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-14])
+def test_one_zero_or_tiny_row_has_a_finite_gradient(size):
+    """A dead ReLU gives a zero row among others."""
+    X, P = make(32, 4, "random", "soft")
+    X[5] = X[5] * size
+    z = X.requires_grad_()
+    loss = PACLoss(detach=False)(z, P.log()) + WeightedContrastiveLoss()(z, z.flip(0) + 1, P)
+    loss.backward()
+    assert torch.isfinite(z.grad[torch.arange(32) != 5]).all()
+    if size == 0.0:
+        assert torch.isfinite(z.grad).all()
+
+
+def test_a_gate_of_exactly_zero_has_a_finite_gradient():
+    X, _ = make(32, 4, "random", "soft")
+    P = torch.eye(4)[torch.arange(32) % 4].requires_grad_()
+    WeightedContrastiveLoss(detach=False)(X, X + 1, P).backward()
+    assert torch.isfinite(P.grad).all()
+
+
 def test_a_narrow_cone_needs_centred_rows():
     """Without centring these features lose all digits in the linear form."""
     X, P = make(240, 10, "narrow", "soft")
@@ -94,4 +136,8 @@ def test_compiles_without_graph_breaks(generator, loss):
     module = {"opa": OPALoss(), "pac": PACLoss(), "contrastive": WeightedContrastiveLoss()}[loss]
     arguments = (X, X + 1, P) if loss == "contrastive" else (X, logits)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(compiled(*arguments), module(*arguments))
+    leaf = logits if loss != "contrastive" else X.requires_grad_()
+    expected, result = module(*arguments), compiled(*arguments)
+    torch.testing.assert_close(result, expected)
+    slow, fast = (torch.autograd.grad(value, leaf)[0] for value in (expected, result))
+    torch.testing.assert_close(fast, slow)

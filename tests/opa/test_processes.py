@@ -3,12 +3,11 @@
 import os
 import socket
 
-import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from probagg import OPALoss, PACLoss, WeightedContrastiveLoss
+from probagg import OPALoss, PACLoss, WeightedContrastiveLoss, opa_targets
 
 
 def batch():
@@ -32,6 +31,17 @@ def loss_of(network, x1, x2, gather):
     )
 
 
+def unequal_worker(rank, port, results):
+    """Targets of 12 rows on one process and 4 on the other."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    rows = slice(0, 12) if rank == 0 else slice(12, 16)
+    X, logits = (x[rows] for x in batch())
+    Q = opa_targets(X + 5, logits.softmax(1), metric="sqeuclidean", gather=True)
+    results[rank] = Q
+    dist.destroy_process_group()
+
+
 def worker(rank, port, results):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -48,15 +58,27 @@ def worker(rank, port, results):
     dist.destroy_process_group()
 
 
-@pytest.mark.skipif(not dist.is_available(), reason="this torch has no torch.distributed")
-def test_two_processes_are_one_with_the_joined_batch():
+def run_two(target):
+    """What two processes left in `results`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with mp.Manager() as manager:
         results = manager.dict()
-        mp.spawn(worker, args=(port, results), nprocs=2)
-        loss, gradients = results["loss"], results["gradients"]
+        mp.spawn(target, args=(port, results), nprocs=2)
+        return dict(results)
+
+
+def test_targets_are_right_for_any_split_of_the_rows():
+    results = run_two(unequal_worker)
+    X, logits = batch()
+    expected = opa_targets(X + 5, logits.softmax(1), metric="sqeuclidean")
+    torch.testing.assert_close(torch.cat([results[0], results[1]]), expected, atol=1e-5, rtol=0)
+
+
+def test_two_processes_are_one_with_the_joined_batch():
+    results = run_two(worker)
+    loss, gradients = results["loss"], results["gradients"]
     network = model()
     expected = loss_of(network, *batch(), gather=False)
     expected.backward()
@@ -65,7 +87,9 @@ def test_two_processes_are_one_with_the_joined_batch():
         torch.testing.assert_close(gradient, parameter.grad, atol=1e-5, rtol=1e-5)
 
 
-def test_gather_in_a_single_process_changes_nothing():
+def test_gather_needs_no_process_group():
+    """The same script runs with and without torchrun."""
+    assert not dist.is_initialized()
     network = model()
     alone = loss_of(network, *batch(), gather=False)
     torch.testing.assert_close(loss_of(network, *batch(), gather=True), alone)

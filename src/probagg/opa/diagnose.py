@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,13 +26,19 @@ class Diagnosis:
     smallest: float  # share of rows in the smallest and the largest cluster, by argmax
     largest: float
     agreement: float  # share of rows whose target and prediction have the same argmax
-    state: str  # "clustering", "uniform", "one cluster" or "empty clusters"
+    state: str  # "clustering", "uniform", "one cluster", "empty clusters" or "undecided"
     advice: str  # what to change, empty while clustering
 
 
 @torch.no_grad()
 def diagnose(
-    features: Tensor, probs: Tensor, m: float = 1.03, *, metric: str = "cosine", warn: bool = True
+    features: Tensor,
+    probs: Tensor,
+    m: float = 1.03,
+    *,
+    metric: str = "cosine",
+    balance: float = 1.0,
+    warn: bool = True,
 ) -> Diagnosis:
     """Read a batch without labels, and warn when it does not cluster.
 
@@ -42,10 +48,16 @@ def diagnose(
     >>> diagnose(features, torch.full((100, 4), 0.25), warn=False).state
     'uniform'
     """
+    features, probs = torch.as_tensor(features), torch.as_tensor(probs)
+    if not (torch.isfinite(features).all() and torch.isfinite(probs).all()):
+        raise ValueError(
+            "The features or probabilities hold NaN or infinity: training has diverged. Lower the "
+            "learning rate, clip gradients, or look for such values in the data."
+        )
     with full_precision(features):
         X, P = as_float(features), as_float(probs)
         N, K = P.shape
-        Q = opa_targets(X, P, m=m, metric=metric)
+        Q = opa_targets(X, P, m=m, metric=metric, balance=balance)
         threshold = critical_m(X, metric)
         labels = P.argmax(1)
         shares = torch.bincount(labels, minlength=K) / N
@@ -55,17 +67,22 @@ def diagnose(
         evenness = float(entropy) / float(torch.log(torch.tensor(float(K)))) if K > 1 else 1.0
         agreement = float((Q.argmax(1) == labels).float().mean())
     smallest, largest = float(shares.min()), float(shares.max())
-    state, advice = _judge(m, threshold, K, N, sharpness, smallest, largest)
+    found = Diagnosis(threshold, sharpness, evenness, smallest, largest, agreement, "", "")
+    state, advice = _judge(found, m, N, K)
     if warn and advice:
         warnings.warn(f"{state}: {advice}", ClusteringWarning, stacklevel=2)
-    return Diagnosis(threshold, sharpness, evenness, smallest, largest, agreement, state, advice)
+    return replace(found, state=state, advice=advice)
 
 
-def _judge(
-    m: float, threshold: float, K: int, N: int, sharpness: float, smallest: float, largest: float
-) -> tuple[str, str]:
+def _judge(found: Diagnosis, m: float, N: int, K: int) -> tuple[str, str]:
     """The state by its most likely cause, and what to change."""
-    if K > 1 and sharpness < 1.0 / K + 0.1 * (1.0 - 1.0 / K):
+    threshold = found.critical_m
+    if K > 1 and found.sharpness < 1.0 / K + 0.1 * (1.0 - 1.0 / K):
+        if threshold < 1.001:
+            return "uniform", (
+                "probabilities are near 1/K, and the features do not differ enough to cluster at "
+                "any m. They have collapsed: train the encoder with a loss that keeps them apart."
+            )
         if m >= threshold:
             return "uniform", (
                 f"probabilities are near 1/K, and m={m:g} is at or above the critical value "
@@ -76,14 +93,21 @@ def _judge(
             f"{threshold:.4f}. Train on; if this lasts, lower m, raise the batch size or the "
             "learning rate of the classifier, and drop any term that rewards even assignments."
         )
-    if K > 1 and largest > 0.95:
+    if K > 1 and found.largest > 0.95 and N >= 2 * K:
         return "one cluster", (
-            f"{100 * largest:.0f} % of the rows are in one cluster. Detach the gate and the "
-            "distances, lower the learning rate, and check that features differ between rows."
+            f"{100 * found.largest:.0f} % of the rows are in one cluster. If that is not so in the "
+            "data: detach the gate and the distances, lower the learning rate, and check that "
+            "features differ between rows."
         )
-    if smallest == 0.0 and N >= 10 * K:
+    if found.smallest == 0.0 and N >= 5 * K:
         return "empty clusters", (
             f"at least one of {K} clusters has none of {N} rows. Ask for fewer clusters, use "
             "larger batches, or start the classifier again."
+        )
+    if found.agreement < 0.5:
+        return "undecided", (
+            f"targets and predictions agree on {100 * found.agreement:.0f} % of the rows. Train "
+            "on; if this lasts, the targets are noise: use larger batches (50 rows a cluster or "
+            "more) or a lower learning rate."
         )
     return "clustering", ""

@@ -1,8 +1,8 @@
 """Section 3.4 and Eqs. 9 to 13 as pure functions of a batch.
 
 All of them compute in float32 whatever the outer precision (float64 stays): at m = 1.03 a relative
-error of 1 % in a score is 40 % in a target. Under TF32 (`torch.set_float32_matmul_precision`, not
-PyTorch's default) scores lose that precision on CUDA; keep it at "highest" around these functions.
+error of 1 % in a score is 40 % in a target. Where `torch.set_float32_matmul_precision` has made
+float32 products coarser than float32, scores are taken in float64.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from probagg.aggregation import Moments, aggregate, assign, embed
-from probagg.opa.processes import first_row, gather_rows, n_processes, sum_over_processes
+from probagg.opa.processes import first_row, gather_rows, sum_over_processes
 
 GATE_FLOOR = 1e-12  # of Eq. 11's denominator, for a row whose negatives are all gated away
 
@@ -34,6 +34,7 @@ def opa_targets(
     >>> opa_targets(features, probs).argmax(1)
     tensor([0, 0, 1, 1])
     """
+    _check(features, probs, m)
     with torch.no_grad(), full_precision(features):
         S = _scores(features, as_float(probs), metric, balance, gather)
         return assign(S, m)
@@ -51,6 +52,7 @@ def pac_objective(
 
     With `detach` the distances carry no gradient: it would pull all features together.
     """
+    _check(features, probs)
     with full_precision(features):
         features = features.detach() if detach else features
         P = as_float(probs)
@@ -72,13 +74,22 @@ def weighted_contrastive(
     no gradient unless `detach=False`, which pulls everything into one cluster. `probs=None` is a
     gate of ones: plain NT-Xent. (Uniform probabilities only add log(1 - 1/K) to it.)
     """
+    if z1.shape != z2.shape or z1.dim() != 2:
+        raise ValueError(
+            f"z1 has shape {tuple(z1.shape)} and z2 {tuple(z2.shape)}, but both need (rows, "
+            "dimensions), the same. Pass the projections of two views of the same rows."
+        )
+    if probs is not None:
+        _check(z1, probs)
     with full_precision(z1):
         z1, z2 = _unit(as_float(z1)), _unit(as_float(z2))
         log_gate = None
         if probs is not None:
             P = as_float(probs.detach() if detach else probs)
             all_P = gather_rows(P) if gather else P
-            log_gate = (1.0 - P @ all_P.T).clamp(min=0.0).log()
+            gate = 1.0 - P @ all_P.T
+            log_gate = torch.where(gate > 0.0, gate, 1.0).log()
+            log_gate = log_gate.masked_fill(gate <= 0.0, -torch.inf)
         all_1, all_2 = (gather_rows(z1), gather_rows(z2)) if gather else (z1, z2)
         first = first_row(z1) if gather else 0
         one = _contrast(z1, z2, all_1, all_2, log_gate, temperature, first)
@@ -88,9 +99,10 @@ def weighted_contrastive(
 
 def _unit(z: Tensor) -> Tensor:
     """Rows of length 1. A zero row stays zero and gets no gradient, where 1/eps would overflow."""
+    largest = z.detach().abs().amax(1, keepdim=True)
+    z = z / torch.where(largest > 0.0, largest, torch.inf)
     squares = (z * z).sum(1, keepdim=True)
-    some = squares > 0.0
-    return z * torch.where(some, torch.where(some, squares, 1.0).rsqrt(), 0.0)
+    return z * torch.where(squares > 0.0, squares, 1.0).rsqrt()
 
 
 def _contrast(
@@ -119,19 +131,38 @@ def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bo
 
     Rows are centred first, or the linear form would lose the digits of features in a narrow cone.
     """
-    X = embed(as_float(features), metric)
-    total, count = X.detach().sum(0), len(X)
-    if gather:
-        total, count = sum_over_processes(total), count * n_processes()
-    size = (X * X).mean()
-    X = X - total / count
+    X, dtype = as_float(features), as_float(features).dtype
+    if _products_are_coarse() and X.device.type != "mps":  # which has no float64
+        X, P = X.double(), P.double()
+    X = embed(X, metric)
+    totals = torch.cat([X.detach().sum(0), torch.full_like(X[0, :1], len(X)).detach()])
+    totals = sum_over_processes(totals) if gather else totals
+    count, size = totals[-1], (X.detach() ** 2).mean()
+    X = X - totals[:-1] / count
     moments = Moments.of(X, P)
     if gather:
         moments = Moments.of_sums(sum_over_processes(moments.sums))
     S = aggregate(X, moments, balance=balance)
-    # Rows that all coincide differ by rounding only; their scores are then zero.
-    rounding = torch.finfo(X.dtype).eps ** 2 * count * size.detach()
-    return torch.where(rounding < S, S, torch.zeros_like(S))
+    # Rows that all coincide differ by rounding only, and their scores are zero. NaN stays NaN.
+    rounding = torch.finfo(dtype).eps ** 2 * count * size
+    return torch.where(rounding >= S, torch.zeros_like(S), S).to(dtype)
+
+
+@torch.compiler.assume_constant_result
+def _products_are_coarse() -> bool:
+    """Whether float32 products may use TF32 or bfloat16, on CUDA or on the CPU."""
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+def _check(features: Tensor, probs: Tensor, m: float = 1.03) -> None:
+    """Shapes and m, which need no look at the values."""
+    if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs):
+        raise ValueError(
+            f"features have shape {tuple(features.shape)} and probabilities {tuple(probs.shape)}, "
+            "but (rows, dimensions) and (rows, clusters) of the same rows are needed."
+        )
+    if not m > 1.0:
+        raise ValueError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
 
 
 def as_float(tensor: Tensor) -> Tensor:

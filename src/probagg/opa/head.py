@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Integral, Real
 from os import PathLike
@@ -15,8 +17,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from probagg.aggregation import LINEAR_METRICS
-from probagg.opa.diagnose import diagnose
+from probagg.aggregation import LINEAR_METRICS, embed
+from probagg.opa.diagnose import ClusteringWarning, diagnose
 from probagg.opa.losses import OPALoss
 from probagg.runs import log_progress, read_safetensors, write_safetensors
 
@@ -29,8 +31,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     Each step takes targets from the batch's own probabilities and distances (Algorithm 2) and moves
     the classifier towards them. Unlike `PAC` it never holds all probabilities, so X may be a memory
-    map larger than memory; the result is a network of a few layers. `PAC` is more accurate and
-    faster where the data fits in memory.
+    map larger than memory; the result is a network of a few layers. Where the data fits in memory,
+    `PAC` is many times faster, and more accurate where clusters are many or hard to tell.
 
     Parameters
     ----------
@@ -45,7 +47,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
     hidden : tuple of int, default=()
         Widths of hidden layers; none is a linear classifier.
     batch_size : int or "auto", default="auto"
-        Rows a step; "auto" is 64 for each cluster and at least 512. Small batches blur targets.
+        Rows a step; "auto" is 64 for each cluster, at least 512, and at most a third of the data.
+        Small batches blur targets.
     max_epochs : int, default=100
         Passes over the data; the learning rate falls to zero along a cosine.
     learning_rate : float, default=0.08
@@ -62,7 +65,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
     labels_ : ndarray of shape (n_samples,)
         The most probable cluster of each sample.
     network_ : torch.nn.Module
-        From features to logits, on the CPU.
+        From standardised features to logits, on the CPU.
     diagnosis_ : Diagnosis
         A label-free reading of some rows after training.
     loss_history_ : list of float
@@ -122,31 +125,49 @@ class OPAHead(ClusterMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on the rows of X; `y` is ignored."""
         self._validate_params()
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
+            raise ValueError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
+        X = validate_data(self, X, dtype="numeric")
         if len(X) < self.n_clusters:
             raise ValueError(
                 f"n_samples={len(X)} should be >= n_clusters={self.n_clusters}. Pass more samples "
                 "or ask for fewer clusters."
             )
         seed = check_random_state(self.random_state).randint(2**31)
+        rng = np.random.default_rng(seed)
+        some = X[np.sort(rng.choice(len(X), min(len(X), 4096), replace=False))]
+        self._standard = _Standard.of(some, self.metric)
         device = _device(self.device)
-        network = _network(X, self.hidden, self.n_clusters, seed).to(device)
-        self._train(network, X, np.random.default_rng(seed), device)
+        network = _network(X.shape[1], self.hidden, self.n_clusters, seed).to(device)
+        with torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            self._train(network, X, rng, device)
         self.network_ = network.eval().cpu()
-        some = X[:: 1 + len(X) // 4096]
-        probs = torch.from_numpy(self.predict_proba(some))
-        self.diagnosis_ = diagnose(_rows(some), probs, self.m, metric=self.metric)
-        self.labels_ = self.predict(X)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ClusteringWarning)
+            self.diagnosis_ = diagnose(
+                self._standard(some),
+                torch.from_numpy(self._proba(some)),
+                self.m,
+                metric="sqeuclidean",
+                balance=self.balance,
+            )
+        for warning in caught:
+            warnings.warn(warning.message, stacklevel=2)
+        self.labels_ = self._proba(X).argmax(1).astype(np.int32)
         return self
 
     def _train(
         self, network: nn.Module, X: np.ndarray, rng: np.random.Generator, device: torch.device
     ) -> None:
         """Mini-batches in random order, Adam, the learning rate falling along a cosine."""
-        size = max(512, 64 * self.n_clusters) if self.batch_size == "auto" else self.batch_size
-        size = max(2, min(int(size), len(X) // 3 or len(X)))
+        if self.batch_size == "auto":
+            size = min(max(512, 64 * self.n_clusters), len(X) // 3)
+        else:
+            size = min(int(self.batch_size), len(X))
+        size = max(size, min(2, len(X)))
         steps = max(1, len(X) // size)
-        loss_of = OPALoss(self.m, metric=self.metric, balance=self.balance)
+        # In standardised rows both metrics are squared distances.
+        loss_of = OPALoss(self.m, metric="sqeuclidean", balance=self.balance)
         rate = self.learning_rate / X.shape[1] ** 0.5
         optimizer = torch.optim.Adam(network.parameters(), lr=rate)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.max_epochs * steps)
@@ -155,7 +176,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
             order, total = rng.permutation(len(X)), torch.zeros((), device=device)
             for step in range(steps):
                 rows = np.sort(order[step * size : (step + 1) * size])  # in order, for memory maps
-                batch = _rows(X[rows]).to(device)
+                batch = self._standard(X[rows]).to(device)
                 optimizer.zero_grad(set_to_none=True)
                 loss = loss_of(batch, network(batch))
                 loss.backward()
@@ -170,15 +191,18 @@ class OPAHead(ClusterMixin, BaseEstimator):
                 )
         self.n_iter_ = self.max_epochs * steps
 
+    def _proba(self, X: np.ndarray) -> np.ndarray:
+        parts = []
+        with torch.inference_mode(), torch.autocast("cpu", enabled=False):
+            for start in range(0, len(X), 4096):
+                rows = self._standard(X[start : start + 4096])
+                parts.append(self.network_(rows).softmax(1).numpy())
+        return np.concatenate(parts)
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """P for the rows of X; no row affects another's."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        parts = []
-        with torch.inference_mode():
-            for start in range(0, len(X), 4096):
-                parts.append(self.network_(_rows(X[start : start + 4096])).softmax(1).numpy())
-        return np.concatenate(parts)
+        return self._proba(validate_data(self, X, reset=False, dtype="numeric"))
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable cluster of each row."""
@@ -190,58 +214,60 @@ class OPAHead(ClusterMixin, BaseEstimator):
         params = self.get_params() | {"device": str(self.device), "hidden": list(self.hidden)}
         params |= {"random_state": None} if not isinstance(self.random_state, Integral) else {}
         learned = {name: getattr(self, name) for name in _SAVED}
+        if hasattr(self, "feature_names_in_"):
+            learned["feature_names_in_"] = self.feature_names_in_.tolist()
         tensors = {name: tensor.numpy() for name, tensor in self.network_.state_dict().items()}
+        tensors |= {"mean": self._standard.mean, "spread": np.atleast_1d(self._standard.spread)}
         write_safetensors(path, FORMAT, tensors, {"params": params, "learned": learned})
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """An OPAHead that predicts, from a file that `save` wrote."""
         tensors, description = read_safetensors(path, FORMAT)
-        head = cls(**description["params"])
+        params = description["params"]
+        head = cls(**params | {"hidden": tuple(params["hidden"])})
         for name, value in description["learned"].items():
-            setattr(head, name, value)
-        blank = np.zeros((1, head.n_features_in_), np.float32)
-        head.network_ = _network(blank, head.hidden, head.n_clusters, seed=0).eval()
-        state = {name: torch.from_numpy(array) for name, array in tensors.items()}
-        head.network_.load_state_dict(state)
+            setattr(head, name, np.array(value, object) if name == "feature_names_in_" else value)
+        head._standard = _Standard(head.metric, tensors.pop("mean"), tensors.pop("spread")[0])
+        head.network_ = _network(head.n_features_in_, head.hidden, head.n_clusters, seed=0).eval()
+        head.network_.load_state_dict({n: torch.from_numpy(a) for n, a in tensors.items()})
         return head
 
 
-class _Standardize(nn.Module):
-    """Features moved and scaled as a whole, so that their mean square is 1."""
+@dataclass(frozen=True)
+class _Standard:
+    """Rows moved and scaled as a whole to a mean square of 1, at unit length first for cosine."""
 
-    mean: Tensor
-    spread: Tensor
+    metric: str
+    mean: np.ndarray
+    spread: np.ndarray
 
-    def __init__(self, X: np.ndarray) -> None:
-        super().__init__()
-        some = X[:: 1 + len(X) // 4096].astype(np.float64)
-        mean = some.mean(0)
-        spread = np.sqrt(((some - mean) ** 2).mean()) or 1.0
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
-        self.register_buffer("spread", torch.tensor(spread, dtype=torch.float32))
+    @classmethod
+    def of(cls, X: np.ndarray, metric: str) -> _Standard:
+        rows = embed(X.astype(np.float64), metric)
+        mean = rows.mean(0)
+        rows = rows - mean
+        largest = np.abs(rows).max() or 1.0  # so that no square overflows
+        return cls(metric, mean, largest * np.sqrt(((rows / largest) ** 2).mean(keepdims=True)[0]))
 
-    def forward(self, X: Tensor) -> Tensor:
-        return (X - self.mean) / self.spread
+    def __call__(self, X: np.ndarray) -> Tensor:
+        rows = (embed(X.astype(np.float64), self.metric) - self.mean) / (self.spread or 1.0)
+        return torch.tensor(rows, dtype=torch.float32)
 
 
-def _network(X: np.ndarray, hidden: Any, n_clusters: int, seed: int) -> nn.Sequential:
-    """Standardised features, hidden layers with ReLU, logits; weights from the seed alone."""
-    widths = [X.shape[1], *hidden, n_clusters]
-    layers: list[nn.Module] = [_Standardize(X)]
-    for i, (inputs, outputs) in enumerate(pairwise(widths)):
+def _network(n_features: int, hidden: Any, n_clusters: int, seed: int) -> nn.Sequential:
+    """Linear layers with ReLU between them; weights from the seed alone."""
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(pairwise([n_features, *hidden, n_clusters])):
         layers += [nn.ReLU()] if i else []
-        layer = nn.utils.skip_init(nn.Linear, inputs, outputs)  # leaves the global seed alone
+        # skip_init leaves torch's global seed alone
+        layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
         bound = inputs**-0.5
         generator = torch.Generator().manual_seed(seed + i)
         for parameter in (layer.weight, layer.bias):
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
         layers.append(layer)
     return nn.Sequential(*layers)
-
-
-def _rows(X: np.ndarray) -> Tensor:
-    return torch.tensor(np.asarray(X, dtype=np.float32))
 
 
 def _device(name: Any) -> torch.device:

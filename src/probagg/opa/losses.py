@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from probagg.aggregation import LINEAR_METRICS
 from probagg.opa.functional import (
     as_float,
     full_precision,
@@ -25,6 +26,12 @@ class _Loss(nn.Module):
         if self.reduction == "none":
             return rows
         return rows.mean() if self.reduction == "mean" else rows.sum()
+
+
+def _check_metric(metric: str) -> None:
+    if metric not in LINEAR_METRICS:
+        known = " or ".join(map(repr, LINEAR_METRICS))
+        raise ValueError(f"metric={metric!r} has no linear form. Use {known}.")
 
 
 class OPALoss(_Loss):
@@ -52,6 +59,7 @@ class OPALoss(_Loss):
         super().__init__(reduction)
         if not m > 1.0:
             raise ValueError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+        _check_metric(metric)
         self.m, self.metric, self.balance, self.gather = m, metric, balance, gather
 
     def forward(
@@ -68,6 +76,11 @@ class OPALoss(_Loss):
                 gather=self.gather,
             )
             student = as_float(logits if student_logits is None else student_logits)
+            if student.shape != Q.shape:
+                raise ValueError(
+                    f"student_logits have shape {tuple(student.shape)}, but the targets have "
+                    f"{tuple(Q.shape)}. Pass another view's logits of the same rows and clusters."
+                )
             return self._reduce(F.kl_div(student.log_softmax(1), Q, reduction="none").sum(1))
 
     def extra_repr(self) -> str:
@@ -95,6 +108,7 @@ class PACLoss(_Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
+        _check_metric(metric)
         self.metric, self.detach, self.gather = metric, detach, gather
 
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
