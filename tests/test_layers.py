@@ -63,6 +63,13 @@ def test_importing_probagg_loads_next_to_nothing():
     assert "numpy" not in modules_after("import probagg")
 
 
+def test_without_torch_one_line_names_the_extra():
+    code = "import sys; sys.modules['torch'] = None; from probagg import OPALoss"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = result.stderr.strip().splitlines()[-1]
+    assert "OPALoss needs PyTorch, which is not installed: pip install 'probagg[deep]'" in last
+
+
 def test_an_unknown_name_is_an_attribute_error():
     import probagg
 

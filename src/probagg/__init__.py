@@ -55,7 +55,7 @@ def __getattr__(name: str) -> Any:
     try:
         module = importlib.import_module(_HOMES[name])
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        if (error.name or "").partition(".")[0] != "torch":
             raise
         message = f"{name} needs PyTorch, which is not installed: pip install 'probagg[deep]'"
         raise ModuleNotFoundError(message, name="torch") from error
