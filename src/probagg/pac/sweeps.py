@@ -1,7 +1,7 @@
 """Sweeps: Algorithm 1, a block of rows at a time.
 
 Algorithm 1 updates one row, then the next, each seeing all changes before it. A *block* of rows is
-updated at once; up to a quarter of the mean cluster size that changes nothing that matters, while
+updated at once: small enough, it ends in the same solutions (`Blocks` says how small), while
 updating everything at once sends all rows into one cluster. Thin blocks would waste the machine,
 so several form a *panel*: its scores come from one large matrix product, and the effect of earlier
 blocks of the panel on later ones from the distances within it. That is exact at any block size.
