@@ -131,6 +131,8 @@ def test_a_large_data_set_starts_from_a_sample(monkeypatch, caplog):
     assert caplog.messages[0].startswith("sample: ")
     assert clustering_accuracy(y, pac.labels_) > 0.99
     assert pac.n_iter_ < PAC(5, init="uniform", random_state=0).fit(X).n_iter_
+    sparse = PAC(5, random_state=0).fit(sp.csr_array(X))
+    assert clustering_accuracy(y, sparse.labels_) > 0.99
     junk = np.random.default_rng(0).standard_normal((8000, 8)) * 50
     w = np.r_[np.ones(8000), np.zeros(8000)]
     pac = PAC(5, random_state=0).fit(np.vstack([X, junk]), sample_weight=w)

@@ -131,7 +131,8 @@ def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bo
 
     Rows are centred first, or the linear form would lose the digits of features in a narrow cone.
     """
-    X, dtype = as_float(features), as_float(features).dtype
+    X = as_float(features)
+    dtype = X.dtype
     if _products_are_coarse() and X.device.type != "mps":  # which has no float64
         X, P = X.double(), P.double()
     X = embed(X, metric)

@@ -239,7 +239,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         size = max(SAMPLE_ROWS, 200 * K)
         if self.init == "auto" and isinstance(rows, LinearRows) and 4 * size <= N:
             sample = rows.sample(size, generator)
-            self._sweep(sample, near_uniform(len(sample.X), K, dtype, generator), "sample")
+            self._sweep(sample, near_uniform(sample.X.shape[0], K, dtype, generator), "sample")
             rows.sums = sample.sums
             P = rows.arrange(np.empty((N, K), dtype))
             read_out(rows, P, self._update)
