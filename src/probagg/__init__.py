@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from probagg.aggregation import Moments, critical_m
+    from probagg.dpac.estimator import DPAC
+    from probagg.dpac.recipe import Recipe
     from probagg.metrics import clustering_accuracy
     from probagg.opa.diagnose import diagnose
     from probagg.opa.functional import opa_targets
@@ -22,11 +24,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPAC",
     "PAC",
     "Moments",
     "OPAHead",
     "OPALoss",
     "PACLoss",
+    "Recipe",
     "WeightedContrastiveLoss",
     "clustering_accuracy",
     "critical_m",
@@ -45,6 +49,8 @@ _HOMES = {
     "WeightedContrastiveLoss": "probagg.opa.losses",
     "OPAHead": "probagg.opa.head",
     "diagnose": "probagg.opa.diagnose",
+    "DPAC": "probagg.dpac.estimator",
+    "Recipe": "probagg.dpac.recipe",
 }
 
 

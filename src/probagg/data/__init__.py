@@ -1,1 +1,5 @@
-"""What a user brings: named data sets now, image folders and matrices later."""
+"""What a user brings: sets of images (`images`), and public data sets by name (`benchmarks`)."""
+
+
+class NoData(ValueError):
+    """A source that holds nothing to cluster; the message says what to do."""

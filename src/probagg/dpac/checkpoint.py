@@ -1,0 +1,139 @@
+"""Checkpoints: written whole or not at all, checked when read, the last two kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+logger = logging.getLogger("probagg")
+
+KEPT = 2
+_TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of a moment of training, and what they belong to."""
+
+    tensors: dict[str, Tensor]
+    description: dict[str, Any]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names begin with `prefix`, without it."""
+        return {k.removeprefix(prefix): v for k, v in self.tensors.items() if k.startswith(prefix)}
+
+
+def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
+    """Write `folder/step-N` and drop all but the last two."""
+    from safetensors.torch import save
+
+    path, temporary = folder / f"step-{step}", folder / f".step-{step}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
+    (temporary / _TENSORS).write_bytes(data)
+    sealed = {**checkpoint.description, "sha256": hashlib.sha256(data).hexdigest()}
+    (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
+    shutil.rmtree(path, ignore_errors=True)
+    os.replace(temporary, path)
+    for old in _newest_first(folder)[KEPT:]:
+        shutil.rmtree(old)
+    return path
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole, or None. A damaged one is passed over, and said."""
+    from safetensors.torch import load
+
+    for path in _newest_first(folder):
+        try:
+            description = json.loads((path / _DESCRIPTION).read_text())
+            data = (path / _TENSORS).read_bytes()
+            if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
+                raise ValueError("its checksum is wrong")
+            return Checkpoint(load(data), description)
+        except (OSError, ValueError, KeyError) as error:
+            logger.warning("%s is damaged (%s); the one before it is used.", path, error)
+    return None
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").isdigit()]
+    return sorted(found, key=lambda p: int(p.name.removeprefix("step-")), reverse=True)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """An optimiser's state as named tensors: "3.momentum_buffer" of the third parameter."""
+    states = optimizer.state_dict()["state"]
+    return {
+        f"{index}.{name}": value
+        for index, state in states.items()
+        for name, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` gave."""
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, value in tensors.items():
+        index, _, key = name.partition(".")
+        states.setdefault(int(index), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": states, "param_groups": groups})
+
+
+def weights_hash(module: nn.Module) -> str:
+    """A digest of every weight and buffer: equal only if all bits are."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def export_compact(module: nn.Module, folder: Path, part_mib: float = 15.0) -> list[Path]:
+    """Weights rounded to bfloat16 in files of at most `part_mib`: small enough to carry about.
+
+    Integers stay what they are. One tensor larger than that has a file to itself.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in module.state_dict().items():
+        floating = tensor.is_floating_point()
+        tensor = tensor.detach().cpu().to(torch.bfloat16 if floating else tensor.dtype)
+        size += tensor.nbytes
+        if size > part_mib * 2**20 and parts[-1]:
+            parts.append({})
+            size = tensor.nbytes
+        parts[-1][name] = tensor.contiguous()
+    paths = [folder / f"weights-{i + 1}-of-{len(parts)}.safetensors" for i in range(len(parts))]
+    for path, part in zip(paths, parts, strict=True):
+        save_file(part, path)
+    return paths
+
+
+def load_compact(module: nn.Module, folder: Path) -> None:
+    """Read back an export; every part must be there and fit the module."""
+    from safetensors.torch import load_file
+
+    paths = sorted(folder.glob("weights-*-of-*.safetensors"))
+    wanted = int(paths[0].stem.rpartition("-of-")[2]) if paths else 1
+    if len(paths) != wanted:
+        raise ValueError(
+            f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of an export there."
+        )
+    tensors = {name: t for path in paths for name, t in load_file(path).items()}
+    module.load_state_dict(tensors)

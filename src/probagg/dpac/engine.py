@@ -1,0 +1,333 @@
+"""The training loop: precision, compilation, processes, resume, time limits, logging.
+
+It knows nothing of clustering: a stage gives it a loss of a batch. Order and views of the images
+depend on (seed, stage, epoch, sample) only, so a run continues to the bit from any step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from probagg.dpac.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
+from probagg.dpac.feed import Feed
+from probagg.dpac.history import History
+from probagg.dpac.randomness import key as random_key
+from probagg.dpac.randomness import permutation
+from probagg.dpac.recipe import Training
+from probagg.dpac.step import Loss, Step
+from probagg.opa.processes import n_processes, sum_over_processes
+
+logger = logging.getLogger("probagg")
+
+
+class Interrupted(RuntimeError):
+    """Training was stopped and its state saved; the same call goes on from there."""
+
+
+class Diverged(RuntimeError):
+    """A loss is no number any more."""
+
+
+class CannotResume(RuntimeError):
+    """A checkpoint belongs to another run."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training is; `metrics` are the means of an epoch that has just ended."""
+
+    stage: str
+    epoch: int  # epochs that are complete
+    epochs: int
+    step: int  # steps of the next epoch that are complete
+    steps: int  # in an epoch
+    metrics: dict[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How to run, which does not change what is learnt."""
+
+    device: str = "auto"  # CUDA, else MPS, else the CPU; or a device of torch
+    precision: str = "auto"  # fp32, bf16 or fp16; auto is bf16 on CUDA GPUs that have it
+    compile: bool | None = None  # torch.compile; None compiles long runs on CUDA
+    max_minutes: float | None = None
+    save_minutes: float = 1.0
+
+
+@dataclass
+class Position:
+    """How far a run has come: what a checkpoint stores beside tensors."""
+
+    stage: str = ""
+    epoch: int = 0
+    step: int = 0
+    total: int = 0  # steps of all stages
+    done: list[str] = field(default_factory=list)
+
+
+class Engine:
+    """Trains a module, stage after stage, in one run that can be left and taken up."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        seed: int = 0,
+        machine: Machine | None = None,
+        out: Path | None = None,
+        identity: dict[str, Any] | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.machine = machine or Machine()
+        self.device = choose_device(self.machine.device)
+        self.seed, self.out, self.identity = seed, out, identity or {}
+        self.progress = progress or (lambda _: None)
+        self.module = place(module, self.device)
+        self.position = Position()
+        self.history = History(out if is_first_process() else None)
+        self._restored: Checkpoint | None = None
+        self._began = self._saved = time.monotonic()
+        self.stop = ""
+
+    def resume(self) -> bool:
+        """Take up the newest checkpoint in the run folder, if there is one."""
+        found = read_checkpoint(self.out / "checkpoints") if self.out else None
+        if found is None:
+            return False
+        differences = _differences(found.description["identity"], self.identity)
+        if differences:
+            raise CannotResume(
+                f"The checkpoint in {self.out} belongs to another run: {'; '.join(differences)}. "
+                "Use the same recipe and data, another folder, or start over with --resume never."
+            )
+        self.module.load_state_dict(found.part("module."))
+        self.position = Position(**found.description["position"])
+        self.history.trim(self.position.total)
+        self._restored = found
+        return True
+
+    def train(
+        self,
+        stage: str,
+        loss: Loss,
+        feed: Feed,
+        plan: Training,
+        *,
+        before_epoch: Callable[[int], None] | None = None,
+    ) -> None:
+        """Run one stage to its end, or from where a checkpoint left it."""
+        if stage in self.position.done or not plan.epochs:
+            return
+        batch_size = fitting_batch(plan, len(feed))
+        steps = len(feed) // batch_size
+        step = Step(
+            loss,
+            self.module,
+            plan,
+            device=self.device,
+            precision=self.machine.precision,
+            compiled=self._compiles(plan.epochs * steps),
+        )
+        at = self._enter(stage, step)
+        with _signals(self), torch.backends.cudnn.flags(benchmark=True):
+            self.module.train()
+            while at.epoch < plan.epochs:
+                if before_epoch is not None and at.step == 0:
+                    before_epoch(at.epoch)
+                    self.module.train()
+                self._epoch(stage, step, feed, plan, batch_size, steps)
+        at.done.append(stage)
+        self._save(step)
+        at.stage = ""
+
+    def _enter(self, stage: str, step: Step) -> Position:
+        at = self.position
+        if at.stage == stage and self._restored is not None:
+            step.load(self._restored.part("step."), self._restored.description["scaler"])
+        else:
+            at.stage, at.epoch, at.step = stage, 0, 0
+        self._restored = None
+        return at
+
+    def _epoch(
+        self, stage: str, step: Step, feed: Feed, plan: Training, batch_size: int, steps: int
+    ) -> None:
+        at = self.position
+        began, first = time.monotonic(), at.step
+        step.key.fill_(random_key(self.seed, stage, at.epoch))
+        order = permutation(random_key(self.seed, stage, at.epoch, "order"), len(feed))
+        rows = [_share(batch) for batch in order.split(batch_size)[first:steps]]
+        for images, samples in feed.batches(rows):
+            share = (at.epoch * steps + at.step) / (plan.epochs * steps)
+            step.learning_rate.fill_(plan.learning_rate * rate(plan, share))
+            step(images, samples)
+            at.step += 1
+            at.total += 1
+            self._pause(step, at.step == steps)
+            self.progress(Progress(stage, at.epoch, plan.epochs, at.step, steps))
+        metrics = step.means(steps)
+        seconds = time.monotonic() - began
+        metrics["seconds"] = seconds
+        metrics["images_per_second"] = (steps - first) * batch_size / max(seconds, 1e-9)
+        at.epoch, at.step = at.epoch + 1, 0
+        self.history.add({"stage": stage, "epoch": at.epoch, "step": at.total, **metrics})
+        self.progress(Progress(stage, at.epoch, plan.epochs, 0, steps, metrics))
+        if not all(math.isfinite(value) for value in metrics.values()):
+            raise Diverged(
+                f"The losses of {stage}, epoch {at.epoch}, are not finite: {metrics}. Lower "
+                f"{stage}.learning_rate, or use precision fp32."
+            )
+
+    def _pause(self, step: Step, last_of_epoch: bool) -> None:
+        """Save now and then; save and leave when asked to or out of time."""
+        now, limit = time.monotonic(), self.machine.max_minutes
+        if not self.stop and limit is not None and now - self._began > 60.0 * limit:
+            self.stop = f"the limit of {limit:g} minutes"
+        stop = bool(self.stop)
+        if n_processes() > 1:  # all must leave at the same step, and agree on it now and then only
+            if not (last_of_epoch or self.position.step % 50 == 0):
+                return
+            flag = torch.tensor([float(stop)], device=self.device)
+            stop = bool(sum_over_processes(flag).item())
+        if stop:
+            self._save(step)
+            raise Interrupted(f"Stopped by {self.stop or 'another process'}; all is saved.")
+        if now - self._saved > 60.0 * self.machine.save_minutes:
+            self._save(step)
+
+    def _save(self, step: Step) -> None:
+        self._saved = time.monotonic()
+        if self.out is None or not is_first_process():
+            return
+        at = self.position
+        tensors = {f"module.{k}": v for k, v in self.module.state_dict().items()}
+        if at.stage not in at.done:
+            tensors |= {f"step.{k}": v for k, v in step.tensors().items()}
+        description = {
+            "identity": self.identity,
+            "position": vars(at),
+            "scaler": step.scaler.state_dict(),
+        }
+        save_checkpoint(self.out / "checkpoints", at.total, Checkpoint(tensors, description))
+
+    def _compiles(self, steps: int) -> bool:
+        if self.machine.compile is not None:
+            return self.machine.compile
+        return self.device.type == "cuda" and steps > 5000  # compiling takes a minute or two
+
+
+def choose_device(name: str) -> torch.device:
+    """A device of torch; "auto" is this process's GPU, else Apple's, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def place(module: nn.Module, device: torch.device) -> nn.Module:
+    """The module on its device, laid out for it; with several GPUs batch norm is over all."""
+    if device.type != "cuda":
+        return module.to(device)
+    if n_processes() > 1:
+        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    return module.to(device).to(memory_format=torch.channels_last)
+
+
+def fitting_batch(plan: Training, n: int) -> int:
+    """The plan's batch size, or less for a set that is smaller; the same on every process."""
+    parts = n_processes() * plan.accumulate
+    size = min(plan.batch_size, n) // parts * parts
+    if size < 2 * parts:
+        raise ValueError(
+            f"{n} images in batches of {plan.batch_size}, for {n_processes()} processes with "
+            f"{plan.accumulate} parts each, leave less than 2 a part. Bring more images, or lower "
+            "accumulate or the number of processes."
+        )
+    if size < plan.batch_size:
+        logger.info("Batches of %d instead of %d: there are %d images.", size, plan.batch_size, n)
+    return size
+
+
+def rate(plan: Training, share: float) -> float:
+    """The learning rate's factor after this share of the stage: warm-up, then the schedule."""
+    warm = plan.warmup_epochs / plan.epochs
+    if share < warm:
+        return (share + 1e-9) / warm
+    if plan.schedule == "constant":
+        return 1.0
+    return 0.5 * (1.0 + math.cos(math.pi * (share - warm) / (1.0 - warm)))
+
+
+def is_first_process() -> bool:
+    """Whether this process writes files."""
+    return n_processes() == 1 or dist.get_rank() == 0
+
+
+def _share(rows: Tensor) -> Tensor:
+    """This process's rows of a batch."""
+    return rows.chunk(n_processes())[dist.get_rank()] if n_processes() > 1 else rows
+
+
+def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """Where two descriptions differ, key by key."""
+    found = []
+    for key in sorted({*saved, *now}):
+        a, b = saved.get(key), now.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(f"{prefix}{key} was {a!r} and is {b!r}")
+    return found
+
+
+@contextlib.contextmanager
+def _signals(engine: Engine) -> Iterator[None]:
+    """SIGTERM and Ctrl-C save and stop at the end of a step; a second Ctrl-C stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if engine.stop and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        engine.stop = signal.Signals(number).name
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def join_processes(device: str) -> Iterator[None]:
+    """Be one of several processes where torchrun started them; nothing otherwise."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield
+        return
+    chosen = choose_device(device)
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,225 @@
+"""DPAC: an estimator that trains a network to cluster images."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from probagg.data.images import ImageSet, open_images
+from probagg.dpac.engine import Engine, Machine, Progress, choose_device, join_processes
+from probagg.dpac.feed import Feed, Joined
+from probagg.dpac.inference import infer
+from probagg.dpac.model import Model, build_model
+from probagg.dpac.recipe import Recipe
+from probagg.dpac.recipes import adapt
+from probagg.dpac.stages import cluster, pretrain, self_label
+from probagg.dpac.views import Views
+from probagg.opa.diagnose import Diagnosis, diagnose
+from probagg.runs import read_safetensors, write_safetensors
+
+FORMAT = "probagg.dpac/1"
+DIAGNOSED = 2000  # images of the reading after training
+
+
+class DPAC(ClusterMixin, BaseEstimator):
+    """Deep probability aggregation clustering: pre-train, cluster, self-label (section 3.5).
+
+    Parameters
+    ----------
+    n_clusters : int, default=10
+        K, the number of clusters.
+    recipe : Recipe, str or None, default=None
+        What is trained and how: a recipe, its name ("cifar10/fast") or a TOML file. None is
+        "own/fast".
+    device : str, default="auto"
+        "auto" is CUDA, else MPS, else the CPU; or a device of torch.
+    precision : {"auto", "fp32", "bf16", "fp16"}, default="auto"
+        Of products and convolutions; "auto" is bf16 on CUDA, fp32 elsewhere.
+    compile : bool or None, default=None
+        Whether to use torch.compile; None compiles long runs on CUDA.
+    out_dir : path or None, default=None
+        Where checkpoints and metrics go. An unfinished run there is taken up.
+    max_minutes : float or None, default=None
+        Save and stop after so long, with `Interrupted`; the same `fit` goes on from there.
+    random_state : int, RandomState instance or None, default=None
+        Fixes starting weights, order and views.
+    progress : callable or None, default=None
+        Called with a `Progress` after each step and each epoch.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_images,)
+        The most probable cluster of each image.
+    probabilities_ : ndarray of shape (n_images, n_clusters)
+        Of each image in each cluster.
+    features_ : ndarray of shape (n_images, n_features)
+        The backbone's features of the clean views.
+    model_ : torch.nn.Module
+        The trained network.
+    recipe_ : Recipe
+        The recipe, fitted to the size and channels of the images.
+    diagnosis_ : Diagnosis
+        A label-free reading of the result.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        recipe: Recipe | str | PathLike[str] | None = None,
+        device: str = "auto",
+        precision: str = "auto",
+        compile: bool | None = None,
+        out_dir: str | PathLike[str] | None = None,
+        max_minutes: float | None = None,
+        random_state: Any = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.recipe = recipe
+        self.device = device
+        self.precision = precision
+        self.compile = compile
+        self.out_dir = out_dir
+        self.max_minutes = max_minutes
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, images: Any, y: Any = None) -> Self:
+        """Train on images: a uint8 array (n, height, width[, channels]), a folder, a torch Dataset.
+
+        y is ignored: nothing here looks at labels.
+        """
+        recipe = self._recipe()
+        data = _open(images, recipe)
+        self._check(data)
+        recipe = adapt(recipe, data.channels, data.size or data.read(np.arange(1)).shape[1:3])
+        seed = _seed(self.random_state)
+        with join_processes(self.device):
+            model = build_model(recipe, self.n_clusters, seed=seed, n_images=len(data))
+            engine = Engine(
+                model,
+                seed=seed,
+                machine=Machine(self.device, self.precision, self.compile, self.max_minutes),
+                out=Path(self.out_dir) if self.out_dir is not None else None,
+                identity=_identity(recipe, data, self.n_clusters, seed),
+                progress=self.progress,
+            )
+            self._train(engine, model, data, recipe)
+        return self
+
+    def _train(self, engine: Engine, model: Model, data: ImageSet, recipe: Recipe) -> None:
+        views, feed = Views(recipe.views), Feed(data, engine.device)
+        engine.resume()
+        both = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
+        pretrain(engine, model, views, both, recipe)
+        cluster(engine, model, views, feed, recipe)
+        self_label(engine, model, views, feed, recipe)
+        features, probabilities = infer(model, views, feed)
+        rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
+        settings = recipe.cluster
+        self.diagnosis_: Diagnosis = diagnose(
+            features[rows],
+            probabilities[rows],
+            settings.m,
+            metric=settings.metric,
+            balance=settings.balance,
+        )
+        self.model_, self.recipe_ = model.cpu(), recipe
+        self.features_, self.probabilities_ = features.numpy(), probabilities.numpy()
+        self.labels_ = self.probabilities_.argmax(1)
+
+    def transform(self, images: Any) -> np.ndarray:
+        """The features of images, (n, n_features)."""
+        return self._infer(images)[0]
+
+    def predict_proba(self, images: Any) -> np.ndarray:
+        """The probability of each image in each cluster, (n, n_clusters)."""
+        return self._infer(images)[1]
+
+    def predict(self, images: Any) -> np.ndarray:
+        """The most probable cluster of each image."""
+        return self.predict_proba(images).argmax(1)
+
+    def _infer(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self, "model_")
+        recipe = self.recipe_
+        data = _open(images, recipe)
+        if data.channels != recipe.channels:
+            raise ValueError(
+                f"The model was trained on images of {recipe.channels} channels, but these have "
+                f"{data.channels}. Convert them first."
+            )
+        device = choose_device(self.device)
+        features, probabilities = infer(
+            self.model_.to(device), Views(recipe.views), Feed(data, device)
+        )
+        self.model_.cpu()
+        return features.numpy(), probabilities.numpy()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the trained network and its recipe to one safetensors file."""
+        check_is_fitted(self, "model_")
+        tensors = {
+            name: tensor.numpy()
+            for name, tensor in self.model_.state_dict().items()
+            if not name.startswith("offline.")
+        }
+        description = {"n_clusters": self.n_clusters, "recipe": self.recipe_.to_toml()}
+        write_safetensors(path, FORMAT, tensors, description)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
+        """Read what `save` wrote: ready to predict, without labels_ of the training images."""
+        tensors, description = read_safetensors(path, FORMAT)
+        recipe = Recipe.from_toml(description["recipe"])
+        online = recipe.override(["cluster.targets=online", "network.pretrained=false"])
+        estimator = cls(description["n_clusters"], recipe=recipe, device=device)
+        estimator.model_ = build_model(online, description["n_clusters"])
+        estimator.model_.load_state_dict({k: torch.from_numpy(t) for k, t in tensors.items()})
+        estimator.recipe_ = recipe
+        return estimator
+
+    def _recipe(self) -> Recipe:
+        if isinstance(self.recipe, Recipe):
+            return self.recipe
+        return Recipe.of("own/fast" if self.recipe is None else self.recipe)
+
+    def _check(self, data: ImageSet) -> None:
+        if self.n_clusters < 2 or len(data) < 2 * self.n_clusters:
+            raise ValueError(
+                f"{len(data)} images and {self.n_clusters} clusters: at least 2 clusters and two "
+                "images for each are needed. Bring more images or ask for fewer clusters."
+            )
+
+
+def _open(images: Any, recipe: Recipe) -> ImageSet:
+    """A folder decoded to the recipe's size and channels; other sets as they are."""
+    if isinstance(images, str | PathLike) and Path(images).is_dir():
+        return open_images(images, size=recipe.decode_size, channels=recipe.channels)
+    return open_images(images)
+
+
+def _seed(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _identity(recipe: Recipe, data: ImageSet, n_clusters: int, seed: int) -> dict[str, Any]:
+    """What a checkpoint must share with a run that takes it up."""
+    identity = {
+        "recipe": dataclasses.asdict(recipe),
+        "data": data.fingerprint(),
+        "n_clusters": n_clusters,
+        "seed": seed,
+    }
+    return json.loads(json.dumps(identity))

@@ -1,0 +1,52 @@
+"""What a training run writes down as it goes: metrics.jsonl, and TensorBoard where installed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+from probagg.runs import write_atomically
+
+logger = logging.getLogger("probagg")
+
+
+class History:
+    """Records of a run, one JSON object a line; `out=None` only logs."""
+
+    def __init__(self, out: Path | None) -> None:
+        self._path = out / "metrics.jsonl" if out else None
+        self._board = _board(out) if out else None
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Write one record down."""
+        logger.info("%s", record)
+        if self._path is None:
+            return
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if self._board is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(f"{record['stage']}/{name}", value, record["step"])
+            self._board.flush()
+
+    def trim(self, step: int) -> None:
+        """Forget what lies after `step`: a run that goes on from there writes it anew."""
+        if self._path is not None and self._path.exists():
+            kept = [line for line in _lines(self._path) if json.loads(line)["step"] <= step]
+            write_atomically(self._path, "".join(kept).encode())
+
+
+def _lines(path: Path) -> list[str]:
+    """Whole lines: a killed process may have left half of one."""
+    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+
+
+def _board(out: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(out / "tensorboard"))

@@ -1,0 +1,34 @@
+"""Features and probabilities of a whole set, from clean views."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from probagg.dpac.feed import Feed
+from probagg.dpac.model import Model
+from probagg.dpac.views import Views
+from probagg.opa.functional import as_float
+
+BATCH = 500
+
+
+@torch.no_grad()
+def infer(
+    model: Model, views: Views, feed: Feed, rows: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Features (n, D) and probabilities (n, K) of the rows (all of them if None), float32, CPU.
+
+    In evaluation mode, so that an image's result does not depend on its neighbours. One after the
+    other or many at once is the same; the model's mode is left as it was.
+    """
+    training = model.training
+    model.eval()
+    features, probabilities = [], []
+    rows = torch.arange(len(feed)) if rows is None else rows
+    for images, _ in feed.batches(rows.split(BATCH)):
+        x, logits = model(views.clean(images))
+        features.append(as_float(x).cpu())
+        probabilities.append(as_float(logits).softmax(1).cpu())
+    model.train(training)
+    return torch.cat(features), torch.cat(probabilities)

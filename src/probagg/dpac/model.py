@@ -1,0 +1,143 @@
+"""The network: backbone f, classifier h, linear self-labelling head; the pretext brings its own.
+
+The paper's symbols: features x = f(image), probabilities p = softmax(h(x)).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from probagg.dpac.offline import OfflineTargets
+from probagg.dpac.pretext import build_pretext, mlp, norm_layer
+from probagg.dpac.recipe import Architecture, Recipe, RecipeError
+
+RESNETS = ("resnet18", "resnet34", "resnet50")
+
+
+class Model(nn.Module):
+    """Everything that is trained. `forward` gives the features f and the logits of K clusters."""
+
+    self_labelled: Tensor
+
+    def __init__(
+        self, recipe: Recipe, n_clusters: int, n_images: int, backbone: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.n_clusters = n_clusters
+        shape = (recipe.channels, recipe.views.size, recipe.views.size)
+        self.backbone = backbone or build_backbone(recipe.network, *shape)
+        self.dim = feature_dim(self.backbone, shape)
+        norm = recipe.network.norm
+        self.classifier = mlp((self.dim, *recipe.network.classifier, n_clusters), norm)
+        self.self_labeller = nn.Linear(self.dim, n_clusters)
+        self.pretext = build_pretext(recipe.pretext, self.backbone, self.dim, shape, norm)
+        self.offline = None
+        if recipe.cluster.targets != "online":
+            self.offline = OfflineTargets(recipe.cluster.targets, n_images, n_clusters)
+        self.register_buffer("self_labelled", torch.tensor(False))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Features and logits; after self-labelling the linear head's, which it has trained."""
+        features = self.backbone(images)
+        head = self.self_labeller if self.self_labelled else self.classifier
+        return features, head(features)
+
+
+def build_model(
+    recipe: Recipe,
+    n_clusters: int,
+    *,
+    seed: int = 0,
+    n_images: int = 0,
+    backbone: nn.Module | None = None,
+) -> Model:
+    """A model whose starting weights depend on the seed alone; the global generator is left be."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Model(recipe, n_clusters, n_images, backbone)
+
+
+def feature_dim(backbone: nn.Module, shape: tuple[int, int, int]) -> int:
+    """How many features the backbone gives for an image of this shape."""
+    training = backbone.training
+    with torch.no_grad():
+        features = backbone.eval()(torch.zeros(2, *shape))
+    backbone.train(training)
+    if features.dim() != 2:
+        raise RecipeError(
+            f"The backbone gives features of shape {tuple(features.shape)}, but (images, features) "
+            "is needed. Pool or flatten them in the backbone."
+        )
+    return features.shape[1]
+
+
+def build_backbone(network: Architecture, channels: int, height: int, width: int) -> nn.Module:
+    """The backbone by name: ResNets of torchvision with a stem for the size, ours, or timm's."""
+    if network.backbone in RESNETS:
+        return _resnet(network.backbone, network.pretrained, channels, height)
+    if network.backbone == "convnet":
+        return _convnet(network.width, channels, network.norm)
+    if network.backbone == "mlp":
+        return _mlp_backbone(network.layers, channels * height * width)
+    return _timm(network.backbone, network.pretrained, channels)
+
+
+def _resnet(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
+    """A ResNet whose last map is about 4 to 7 pixels wide, whatever the image's size.
+
+    Up to 64 px the stem keeps the resolution; up to 128 px it halves it; above, it is the original.
+    """
+    import torchvision
+
+    net = getattr(torchvision.models, name)(weights="DEFAULT" if pretrained else None)
+    net.fc = nn.Identity()
+    if size <= 128:
+        net.conv1 = nn.Conv2d(channels, 64, 3, 1 if size <= 64 else 2, 1, bias=False)
+        net.maxpool = nn.Identity()
+    elif channels != 3:
+        net.conv1 = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+    if not pretrained:
+        for module in net.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    return net
+
+
+def _convnet(width: int, channels: int, norm: str) -> nn.Module:
+    """Five convolutions for small images on small machines; width grows as the map shrinks."""
+    layers: list[nn.Module] = []
+    widths = (channels, width, width, 2 * width, 2 * width, 4 * width)
+    for number, (before, after) in enumerate(pairwise(widths), start=1):
+        layers += [nn.Conv2d(before, after, 3, 1, 1, bias=False), norm_layer(norm, after, 2)]
+        layers += [nn.ReLU()]
+        if number in (2, 4):
+            layers += [nn.MaxPool2d(2, ceil_mode=True)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def _mlp_backbone(layers: tuple[int, ...], pixels: int) -> nn.Module:
+    """The fully connected encoder of DEC and its successors (Table 5b)."""
+    return nn.Sequential(nn.Flatten(), mlp((pixels, *layers), "none"))
+
+
+def _timm(name: str, pretrained: bool, channels: int) -> nn.Module:
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise RecipeError(
+            f"network.backbone is {name!r}, which is looked up in timm, and timm is not installed: "
+            f"pip install timm, or use {', '.join((*RESNETS, 'convnet', 'mlp'))}."
+        ) from error
+    try:
+        net: Any = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels)
+    except RuntimeError as error:
+        ours = ", ".join((*RESNETS, "convnet", "mlp"))
+        raise RecipeError(
+            f"network.backbone is {name!r}, which is neither one of ours ({ours}) nor a model of "
+            f"timm ({error})."
+        ) from error
+    return net

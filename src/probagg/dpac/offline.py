@@ -1,0 +1,69 @@
+"""Offline targets: all images are clustered every few epochs, in between they stay (Table 7)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.optimize import linear_sum_assignment
+from scipy.special import softmax
+from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.metrics import pairwise_distances
+from torch import Tensor, nn
+
+from probagg.opa.functional import as_float, full_precision
+from probagg.pac.estimator import PAC
+
+
+class OfflineTargets(nn.Module):
+    """Targets (N, K) of all images, saved with the model so that a run can be taken up."""
+
+    Q: Tensor
+
+    def __init__(self, method: str, n: int, n_clusters: int) -> None:
+        super().__init__()
+        self.method = method
+        self.register_buffer("Q", torch.full((n, n_clusters), 1.0 / n_clusters))
+
+    def forward(self, samples: Tensor, logits: Tensor) -> Tensor:
+        """KL(Q || P) of the samples, mean over the batch."""
+        with full_precision(logits):
+            return F.kl_div(as_float(logits).log_softmax(1), self.Q[samples], reduction="batchmean")
+
+    def refresh(self, features: Tensor, seed: int) -> None:
+        """Cluster the features of now; clusters keep the numbers of those they overlap most."""
+        X = F.normalize(features, dim=1).numpy()
+        Q = cluster_all(self.method, X, self.Q.shape[1], seed)
+        before = self.Q.cpu().numpy()
+        _, column = linear_sum_assignment(-(before.T @ Q))
+        self.Q.copy_(torch.from_numpy(np.ascontiguousarray(Q[:, column])))
+
+
+def cluster_all(method: str, X: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+    """Probabilities (N, K) of rows by "kmeans" (one-hot), "fcm" or "pac"."""
+    if method == "kmeans":
+        labels = KMeans(n_clusters, n_init=10, random_state=seed).fit_predict(X)
+        return np.eye(n_clusters, dtype=np.float32)[labels]
+    if method == "pac":
+        return PAC(n_clusters, random_state=seed).fit(X).probabilities_.astype(np.float32)
+    return fuzzy_c_means(X, n_clusters, seed=seed).astype(np.float32)
+
+
+def fuzzy_c_means(
+    X: np.ndarray, n_clusters: int, *, m: float = 1.05, max_iter: int = 100, seed: int = 0
+) -> np.ndarray:
+    """Fuzzy c-means (Bezdek), at the m = 1.05 the paper gives it for image features.
+
+    Ours because scikit-fuzzy takes the power 2 / (m - 1) without logarithms, which overflows here.
+    """
+    centres = kmeans_plusplus(X, n_clusters, random_state=seed)[0]
+    P = np.zeros((len(X), n_clusters))
+    for _ in range(max_iter):
+        distance = pairwise_distances(X, centres, metric="sqeuclidean")
+        new = softmax(-np.log(np.maximum(distance, 1e-30)) / (m - 1.0), axis=1)
+        change = np.abs(new - P).max()
+        P, weights = new, new**m
+        centres = (weights.T @ X) / np.maximum(weights.sum(0), 1e-30)[:, None]
+        if change < 1e-3:
+            break
+    return P

@@ -1,0 +1,144 @@
+"""Pretext tasks: what trains the backbone beside clustering (Tables 5a and 5b of the paper).
+
+Each is a module that owns its head and turns the views of a batch and their features into a loss.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from probagg.dpac.recipe import Pretext
+from probagg.opa.functional import as_float, full_precision, weighted_contrastive
+from probagg.opa.processes import gather_rows
+
+
+def norm_layer(kind: str, width: int, dimensions: int) -> nn.Module:
+    """Batch norm, or group norm, under which no row depends on the others of its batch."""
+    if kind == "group":
+        return nn.GroupNorm(1, width)
+    return nn.BatchNorm2d(width) if dimensions == 2 else nn.BatchNorm1d(width)
+
+
+def mlp(widths: Sequence[int], norm: str) -> nn.Sequential:
+    """Linear layers with norm ("none": without) and ReLU between them."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        layers += [nn.Linear(before, after)]
+        layers += [norm_layer(norm, after, 1)] if norm != "none" else []
+        layers += [nn.ReLU()]
+    drop = 1 if norm == "none" else 2  # nothing follows the last linear layer
+    return nn.Sequential(*layers[:-drop])
+
+
+class Contrast(nn.Module):
+    """SimCLR and WCL: Eq. 11 between the projections of two views.
+
+    Without probabilities (in pre-training), or with `weighted=False`, it is plain NT-Xent; the
+    paper's uniform P only adds the constant log(1 - 1/K) to that.
+    """
+
+    def __init__(self, settings: Pretext, dim: int, norm: str) -> None:
+        super().__init__()
+        self.projector = mlp((dim, *settings.head), norm)
+        self.temperature = settings.temperature
+        self.weighted = settings.task == "wcl"
+
+    def forward(
+        self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
+    ) -> Tensor:
+        """The mean over the batch, both orders averaged."""
+        z1, z2 = self.projector(features).chunk(2)
+        gate = P if self.weighted else None
+        rows = weighted_contrastive(z1, z2, gate, temperature=self.temperature, gather=True)
+        return rows.mean()
+
+
+class MomentumContrast(nn.Module):
+    """MoCo: the first view's projection picks its second view's key out of a queue of past keys."""
+
+    queue: Tensor
+    cursor: Tensor
+
+    def __init__(self, settings: Pretext, backbone: nn.Module, dim: int, norm: str) -> None:
+        super().__init__()
+        self.projector = mlp((dim, *settings.head), norm)
+        self.key_backbone = copy.deepcopy(backbone).requires_grad_(False)
+        self.key_projector = copy.deepcopy(self.projector).requires_grad_(False)
+        self.temperature, self.key_momentum = settings.temperature, settings.key_momentum
+        queue = F.normalize(torch.randn(settings.queue_size, settings.head[-1]), dim=1)
+        self.register_buffer("queue", queue)
+        self.register_buffer("cursor", torch.zeros((), dtype=torch.int64))
+
+    def forward(
+        self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
+    ) -> Tensor:
+        """InfoNCE with the queue as negatives; then the queue takes the batch's keys."""
+        query = self.projector(features.chunk(2)[0])
+        with torch.no_grad():
+            self._follow(backbone)
+            key = self.key_projector(self.key_backbone(views[1]))
+        with full_precision(query):
+            query = F.normalize(as_float(query), dim=1)
+            key = F.normalize(as_float(key), dim=1)
+            positive = (query * key).sum(1, keepdim=True)
+            logits = torch.cat([positive, query @ self.queue.clone().T], dim=1) / self.temperature
+            self._enqueue(gather_rows(key))
+            return (torch.logsumexp(logits, 1) - logits[:, 0]).mean()
+
+    def _follow(self, backbone: nn.Module) -> None:
+        """The key network as the moving average of the trained one."""
+        pairs = ((self.key_backbone, backbone), (self.key_projector, self.projector))
+        for average, current in pairs:
+            for a, c in zip(average.parameters(), current.parameters(), strict=True):
+                a.lerp_(c.detach(), 1.0 - self.key_momentum)
+
+    def _enqueue(self, keys: Tensor) -> None:
+        keys = keys[-len(self.queue) :]
+        places = (self.cursor + torch.arange(len(keys), device=keys.device)) % len(self.queue)
+        self.queue.index_copy_(0, places, keys)
+        self.cursor.add_(len(keys)).remainder_(len(self.queue))
+
+
+class Reconstruction(nn.Module):
+    """An autoencoder: the first view from its own features."""
+
+    def __init__(self, settings: Pretext, dim: int, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.decoder = mlp((dim, *settings.head, channels * height * width), "none")
+
+    def forward(
+        self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
+    ) -> Tensor:
+        """The mean squared error over pixels."""
+        image = views[0].flatten(1)
+        return F.mse_loss(as_float(self.decoder(features[: len(image)])), as_float(image))
+
+
+class NoPretext(nn.Module):
+    """Clustering alone."""
+
+    def forward(
+        self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
+    ) -> Tensor:
+        """Zero."""
+        return torch.zeros((), device=features.device)
+
+
+def build_pretext(
+    settings: Pretext, backbone: nn.Module, dim: int, shape: tuple[int, int, int], norm: str
+) -> nn.Module:
+    """The module of a recipe's pretext task."""
+    if settings.task in ("wcl", "simclr"):
+        return Contrast(settings, dim, norm)
+    if settings.task == "moco":
+        return MomentumContrast(settings, backbone, dim, norm)
+    if settings.task == "autoencoder":
+        return Reconstruction(settings, dim, shape)
+    return NoPretext()

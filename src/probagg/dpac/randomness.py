@@ -1,0 +1,67 @@
+"""Random numbers that depend on what they are for, and on nothing else.
+
+A generator's numbers depend on how many were drawn before; these are a hash of (key, sample,
+stream, counter). So a view of an image is the same in any batch, on any device, in any number of
+processes, and after a resumed run; compiled or in a CUDA graph as well, since nothing is stored.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import torch
+from torch import Tensor
+
+LOW = 0xFFFF_FFFF  # 32 bits, carried in int64: shifts bring in zeros and no product overflows
+
+
+def key(seed: int, *parts: int | str) -> int:
+    """63 bits that stand for a seed and what it is used for.
+
+    >>> key(0, "pretrain", 3) == key(0, "pretrain", 3)
+    True
+    >>> key(0, "pretrain", 3) == key(0, "pretrain", 4)
+    False
+    """
+    digest = blake2b(repr((seed, *parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def uniforms(key: Tensor, samples: Tensor, n: int, stream: int) -> Tensor:
+    """n numbers in [0, 1) for each sample, shape (B, n), float32.
+
+    `key` is a 0-d int64 tensor that holds `key(...)`, `samples` (B,) int64 indices of the dataset,
+    `stream` tells the uses of a sample apart. For one key and stream the n numbers of a sample do
+    not change with n, and those of two samples below 2^32 never start from the same state.
+
+    >>> import torch
+    >>> a = uniforms(torch.tensor(key(0)), torch.tensor([7, 8]), n=3, stream=0)
+    >>> b = uniforms(torch.tensor(key(0)), torch.tensor([8]), n=2, stream=0)
+    >>> torch.equal(a[1:, :2], b)
+    True
+    """
+    state = _mix(_mix(samples & LOW) ^ (key & LOW))
+    state = _mix(state ^ (samples >> 32) ^ (key >> 32))
+    counters = torch.arange(n, device=samples.device)
+    place = _mix(counters + (0x9E37_79B9 * (stream + 1) & LOW) & LOW)
+    bits = _mix(state[:, None] ^ place)
+    return (bits >> 8).to(torch.float32) * 2.0**-24
+
+
+def permutation(key: int, n: int) -> Tensor:
+    """A random order of 0..n-1, on the CPU.
+
+    >>> permutation(key(0, "order"), 4).sort().values
+    tensor([0, 1, 2, 3])
+    """
+    return torch.randperm(n, generator=torch.Generator().manual_seed(key))
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A one-to-one map of 32 bits in which each bit in turns half of the bits out.
+
+    The multipliers are those of C. Wellons' hash-prospector with the least bias and below 2^31.
+    """
+    x = ((x ^ (x >> 16)) * 0x21F0_AAAD) & LOW
+    x = ((x ^ (x >> 15)) * 0x735A_2D97) & LOW
+    return x ^ (x >> 15)

@@ -1,0 +1,156 @@
+"""Section 3.5: pre-training, clustering (Algorithm 3) and self-labelling, each a loss of a batch.
+
+Notation of the paper: x, p from the clean view of an image; x1, p1 from its first (weak) view and
+x2 from its second (strong) one; f the backbone, g the projector, h the classifier.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from probagg.aggregation import critical_m
+from probagg.dpac.engine import Engine
+from probagg.dpac.feed import Feed
+from probagg.dpac.inference import infer
+from probagg.dpac.model import Model
+from probagg.dpac.recipe import Cluster, Recipe
+from probagg.dpac.step import Batch
+from probagg.dpac.views import Views
+from probagg.opa.diagnose import ClusteringWarning
+from probagg.opa.functional import as_float, full_precision
+from probagg.opa.losses import OPALoss, PACLoss
+from probagg.opa.processes import n_processes, sum_over_processes
+
+
+def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
+    """Train f and g on the pretext task: Eq. 11 with uniform P, both orders, or another."""
+
+    def loss(batch: Batch) -> dict[str, Tensor]:
+        pair = [_view(views, name, batch, i) for i, name in enumerate(recipe.pretext.views)]
+        features = model.backbone(torch.cat(pair))
+        return {"loss": model.pretext(model.backbone, pair, features, None)}
+
+    if recipe.pretext.task != "none":
+        engine.train("pretrain", loss, feed, recipe.pretrain)
+
+
+def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
+    """Algorithm 3: the pretext task and KL(Q || P1) (Eq. 12), or Tr(P1^T D P1) / B (Eq. 13)."""
+    objective = ClusterLoss(model, recipe.cluster)
+    _warn_of_critical_m(model, views, feed, recipe.cluster)
+
+    def loss(batch: Batch) -> dict[str, Tensor]:
+        x, logits = _clean(model, views, batch)
+        pair = [_view(views, name, batch, i) for i, name in enumerate(recipe.pretext.views)]
+        features = model.backbone(torch.cat(pair))
+        logits1 = model.classifier(features[: len(x)])
+        terms = objective(batch, x, logits, logits1)
+        P = as_float(logits).softmax(1)
+        terms["pretext"] = model.pretext(model.backbone, pair, features, P)
+        return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
+
+    def before_epoch(epoch: int) -> None:
+        if model.offline is not None and epoch % recipe.cluster.refresh_epochs == 0:
+            model.offline.refresh(infer(model, views, feed)[0], engine.seed + epoch)
+
+    engine.train("cluster", loss, feed, recipe.cluster, before_epoch=before_epoch)
+
+
+def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
+    """Confident labels of h on the weak view train a linear head on the strong view.
+
+    The probability must reach `confidence`; the cross-entropy is averaged over the whole batch, so
+    few confident rows move little. The losses of the clustering stage go on beside it, or not.
+    """
+    settings = recipe.self_label
+    objective = ClusterLoss(model, recipe.cluster)
+
+    def loss(batch: Batch) -> dict[str, Tensor]:
+        pair = [_view(views, name, batch, i) for i, name in enumerate(("weak", "strong"))]
+        features = model.backbone(torch.cat(pair))
+        x1, x2 = features.chunk(2)
+        logits1 = model.classifier(x1)
+        terms = {}
+        if settings.keep_losses:
+            x, logits = _clean(model, views, batch)
+            terms = objective(batch, x, logits, logits1)
+            P = as_float(logits).softmax(1)
+            terms["pretext"] = model.pretext(model.backbone, pair, features, P)
+        confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
+        chosen = (confidence >= settings.confidence).float()
+        rows = F.cross_entropy(as_float(model.self_labeller(x2)), labels, reduction="none")
+        terms["self_label"] = (rows * chosen).mean()
+        return {"loss": _total(terms), **terms, "confident": chosen.mean()}
+
+    if settings.epochs:
+        engine.train("self_label", loss, feed, settings)
+        model.self_labelled.fill_(True)
+
+
+class ClusterLoss:
+    """The clustering term of Eq. 12 or Eq. 13, and the regularisation of Table 5c if asked for."""
+
+    def __init__(self, model: Model, settings: Cluster) -> None:
+        self.settings = settings
+        self.opa = OPALoss(
+            settings.m, metric=settings.metric, balance=settings.balance, gather=True
+        )
+        self.pac = PACLoss(metric=settings.metric, gather=True)
+        self.offline = model.offline
+
+    def __call__(
+        self, batch: Batch, x: Tensor, logits: Tensor, logits1: Tensor
+    ) -> dict[str, Tensor]:
+        """Terms of the loss: targets and distances from the clean view, the first view learns."""
+        terms = {}
+        if self.settings.objective == "pac":
+            terms["pac"] = self.pac(x, logits1)
+        elif self.offline is not None:
+            terms["kl"] = self.offline(batch.samples, logits1)
+        else:
+            terms["kl"] = self.opa(x, logits, logits1)
+        if self.settings.regularization:
+            terms["regularization"] = self.settings.regularization * _negative_entropy(logits1)
+        return terms
+
+
+def _total(terms: dict[str, Tensor]) -> Tensor:
+    return torch.stack(list(terms.values())).sum()
+
+
+def _view(views: Views, name: str, batch: Batch, copy: int) -> Tensor:
+    if name == "clean":
+        return views.clean(batch.images)
+    make = views.weak if name == "weak" else views.strong
+    return make(batch.images, batch.samples, batch.key, copy=copy)
+
+
+@torch.no_grad()
+def _clean(model: Model, views: Views, batch: Batch) -> tuple[Tensor, Tensor]:
+    """x and the logits of p, in training mode as in the authors' code."""
+    x = model.backbone(views.clean(batch.images))
+    return x, model.classifier(x)
+
+
+def _negative_entropy(logits: Tensor) -> Tensor:
+    """sum_k q_k log q_k of the mean assignment q over the whole batch: lowest when it is even."""
+    with full_precision(logits):
+        mean = sum_over_processes(as_float(logits).softmax(1).mean(0)) / n_processes()
+        return (mean * mean.clamp(min=1e-12).log()).sum()
+
+
+def _warn_of_critical_m(model: Model, views: Views, feed: Feed, settings: Cluster) -> None:
+    """Tell before training that m is too high for the features to leave the uniform start."""
+    features, _ = infer(model, views, feed, rows=torch.arange(min(len(feed), 2000)))
+    threshold = critical_m(features, settings.metric)
+    if settings.objective == "opa" and settings.m >= threshold:
+        warnings.warn(
+            f"m={settings.m:g} is at or above the critical value {threshold:.4f} of the features "
+            "as clustering begins, where probabilities stay uniform. Lower cluster.m below it.",
+            ClusteringWarning,
+            stacklevel=3,
+        )

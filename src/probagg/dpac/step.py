@@ -1,0 +1,190 @@
+"""One update of the weights; on CUDA recorded once as a graph and then replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from probagg.dpac.checkpoint import load_optimizer_tensors, optimizer_tensors
+from probagg.dpac.recipe import Training
+from probagg.opa.processes import n_processes
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+WARM_UP = 5  # steps before a graph is recorded: kernels are chosen and buffers made in them
+
+
+class Batch(NamedTuple):
+    """Images of the set (uint8, rows, height, width, channels), which they are, and a random key.
+
+    The key stands for (seed, stage, epoch); with the samples it fixes every random view.
+    """
+
+    images: Tensor
+    samples: Tensor
+    key: Tensor
+
+
+Loss = Callable[[Batch], dict[str, Tensor]]
+
+
+class Step:
+    """Losses of a batch, their gradients, one update.
+
+    The loss returns a dictionary: "loss" is minimised, the others are reported. Launching the
+    thousand kernels of a step takes longer than running them, hence the graph.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        module: nn.Module,
+        plan: Training,
+        *,
+        device: torch.device,
+        precision: str = "auto",
+        compiled: bool = False,
+    ) -> None:
+        self.plan, self.device = plan, device
+        self.dtype = choose_precision(precision, device)
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self.learning_rate = torch.tensor(plan.learning_rate, device=device)
+        self.optimizer = _optimizer(self.parameters, plan, self.learning_rate)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
+        self.key = torch.zeros((), dtype=torch.int64, device=device)
+        self.totals: dict[str, Tensor] = {}
+        self._loss = torch.compile(loss, dynamic=False) if compiled else loss
+        self._recordable = (
+            device.type == "cuda" and n_processes() == 1 and not self.scaler.is_enabled()
+        )
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: Batch | None = None
+        self._done = 0
+
+    def __call__(self, images: Tensor, samples: Tensor) -> None:
+        """Train on one batch."""
+        if not self._recordable:
+            self._update(Batch(images, samples, self.key))
+            return
+        if self._inputs is None:
+            self._inputs = Batch(images.clone(), samples.clone(), self.key)
+            self._stream = torch.cuda.Stream(self.device)
+        self._inputs.images.copy_(images)
+        self._inputs.samples.copy_(samples)
+        if self._done == WARM_UP:
+            self._record()
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            current = torch.cuda.current_stream(self.device)
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                self._update(self._inputs)
+            current.wait_stream(self._stream)
+        self._done += 1
+
+    def _record(self) -> None:
+        assert self._inputs is not None
+        self.optimizer.zero_grad(set_to_none=True)  # the graph makes its own
+        torch.cuda.synchronize(self.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream):
+            self._update(self._inputs)
+        self._graph = graph
+
+    def _update(self, batch: Batch) -> None:
+        n = self.plan.accumulate
+        self.optimizer.zero_grad(set_to_none=True)
+        for images, samples in zip(batch.images.chunk(n), batch.samples.chunk(n), strict=True):
+            reduced = self.dtype != torch.float32
+            with torch.autocast(self.device.type, dtype=self.dtype, enabled=reduced):
+                terms = self._loss(Batch(images, samples, batch.key))
+            self.scaler.scale(terms["loss"] / n).backward()
+            for name, value in terms.items():
+                total = self.totals.setdefault(name, torch.zeros((), device=self.device))
+                total.add_(value.detach().float() / n)
+        _average_gradients(self.parameters)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def means(self, steps: int) -> dict[str, float]:
+        """The mean of each term over an epoch, over all processes; the sums start again."""
+        if not self.totals:
+            return {}
+        sums = torch.stack(list(self.totals.values()))
+        if n_processes() > 1:
+            dist.all_reduce(sums)
+        means = (sums / (steps * n_processes())).tolist()
+        for total in self.totals.values():
+            total.zero_()
+        return dict(zip(self.totals, means, strict=True))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the next step depends on, beside the weights."""
+        totals = {f"total.{name}": value for name, value in self.totals.items()}
+        state = optimizer_tensors(self.optimizer)
+        return {**totals, **{f"optimizer.{name}": value for name, value in state.items()}}
+
+    def load(self, tensors: dict[str, Tensor], scaler: dict[str, Any]) -> None:
+        """Put back what `tensors` gave."""
+        state = {k.removeprefix("optimizer."): v for k, v in tensors.items() if k[:2] == "op"}
+        load_optimizer_tensors(self.optimizer, state)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate  # loading has put a copy in its place
+        for name, value in tensors.items():
+            if name.startswith("total."):
+                self.totals[name.removeprefix("total.")] = value.to(self.device)
+        if scaler:
+            self.scaler.load_state_dict(scaler)
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """The type that matrix products and convolutions take."""
+    if name == "auto":
+        if device.type != "cuda":
+            return torch.float32
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+    if name not in PRECISIONS:
+        raise ValueError(f"precision is {name!r}, but auto, {', '.join(PRECISIONS)} are possible.")
+    return PRECISIONS[name]
+
+
+def _optimizer(
+    parameters: list[nn.Parameter], plan: Training, learning_rate: Tensor
+) -> torch.optim.Optimizer:
+    """The rate is a tensor, so that a recorded step sees it change."""
+    fused = learning_rate.device.type in ("cuda", "cpu")
+    if plan.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters,
+            lr=learning_rate,
+            momentum=plan.momentum,
+            weight_decay=plan.weight_decay,
+            fused=fused,
+        )
+    return torch.optim.Adam(
+        parameters,
+        lr=learning_rate,
+        weight_decay=plan.weight_decay,
+        fused=fused,
+        capturable=learning_rate.device.type == "cuda",
+    )
+
+
+def _average_gradients(parameters: list[nn.Parameter]) -> None:
+    """The mean over processes, in one exchange.
+
+    DistributedDataParallel would do it while the backward pass runs, but it wants one call of one
+    module; a stage calls backbone and heads apart, and the backbone twice.
+    """
+    if n_processes() == 1:
+        return
+    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+    flat = torch.cat([g.reshape(-1) for g in gradients])
+    dist.all_reduce(flat)
+    flat /= n_processes()
+    for p, part in zip(parameters, flat.split([g.numel() for g in gradients]), strict=True):
+        p.grad = part.view_as(p)

@@ -1,0 +1,316 @@
+"""Weak, strong and clean views of a batch of images (section 3.5), on the device they lie on.
+
+Every sample has parameters of its own, and they depend on the key (seed, stage, epoch) and the
+sample alone: the same image gets the same view in any batch, process and run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from probagg.dpac.operations import (
+    RANGES,
+    affine,
+    apply_chosen,
+    blend,
+    check_operation,
+    cut_out,
+    gaussian,
+    interpolation,
+    luma,
+    resample,
+    turn_hue,
+)
+from probagg.dpac.randomness import uniforms
+
+RATIOS = 3 / 4, 4 / 3  # width to height of a random crop
+TRIES = 10  # at a crop that fits, then the largest central one is taken
+SIGMAS = 0.1, 2.0  # of the blur, in pixels
+FRAME = 2 * TRIES + 3  # numbers for a crop (areas, ratios, corner) and a flip
+WEAK = [FRAME, 5, 9, 1, 2]  # numbers for the frame, affine map, jitter, greyscale and blur
+
+
+@dataclass(frozen=True)
+class ViewSettings:
+    """What the views do to an image. Lists become tuples; an impossible value is a ValueError."""
+
+    size: int = 32  # pixels, height and width of a view
+    crop: tuple[float, float] = (0.2, 1.0)  # area of a random crop; (1, 1): the whole image
+    flip: bool = True
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
+    """Strength of brightness, contrast, saturation and hue."""
+    jitter_probability: float = 0.8
+    grayscale: float = 0.2  # probability
+    blur: float = 0.0  # probability; the kernel is a tenth of the size wide
+    rotate: float = 0.0  # degrees at most, either way; this and the next three move digits
+    translate: float = 0.0  # share of the size at most
+    scale: tuple[float, float] = (1.0, 1.0)
+    shear: float = 0.0  # degrees at most
+    operations: tuple[str, ...] = tuple(RANGES)  # of the strong view
+    n_operations: int = 4  # drawn for each sample, with replacement
+    cutout: float = 0.5  # largest side of the square left out of a strong view, share of the size
+    strong_crop: bool = False  # whether the strong view is cropped like the weak one
+    clean_scale: float = 1.25  # the clean view is resized to this many sizes, then cut centrally
+    mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)  # CIFAR-10's, of an image in 0..1; one
+    std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)  # value for each channel or one for all
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), list):
+                object.__setattr__(self, field.name, tuple(value))
+        for problem in _problems(self):
+            raise ValueError(problem)
+        for name in self.operations:
+            check_operation(name)
+
+    @property
+    def crops(self) -> bool:
+        """Whether a crop is ever smaller than the image."""
+        return self.crop[0] < 1
+
+    @property
+    def moves(self) -> bool:
+        """Whether the weak view has a random affine map."""
+        return bool(self.rotate or self.translate or self.shear) or self.scale != (1, 1)
+
+
+def _problems(s: ViewSettings) -> Iterator[str]:
+    """What is impossible in the settings, and what is needed instead."""
+    if s.size < 1:
+        yield f"size is {s.size}; a view needs at least one pixel."
+    for name in "jitter_probability", "grayscale", "blur", "cutout", "translate":
+        if not 0 <= getattr(s, name) <= 1:
+            yield f"{name} is {getattr(s, name)}; it must lie in 0..1."
+    if len(s.crop) != 2 or not 0 < s.crop[0] <= s.crop[1] <= 1:
+        yield f"crop is {s.crop}; needed: 0 < smallest area <= largest area <= 1."
+    if len(s.scale) != 2 or not 0 < s.scale[0] <= s.scale[1]:
+        yield f"scale is {s.scale}; needed: 0 < smallest <= largest."
+    if len(s.jitter) != 4 or min(s.jitter) < 0 or s.jitter[3] > 0.5:
+        yield (
+            f"jitter is {s.jitter}; needed: brightness, contrast, saturation and hue, none "
+            f"negative, hue at most 0.5."
+        )
+    if not 0 <= s.shear < 90:
+        yield f"shear is {s.shear}; it must lie in 0..90 degrees."
+    if s.n_operations < 0 or (s.n_operations > 0 and not s.operations):
+        yield (
+            f"n_operations is {s.n_operations} of {len(s.operations)} operations; 0 switches them "
+            f"off, more need some to draw from."
+        )
+    if len(set(s.operations)) < len(s.operations):
+        yield f"operations names one twice: {', '.join(s.operations)}."
+    if s.clean_scale < 1:
+        yield f"clean_scale is {s.clean_scale}; it must be at least 1."
+    if len(s.mean) != len(s.std) or len(s.mean) not in (1, 3) or min(s.std) <= 0:
+        yield (
+            f"mean is {s.mean} and std {s.std}; needed: one value each, or three, std above zero."
+        )
+
+
+class Views:
+    """Views of uint8 images (B, H, W, C), C = 1 or 3, as normalised (B, C, size, size).
+
+    The result lies channels-last, in `dtype`. `samples` (B,) are the images' places in the
+    dataset, `key` a 0-d tensor made of `randomness.key(seed, stage, epoch)`; another `copy` is an
+    independent view under the same key. An image of another shape is resized as a whole.
+    `mean` and `std`, where given, replace those of the settings. Sums of pixels are taken in
+    float32 whatever the outer autocast; on a GPU they may differ in the last digits between batch
+    sizes, as every matrix product there does.
+
+    >>> import torch
+    >>> from probagg.dpac.randomness import key
+    >>> views = Views(ViewSettings(size=16), mean=(0.5,), std=(0.25,))
+    >>> images = torch.randint(256, (8, 20, 20, 3), dtype=torch.uint8)
+    >>> views.weak(images, torch.arange(8), torch.tensor(key(0, "pretrain", 3))).shape
+    torch.Size([8, 3, 16, 16])
+    """
+
+    def __init__(
+        self,
+        settings: ViewSettings | None = None,
+        *,
+        mean: tuple[float, ...] | None = None,
+        std: tuple[float, ...] | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        settings = ViewSettings() if settings is None else settings
+        mean = settings.mean if mean is None else tuple(mean)
+        std = settings.std if std is None else tuple(std)
+        self.settings = replace(settings, mean=mean, std=std)
+        self.dtype = dtype
+
+    @torch.no_grad()
+    def weak(self, images: Tensor, samples: Tensor, key: Tensor, copy: int = 0) -> Tensor:
+        """Crop, flip, affine map, colour jitter, greyscale, blur: SimCLR's view."""
+        s = self.settings
+        _check(images, samples)
+        draws = uniforms(key, samples, sum(WEAK), stream=2 * copy)
+        frame, moved, jitter, grayscale, blur = draws.split(WEAK, dim=1)
+        with torch.autocast(images.device.type, enabled=False):
+            x = self._frame(images, frame, s.crops)
+            if s.moves:
+                x = self._affine(x, moved)
+            if s.jitter_probability and any(s.jitter):
+                x = self._jitter(x, jitter)
+            if s.grayscale and x.shape[1] == 3:
+                x = torch.where(grayscale[:, :, None, None] < s.grayscale, luma(x), x)
+            if s.blur:
+                sigma = torch.where(blur[:, 0] < s.blur, _between(*SIGMAS, blur[:, 1]), 0.0)
+                kernels = gaussian(sigma, s.size, radius=max(1, s.size // 20))
+                x = resample(x, kernels, kernels)
+            return self._finished(x)
+
+    @torch.no_grad()
+    def strong(self, images: Tensor, samples: Tensor, key: Tensor, copy: int = 0) -> Tensor:
+        """Flip, `n_operations` random operations, a square left out: RandAugment and Cutout."""
+        s = self.settings
+        _check(images, samples)
+        n = s.n_operations
+        draws = uniforms(key, samples, FRAME + 3 + 2 * n, stream=2 * copy + 1)
+        frame, cutout, which, strength = draws.split([FRAME, 3, n, n], dim=1)
+        with torch.autocast(images.device.type, enabled=False):
+            x = self._frame(images, frame, s.crops and s.strong_crop).round()
+            which, magnitude = (which * len(s.operations)).floor(), torch.zeros_like(strength)
+            chosen = {name: which == i for i, name in enumerate(s.operations)}
+            for name, mine in chosen.items():
+                magnitude = torch.where(mine, _between(*RANGES[name], strength), magnitude)
+            for slot in range(n):
+                here = {name: mine[:, slot] for name, mine in chosen.items()}
+                x = apply_chosen(x, here, magnitude[:, slot])
+            x = self._finished(x)
+            if (most := int(s.cutout * s.size)) > 0:
+                side = 1 + (cutout[:, 0] * most).floor()
+                top, left = ((cutout[:, i] * s.size).floor() - (side / 2).floor() for i in (1, 2))
+                x = cut_out(x, top, left, side)
+            return x
+
+    @torch.no_grad()
+    def clean(self, images: Tensor) -> Tensor:
+        """The middle of the image, without chance: for features, targets and predictions."""
+        _check(images)
+        size, height, width = self.settings.size, *images.shape[1:3]
+        large = round(self.settings.clean_scale * size)
+        first = round((large - size) / 2)
+        with torch.autocast(images.device.type, enabled=False):
+            rows, columns = (
+                interpolation(*_whole(n, images), n, large)[:, first : first + size]
+                for n in (height, width)
+            )
+            x = resample(images.permute(0, 3, 1, 2), rows, columns)
+            return self._finished(x)
+
+    def _frame(self, images: Tensor, u: Tensor, crop: bool) -> Tensor:
+        """The image, or a random crop of it, at the size of a view; half of them mirrored."""
+        size, height, width = self.settings.size, *images.shape[1:3]
+        x = images.permute(0, 3, 1, 2)
+        mirror = u[:, -1, None, None] < (0.5 if self.settings.flip else 0.0)
+        if not crop and height == width == size:
+            x = x.float()
+            return torch.where(mirror[:, None], x.flip(3), x) if self.settings.flip else x
+        if crop:
+            top, tall, left, wide = crop_boxes(u[:, :-1], height, width, self.settings.crop)
+        else:
+            (top, tall), (left, wide) = _whole(height, images), _whole(width, images)
+        rows = interpolation(top, tall, height, size)
+        columns = interpolation(left, wide, width, size)
+        return resample(x, rows, torch.where(mirror, columns.flip(1), columns))
+
+    def _affine(self, x: Tensor, u: Tensor) -> Tensor:
+        s, spread = self.settings, 2 * u - 1
+        return affine(
+            x,
+            angle=s.rotate * spread[:, 0],
+            right=s.translate * s.size * spread[:, 1],
+            down=s.translate * s.size * spread[:, 2],
+            scale=_between(*s.scale, u[:, 3]),
+            shear=s.shear * spread[:, 4],
+        )
+
+    def _jitter(self, x: Tensor, u: Tensor) -> Tensor:
+        """Brightness, contrast, saturation and hue, in each sample's own random order.
+
+        The blends that come before its hue, its hue, the blends that come after: so the costly hue
+        is computed once. A blend out of its turn has the neutral factor 1.
+        """
+        strengths = self.settings.jitter
+        kinds = 3 if x.shape[1] == 3 else 2  # a grey image has no saturation
+        on = u[:, :1] < self.settings.jitter_probability
+        spread, times = torch.where(on, 2 * u[:, 1:5] - 1, 0.0), u[:, 5:]
+        factors = [(1 + strengths[k] * spread[:, k]).clamp_min(0.0) for k in range(kinds)]
+        when, which = times[:, :kinds].sort(dim=1)
+        factor = torch.stack(factors, dim=1).gather(1, which)
+
+        def blends(x: Tensor, factor: Tensor) -> Tensor:
+            for f, kind in zip(factor.unbind(1), which.unbind(1), strict=True):
+                x = blend(x, f, to_mean=kind == 1, to_grey=kind == 2)
+            return x
+
+        if kinds == 2 or not strengths[3]:
+            return blends(x, factor)
+        before = when < times[:, 3:]
+        x = blends(x, torch.where(before, factor, 1.0))
+        x = turn_hue(x, strengths[3] * spread[:, 3])
+        return blends(x, torch.where(before, 1.0, factor))
+
+    def _finished(self, x: Tensor) -> Tensor:
+        """Normalised, channels last; channel by channel, which needs no tensor of constants."""
+        C, mean, std = x.shape[1], self.settings.mean, self.settings.std
+        if len(mean) not in (1, C):
+            raise ValueError(
+                f"mean and std have {len(mean)} values but the images {C} channel(s). "
+                f"Pass one value for each channel, or one for all."
+            )
+        if len(mean) == 1:
+            mean, std = mean * C, std * C
+        planes = [x[:, c] * (1 / (255 * std[c])) - mean[c] / std[c] for c in range(C)]
+        return torch.stack(planes, dim=3).to(self.dtype).permute(0, 3, 1, 2)
+
+
+def crop_boxes(u: Tensor, height: int, width: int, area: tuple[float, float]) -> tuple[Tensor, ...]:
+    """Top, height, left and width (B,) of random crops, from 22 uniforms each.
+
+    torchvision's RandomResizedCrop: the first of ten tries that fits, else the largest central
+    crop of a ratio that is allowed.
+    """
+    areas, ratios, corner = u.split([TRIES, TRIES, 2], dim=1)
+    areas = height * width * _between(*area, areas)
+    ratios = _between(math.log(RATIOS[0]), math.log(RATIOS[1]), ratios).exp()
+    wide, tall = (areas * ratios).sqrt().round(), (areas / ratios).sqrt().round()
+    fits = (wide >= 1) & (wide <= width) & (tall >= 1) & (tall <= height)
+    first, any_fits = fits.to(torch.int32).argmax(1, keepdim=True), fits.any(1)
+    full_width = min(width, round(height * RATIOS[1]))
+    full_height = min(height, round(width / RATIOS[0]))
+    wide = torch.where(any_fits, wide.gather(1, first)[:, 0], float(full_width))
+    tall = torch.where(any_fits, tall.gather(1, first)[:, 0], float(full_height))
+    top, left = (height - tall + 1) * corner[:, 0], (width - wide + 1) * corner[:, 1]
+    top = torch.where(any_fits, top.floor(), float((height - full_height) // 2))
+    left = torch.where(any_fits, left.floor(), float((width - full_width) // 2))
+    return top, tall, left, wide
+
+
+def _whole(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Start and length of an interval of all n pixels."""
+    start = torch.zeros(1, device=like.device, dtype=torch.float32)
+    return start, start + n
+
+
+def _between(low: float, high: float, u: Tensor) -> Tensor:
+    return low + (high - low) * u
+
+
+def _check(images: Tensor, samples: Tensor | None = None) -> None:
+    if images.dim() != 4 or images.shape[3] not in (1, 3) or images.dtype != torch.uint8:
+        raise ValueError(
+            f"images is {images.dtype} of shape {tuple(images.shape)}; needed: torch.uint8 of "
+            f"shape (batch, height, width, 1 or 3)."
+        )
+    if samples is not None and samples.shape != images.shape[:1]:
+        raise ValueError(
+            f"samples has shape {tuple(samples.shape)} for {len(images)} images; pass the place "
+            f"of each one in the dataset."
+        )

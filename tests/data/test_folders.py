@@ -1,0 +1,261 @@
+"""Folders of image files: which files, which classes, and what becomes of each kind of file."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from probagg.data.folders import FolderImages
+from probagg.data.images import ImageSet, NoData, open_images
+
+rng = np.random.default_rng(0)
+
+
+def save(path, pixels, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(path, **options)
+
+
+def flat(*colour, size=(8, 8)):
+    return np.full((*size, 3), colour, np.uint8)
+
+
+def only_image(folder, size=8, channels=3):
+    return FolderImages(folder, size, channels).read(np.array([0]))[0]
+
+
+def test_files_are_sorted_by_path_whatever_their_suffix(tmp_path):
+    for number, name in enumerate(["b.PNG", "a.jpg", "sub/c.JPEG", "sub/deep/d.webp", "a-b.bmp"]):
+        save(tmp_path / name, flat(number, number, number))
+    for name in (".hidden.png", ".git/x.png", "notes.txt"):
+        save(tmp_path / name, flat(9, 9, 9), format="PNG")
+    images = FolderImages(tmp_path, 8)
+    assert isinstance(images, ImageSet)
+    assert images.paths == ["a-b.bmp", "a.jpg", "b.PNG", "sub/c.JPEG", "sub/deep/d.webp"]
+    assert (images.name, images.size, images.channels) == (tmp_path.name, (8, 8), 3)
+    np.testing.assert_array_equal(images.read(np.array([2, 0, 2]))[:, 0, 0, 0], [0, 4, 0])
+    np.testing.assert_array_equal(images.read(np.arange(5) == 0)[0, 0, 0, 0], 4)
+
+
+def test_classes_are_the_first_level_folders(tmp_path):
+    for name in ("dog/1.png", "cat/2.png", "cat/deep/3.png"):
+        save(tmp_path / name, flat(0, 0, 0))
+    images = FolderImages(tmp_path, 8)
+    assert images.class_names == ["cat", "dog"]
+    np.testing.assert_array_equal(images.y, [0, 0, 1])
+    save(tmp_path / "loose.png", flat(0, 0, 0))
+    assert FolderImages(tmp_path, 8).y is None, "an image outside the folders has no class"
+    assert FolderImages(tmp_path / "cat", 8).y is None
+    assert FolderImages(tmp_path, 8, only=["cat"]).y is None, "one folder is no classification"
+
+
+def test_links_are_followed_and_loops_end(tmp_path):
+    save(tmp_path / "real" / "a.png", flat(1, 1, 1))
+    save(tmp_path / "set" / "b.png", flat(2, 2, 2))
+    (tmp_path / "set" / "linked").symlink_to(tmp_path / "real")
+    (tmp_path / "set" / "loop").symlink_to(tmp_path / "set")
+    (tmp_path / "real" / "up").symlink_to(tmp_path / "set")
+    assert FolderImages(tmp_path / "set", 8).paths == ["b.png", "linked/a.png"]
+
+
+def test_a_folder_without_images_says_what_is_there(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(NoData, match=r"holds no image: 1 files, none of which ends in .*\.jpg"):
+        FolderImages(tmp_path, 8)
+    with pytest.raises(NoData, match=r"photos does not exist\. Give the path of a folder"):
+        FolderImages(tmp_path / "photos", 8)
+    with pytest.raises(NoData, match=r"notes\.txt is a file\. Give the folder"):
+        FolderImages(tmp_path / "notes.txt", 8)
+    with pytest.raises(ValueError, match="size must be 1 or more"):
+        FolderImages(tmp_path, 0)
+
+
+def test_a_folder_that_cannot_be_listed_is_no_silent_loss(tmp_path, monkeypatch):
+    save(tmp_path / "a.png", flat(0, 0, 0))
+    (tmp_path / "locked").mkdir()
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(NoData, match=r"locked cannot be listed \(Permission denied\)"):
+        FolderImages(tmp_path, 8)
+
+
+MODES = {  # how each kind of file is stored -> the grey level it must show
+    "palette.png": (lambda: Image.fromarray(flat(90, 90, 90)).quantize(4), {}, 90),
+    "one_bit.png": (lambda: Image.new("1", (8, 8), 1), {}, 255),
+    "grey_alpha.png": (lambda: Image.new("LA", (8, 8), (0, 0)), {}, 255),
+    "half_alpha.png": (lambda: Image.new("RGBA", (8, 8), (0, 0, 0, 128)), {}, 127),
+    "key_colour.png": (lambda: Image.fromarray(flat(5, 5, 5)), {"transparency": (5, 5, 5)}, 255),
+    "palette_clear.gif": (lambda: Image.new("P", (8, 8), 3), {"transparency": 3}, 255),
+    "sixteen.png": (lambda: Image.fromarray(np.full((8, 8), 200 * 256 + 7, np.uint16)), {}, 200),
+    "sixteen.tif": (lambda: Image.fromarray(np.full((8, 8), 200 * 256 + 7, np.uint16)), {}, 200),
+    "sixteen.pgm": (lambda: Image.fromarray(np.full((8, 8), 200 * 256 + 7, np.uint16)), {}, 200),
+    "cmyk.jpg": (lambda: Image.new("CMYK", (8, 8), (0, 0, 0, 155)), {"quality": 95}, 100),
+    "cmyk.tiff": (lambda: Image.new("CMYK", (8, 8), (0, 0, 0, 155)), {}, 100),
+    "grey.jpg": (lambda: Image.new("L", (8, 8), 60), {}, 60),
+    "plain.ppm": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
+    "plain.webp": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {"lossless": True}, 60),
+    "plain.tga": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
+    "plain.ico": (lambda: Image.new("RGB", (16, 16), (60, 60, 60)), {}, 60),
+    "plain.jp2": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
+}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", MODES)
+def test_every_kind_of_file_becomes_eight_bit_pixels(tmp_path, name, channels):
+    make, options, grey = MODES[name]
+    save(tmp_path / name, make(), **options)
+    pixels = only_image(tmp_path, channels=channels)
+    assert pixels.shape == (8, 8, channels)
+    assert pixels.dtype == np.uint8
+    np.testing.assert_allclose(pixels.astype(int), grey, atol=2)
+
+
+def test_an_animation_shows_its_first_frame(tmp_path):
+    frames = [Image.fromarray(flat(level, level, level)) for level in (10, 200)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    np.testing.assert_allclose(only_image(tmp_path).astype(int), 10, atol=2)
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photos_stand_upright(tmp_path, suffix, orientation):
+    """A camera stores how it was held; Pillow itself turns a TIFF, which must not turn twice."""
+    upright = np.kron(np.array([[0, 80], [160, 240]]), np.ones((8, 8)))
+    stored = {
+        1: upright,
+        2: upright[:, ::-1],
+        3: upright[::-1, ::-1],
+        4: upright[::-1],
+        5: upright.T,
+        6: np.rot90(upright),
+        7: upright[::-1, ::-1].T,
+        8: np.rot90(upright, -1),
+    }[orientation]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    pixels = np.repeat(stored[..., None], 3, 2).astype(np.uint8)
+    save(
+        tmp_path / f"a.{suffix}", pixels, exif=exif, **({} if suffix == "tif" else {"quality": 99})
+    )
+    np.testing.assert_allclose(only_image(tmp_path, 16)[..., 0], upright, atol=12)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_a_broken_exif_block_makes_no_bad_photo(tmp_path):
+    save(tmp_path / "a.jpg", flat(50, 50, 50), exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    np.testing.assert_allclose(only_image(tmp_path).astype(int), 50, atol=2)
+
+
+def test_the_centre_is_cut_and_the_shorter_side_scaled(tmp_path):
+    """Cutting first is cheaper and must give what scaling first gives."""
+    pixels = rng.integers(0, 256, (16, 48, 3), dtype=np.uint8)
+    whole = Image.fromarray(pixels).resize((24, 8), Image.Resampling.BICUBIC)
+    middle = np.asarray(whole.crop((8, 0, 16, 8)))
+    save(tmp_path / "wide.png", pixels)
+    np.testing.assert_array_equal(only_image(tmp_path), middle)
+    save(tmp_path / "wide.png", pixels.swapaxes(0, 1))
+    np.testing.assert_allclose(only_image(tmp_path), middle.swapaxes(0, 1), atol=1)
+    strip = np.full((1, 50_000, 3), 9, np.uint8)  # scaled before it is cut: 15 GB
+    save(tmp_path / "wide.png", strip)
+    assert (only_image(tmp_path, 320) == 9).all()
+
+
+def test_shrinking_does_not_alias(tmp_path):
+    """Every second pixel white is grey from afar; picking pixels would give all or none."""
+    stripes = np.tile(np.array([0, 255], np.uint8), (64, 32))
+    save(tmp_path / "stripes.png", stripes)
+    np.testing.assert_allclose(only_image(tmp_path).astype(int), 127, atol=8)
+
+
+def test_a_big_photo_decoded_small_is_the_photo(tmp_path):
+    """JPEG's draft mode is a short cut: it must give what the long way gives."""
+    waves = 127 + 100 * np.sin(np.arange(800) / 60)
+    photo = np.repeat((waves[:, None] / 2 + waves[None] / 2)[..., None], 3, 2).astype(np.uint8)
+    save(tmp_path / "jpg" / "a.jpg", photo, quality=95)
+    save(tmp_path / "png" / "a.png", photo)
+    small = [only_image(tmp_path / kind, 32).astype(int) for kind in ("jpg", "png")]
+    np.testing.assert_allclose(*small, atol=4)
+
+
+@pytest.fixture
+def bad_folder(tmp_path, monkeypatch):
+    save(tmp_path / "good" / "a.png", flat(1, 1, 1))
+    save(tmp_path / "good" / "b.jpg", rng.integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    whole = (tmp_path / "good" / "b.jpg").read_bytes()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "bad" / "empty.png").touch()
+    (tmp_path / "bad" / "script.jpg").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9"
+    )
+    (tmp_path / "bad" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "bad" / "folder.png").mkdir()
+    os.mkfifo(tmp_path / "bad" / "pipe.png")
+    save(tmp_path / "bad" / "bomb.png", np.zeros((300, 300), np.uint8))
+    save(tmp_path / "bad" / "float.tif", np.zeros((8, 8), np.float32))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 128 * 128)
+    return tmp_path
+
+
+def test_bad_files_are_named_and_the_rest_is_kept(bad_folder):
+    seen = []
+    good, bad = FolderImages(bad_folder, 8).check(lambda done, total: seen.append((done, total)))
+    reasons = dict(bad)
+    assert good.paths == ["good/a.png", "good/b.jpg"]
+    assert good.y.tolist() == [1, 1]
+    assert good.read(np.arange(2)).shape == (2, 8, 8, 3)
+    assert "truncated" in reasons["bad/cut.jpg"]
+    assert reasons["bad/empty.png"] == "it is no image in a known format"
+    assert reasons["bad/script.jpg"] == "it is no image in a known format", "no Ghostscript"
+    assert reasons["bad/gone.png"] == reasons["bad/pipe.png"]
+    assert "broken link" in reasons["bad/gone.png"]
+    assert "too many pixels" in reasons["bad/bomb.png"]
+    assert "save it with 8 bits" in reasons["bad/float.tif"]
+    assert len(bad) == 7
+    assert seen == [(done, 9) for done in range(1, 10)]
+
+
+def test_reading_a_bad_file_names_it(bad_folder):
+    images = FolderImages(bad_folder, 8)
+    with pytest.raises(NoData, match=r"bad.cut\.jpg cannot be read: .*truncated.*check\(\)"):
+        images.read(np.array([images.paths.index("bad/cut.jpg")]))
+    with pytest.raises(NoData, match=r"bomb\.png cannot be read"):
+        images.read(np.arange(9))
+    with pytest.raises(NoData, match=r"None of the 7 image files in .* can be read; bomb\.png"):
+        FolderImages(bad_folder / "bad", 8).check()
+
+
+def test_a_fingerprint_changes_with_any_file_and_with_the_format(tmp_path):
+    save(tmp_path / "a.png", flat(1, 1, 1))
+    save(tmp_path / "b.png", flat(2, 2, 2))
+    (tmp_path / "c.png").symlink_to(tmp_path / "nowhere.png")
+    first = FolderImages(tmp_path, 8).fingerprint()
+    assert FolderImages(tmp_path, 8).fingerprint() == first
+    assert len(first) == 16
+    others = {FolderImages(tmp_path, 9).fingerprint(), FolderImages(tmp_path, 8, 1).fingerprint()}
+    os.utime(tmp_path / "a.png", ns=(1, 1))
+    others.add(FolderImages(tmp_path, 8).fingerprint())
+    (tmp_path / "b.png").rename(tmp_path / "d.png")
+    others.add(FolderImages(tmp_path, 8).fingerprint())
+    assert len(others | {first}) == 5
+
+
+def test_a_folder_opens_at_the_size_asked_for(tmp_path):
+    """Another size decodes the files again: a small copy is never blown up."""
+    pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    save(tmp_path / "a.png", pixels)
+    assert open_images(tmp_path).size == (96, 96)
+    small = open_images(str(tmp_path), size=8, channels=1)
+    assert (small.size, small.channels) == ((8, 8), 1)
+    big = open_images(small, size=64, channels=3)
+    np.testing.assert_array_equal(big.read(np.array([0]))[0], pixels)
+    assert small.size == (8, 8)

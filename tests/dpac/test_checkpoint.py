@@ -1,0 +1,126 @@
+"""Checkpoints survive crashes; exports survive a journey."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from probagg.dpac.checkpoint import (
+    Checkpoint,
+    export_compact,
+    load_compact,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    read_checkpoint,
+    save_checkpoint,
+    weights_hash,
+)
+
+
+def checkpoint(value):
+    return Checkpoint(
+        {"a.x": torch.full((3,), float(value)), "b.y": torch.tensor(value)}, {"v": value}
+    )
+
+
+def test_the_newest_checkpoint_is_read(tmp_path):
+    for step in (1, 2, 10):
+        save_checkpoint(tmp_path, step, checkpoint(step))
+    found = read_checkpoint(tmp_path)
+    assert found.description == {"v": 10}
+    assert found.part("a.")["x"].tolist() == [10.0] * 3
+
+
+def test_only_the_last_two_are_kept(tmp_path):
+    for step in (1, 2, 10):
+        save_checkpoint(tmp_path, step, checkpoint(step))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-10", "step-2"]
+
+
+def test_the_same_step_may_be_saved_again(tmp_path):
+    save_checkpoint(tmp_path, 5, checkpoint(1))
+    save_checkpoint(tmp_path, 5, checkpoint(2))
+    assert read_checkpoint(tmp_path).description == {"v": 2}
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "description", "gone"])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage, caplog):
+    save_checkpoint(tmp_path, 1, checkpoint(1))
+    newest = save_checkpoint(tmp_path, 2, checkpoint(2))
+    tensors = newest / "state.safetensors"
+    data = tensors.read_bytes()
+    if damage == "cut":
+        tensors.write_bytes(data[:-4])
+    elif damage == "bit":
+        tensors.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif damage == "description":
+        (newest / "state.json").write_text(json.dumps({"v": 2})[:-2])
+    else:
+        tensors.unlink()
+    assert read_checkpoint(tmp_path).description == {"v": 1}
+    assert "step-2 is damaged" in caplog.text
+
+
+def test_a_half_written_checkpoint_is_no_checkpoint(tmp_path):
+    save_checkpoint(tmp_path, 1, checkpoint(1))
+    (tmp_path / ".step-2.tmp").mkdir()
+    assert read_checkpoint(tmp_path).description == {"v": 1}
+    save_checkpoint(tmp_path, 2, checkpoint(2))
+    assert read_checkpoint(tmp_path).description == {"v": 2}
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert read_checkpoint(tmp_path / "nowhere") is None
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_an_optimizer_goes_on_from_its_tensors(kind, generator):
+    options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+
+    def trained(steps, state=None, weights=None):
+        net = nn.Linear(3, 2)
+        nn.init.ones_(net.weight)
+        nn.init.zeros_(net.bias)
+        if weights:
+            net.load_state_dict(weights)
+        optimizer = kind(net.parameters(), lr=0.1, **options)
+        if state:
+            load_optimizer_tensors(optimizer, state)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            net(torch.arange(6.0).view(2, 3)).pow(2).sum().backward()
+            optimizer.step()
+        return net, optimizer
+
+    whole, _ = trained(4)
+    half, optimizer = trained(2)
+    resumed, _ = trained(2, optimizer_tensors(optimizer), half.state_dict())
+    assert weights_hash(resumed) == weights_hash(whole)
+
+
+def test_the_hash_sees_one_bit():
+    net = nn.Linear(3, 2)
+    before = weights_hash(net)
+    with torch.no_grad():
+        net.weight[0, 0] = torch.nextafter(net.weight[0, 0], torch.tensor(9.0))
+    assert weights_hash(net) != before
+
+
+def test_an_export_is_split_rounded_and_read_back(tmp_path):
+    net = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 300))
+    paths = export_compact(net, tmp_path, part_mib=0.2)
+    assert len(paths) == 2
+    assert all(path.stat().st_size < 0.21 * 2**20 for path in paths)
+    other = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 300))
+    load_compact(other, tmp_path)
+    for a, b in zip(net.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a.bfloat16().float(), b)
+    assert other[1].num_batches_tracked.dtype == torch.int64
+
+
+def test_an_export_that_lost_a_part_says_so(tmp_path):
+    net = nn.Sequential(nn.Linear(300, 300), nn.Linear(300, 300))
+    export_compact(net, tmp_path, part_mib=0.2)[0].unlink()
+    with pytest.raises(ValueError, match="holds 1 of 2 weights files"):
+        load_compact(net, tmp_path)

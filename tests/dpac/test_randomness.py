@@ -1,0 +1,127 @@
+"""Numbers that are a hash: even, unrelated to their neighbours, the same everywhere."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from probagg.dpac.randomness import key, permutation, uniforms
+
+N = 20_000
+
+
+def draw(seed=0, first=0, rows=N, n=6, stream=0):
+    return uniforms(torch.tensor(key(seed)), torch.arange(first, first + rows), n, stream)
+
+
+def test_numbers_are_float32_in_the_half_open_interval():
+    u = draw(n=50)
+    assert u.dtype == torch.float32
+    assert u.shape == (N, 50)
+    assert 0.0 <= u.min() < 1e-4
+    assert 1.0 - 1e-4 < u.max() < 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_numbers_are_uniform_in_each_column(seed):
+    for column in draw(seed).T:
+        assert stats.kstest(column.numpy(), "uniform").pvalue > 1e-4
+        counts = np.bincount((column * 256).long().numpy(), minlength=256)
+        assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_numbers_are_uniform_along_a_row():
+    """A few samples with many counters, as a sample with few rows would see them."""
+    for row in draw(rows=8, n=N):
+        assert stats.kstest(row.numpy(), "uniform").pvalue > 1e-4
+
+
+NEIGHBOURS = {
+    "samples": lambda: (draw(n=8)[:-1], draw(n=8)[1:]),
+    "samples far apart": lambda: (draw(n=8), draw(n=8, first=2**31)),
+    "samples beyond 32 bits": lambda: (draw(n=8), draw(n=8, first=2**32)),
+    "counters": lambda: (draw(n=9)[:, :-1], draw(n=9)[:, 1:]),
+    "streams": lambda: (draw(stream=0, n=8), draw(stream=1, n=8)),
+    "seeds": lambda: (draw(seed=0, n=8), draw(seed=1, n=8)),
+    "lowest bit of the key": lambda: tuple(
+        uniforms(torch.tensor(k), torch.arange(N), 8, 0) for k in (2, 3)
+    ),
+    "highest bit of the key": lambda: tuple(
+        uniforms(torch.tensor(k), torch.arange(N), 8, 0) for k in (2, 2 + 2**62)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NEIGHBOURS)
+def test_neighbours_are_unrelated(what):
+    """Neither in value nor jointly: the pairs fill a 16 x 16 grid evenly."""
+    a, b = (u.flatten().numpy() for u in NEIGHBOURS[what]())
+    assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / np.sqrt(a.size)
+    grid = np.histogram2d(a, b, bins=16, range=[[0, 1], [0, 1]])[0]
+    assert stats.chisquare(grid.ravel()).pvalue > 1e-4
+    assert not np.array_equal(np.sort(a), np.sort(b))
+
+
+def test_each_bit_is_fair_and_flips_half_the_time_with_the_sample():
+    bits = (draw() * 2**24).long()
+    flipped = bits[1:] ^ bits[:-1]
+    for bit in range(24):
+        for words in bits, flipped:
+            ones = ((words >> bit) & 1).sum().item()
+            assert abs(ones - words.numel() / 2) < 4.5 * np.sqrt(words.numel()) / 2
+
+
+def test_a_sample_does_not_see_its_batch():
+    u = draw(rows=100, n=7)
+    rows = torch.tensor([3, 99, 3, 0])
+    assert torch.equal(uniforms(torch.tensor(key(0)), rows, 7, 0), u[rows])
+    assert torch.equal(uniforms(torch.tensor(key(0)), rows, 2, 0), u[rows, :2])
+
+
+def test_no_two_samples_of_an_epoch_share_their_numbers():
+    assert len(draw(rows=200_000, n=2).unique(dim=0)) == 200_000
+
+
+def test_known_numbers_do_not_change():
+    """A saved run would resume with other views: a change here breaks resuming."""
+    assert key(0, "pretrain", 3) == 5256080058812657269
+    u = uniforms(torch.tensor(2**62 + 5), torch.tensor([7, 2**40 + 1]), 2, 3)
+    expected = [14920761, 13870883, 9161174, 1284460]
+    assert [int(v) for v in (u * 2**24).flatten()] == expected
+
+
+def test_compiled_numbers_are_the_eager_ones():
+    compiled = torch.compile(uniforms, fullgraph=True, dynamic=False)
+    at = torch.tensor(key(5)), torch.arange(64) * 977
+    assert torch.equal(compiled(*at, 9, 1), uniforms(*at, 9, 1))
+
+
+def test_keys_tell_seed_and_parts_apart():
+    made = {
+        key(1),
+        key(1, 0),
+        key(10),
+        key(0, 1),
+        key(1, "a"),
+        key(1, "a", 0),
+        key(-1),
+        key(1, "0"),
+    }
+    assert len(made) == 8
+    assert all(0 <= k < 2**63 for k in made)
+
+
+def test_a_permutation_is_one_and_follows_its_key():
+    order = permutation(key(0, "order"), 1000)
+    assert torch.equal(order.sort().values, torch.arange(1000))
+    assert torch.equal(order, permutation(key(0, "order"), 1000))
+    assert not torch.equal(order, permutation(key(1, "order"), 1000))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_numbers_are_the_same_on_a_gpu():
+    at = torch.tensor(key(5)), torch.arange(N)
+    assert torch.equal(uniforms(*(t.cuda() for t in at), 9, 1).cpu(), uniforms(*at, 9, 1))
+    compiled = torch.compile(uniforms, fullgraph=True, dynamic=False)
+    assert torch.equal(compiled(*(t.cuda() for t in at), 9, 1).cpu(), uniforms(*at, 9, 1))

@@ -1,0 +1,110 @@
+"""Recipes: data in, data out, and errors that name the key."""
+
+import dataclasses
+
+import pytest
+
+from probagg.dpac.recipe import Recipe, RecipeError
+from probagg.dpac.recipes import NAMES, adapt
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recipe_survives_toml(name):
+    recipe = Recipe.of(name)
+    assert recipe.name == name
+    assert Recipe.from_toml(recipe.to_toml()) == recipe
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("/paper") and "mnist" not in n])
+def test_the_papers_recipes_are_as_printed(name):
+    """Section 4: ResNet-34, m = 1.03, tau = 0.5, Adam 1e-4 constant, batch 240, 1,000 + 200."""
+    recipe = Recipe.of(name)
+    assert recipe.network.backbone == "resnet34"
+    assert (recipe.pretrain.epochs, recipe.cluster.epochs) == (1000, 200)
+    assert (recipe.cluster.m, recipe.cluster.metric) == (1.03, "sqeuclidean")
+    assert (recipe.pretext.task, recipe.pretext.temperature) == ("wcl", 0.5)
+    assert recipe.self_label.confidence == 0.95
+    assert recipe.views.n_operations == 4
+    for stage in (recipe.pretrain, recipe.cluster, recipe.self_label):
+        assert (stage.optimizer, stage.learning_rate, stage.schedule) == ("adam", 1e-4, "constant")
+        assert (stage.weight_decay, stage.batch_size) == (1e-4, 240)
+
+
+def test_a_name_alone_is_the_fast_recipe():
+    assert Recipe.of("cifar10") == Recipe.of("cifar10/fast")
+
+
+def test_a_recipe_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Recipe.of("digits").channels = 3
+
+
+def test_a_file_may_change_a_named_recipe(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('base = "cifar10/paper"\n[cluster]\nm = 1.05\n')
+    recipe = Recipe.of(path)
+    assert recipe == Recipe.of("cifar10/paper").override(["cluster.m=1.05"])
+
+
+def test_settings_take_numbers_words_lists_and_truths():
+    recipe = Recipe.of("digits").override(
+        ["cluster.objective=pac", "views.crop=[0.5, 1]", "self_label.keep_losses=false", "name=x"]
+    )
+    assert recipe.cluster.objective == "pac"
+    assert recipe.views.crop == (0.5, 1.0)
+    assert recipe.self_label.keep_losses is False
+    assert recipe.name == "x"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("cluster.mm=1.05", "There is no key cluster.mm. Did you mean cluster.m?"),
+        ("clusters.m=1.05", "There is no key clusters. Did you mean cluster?"),
+        ("cluster.m", "'cluster.m' is no setting: write key=value"),
+        ("cluster=3", "cluster is 3, but a table of keys is needed"),
+        ("cluster.m=much", "cluster.m is 'much', but float is needed"),
+        ("cluster.m=true", "cluster.m is True, but float is needed"),
+        ("cluster.m=1.0", "cluster.m is 1.0, but a number above 1 is needed"),
+        ("cluster.epochs=1.5", "cluster.epochs is 1.5, but int is needed"),
+        ("cluster.objective=kmeans", "cluster.objective is 'kmeans', but opa, pac are possible"),
+        ("cluster.targets=spectral", "but online, kmeans, fcm, pac are possible"),
+        ("pretext.task=byol", "pretext.task is 'byol', but wcl, simclr, moco"),
+        ("pretext.views=['weak']", "compares two views"),
+        ("views.crop=[0.5]", "views.crop is [0.5], but tuple[float, float] is needed"),
+        ("views.operations=['Rotat']", "Rotate"),
+        ("pretrain.optimizer=lamb", "optimizer is 'lamb', but adam, sgd are possible"),
+        ("pretrain.batch_size=1", "batch_size is 1, but at least 2 is needed"),
+        ("self_label.confidence=2", "self_label.confidence is 2.0, but 0 to 1 is needed"),
+        ("channels=4", "channels is 4, but 1 or 3 is needed"),
+    ],
+)
+def test_a_wrong_setting_is_named(setting, words):
+    with pytest.raises(RecipeError) as error:
+        Recipe.of("digits").override([setting])
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cifra10", "Did you mean cifar10/fast?"),
+        ("cifar10/slow", "There is no recipe 'cifar10/slow'"),
+        ("nowhere.toml", "nowhere.toml cannot be read"),
+    ],
+)
+def test_an_unknown_recipe_is_named(name, words):
+    with pytest.raises(RecipeError, match=words.replace("?", r"\?")):
+        Recipe.of(name)
+
+
+def test_broken_toml_is_an_error_of_the_recipe():
+    with pytest.raises(RecipeError, match="not TOML"):
+        Recipe.from_toml("[cluster\nm = 1")
+
+
+def test_a_recipe_fits_itself_to_grey_and_to_small_images():
+    recipe = adapt(Recipe.of("own"), 1, (28, 28))
+    assert (recipe.channels, recipe.views.size) == (1, 28)
+    assert len(recipe.views.mean) == len(recipe.views.std) == 1
+    assert adapt(Recipe.of("own"), 3, (480, 640)) == Recipe.of("own")
