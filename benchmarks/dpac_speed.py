@@ -71,7 +71,7 @@ def limit(recipe: Recipe, batch: int, steps: int) -> float:
         loss().backward()
         optimizer.step()
 
-    with torch.backends.cudnn.flags(benchmark=True):
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
         return steps * batch / _replay(step, steps)
 
 

@@ -30,6 +30,13 @@ def test_the_papers_recipes_are_as_printed(name):
         assert (stage.weight_decay, stage.batch_size) == (1e-4, 240)
 
 
+@pytest.mark.parametrize("kind", ["paper", "fast"])
+def test_mnist_is_the_autoencoder_of_table_5b(kind):
+    recipe = Recipe.of(f"mnist/{kind}")
+    assert (recipe.pretext.task, recipe.network.backbone) == ("autoencoder", "mlp")
+    assert (recipe.channels, recipe.views.flip) == (1, False)
+
+
 def test_a_name_alone_is_the_fast_recipe():
     assert Recipe.of("cifar10") == Recipe.of("cifar10/fast")
 

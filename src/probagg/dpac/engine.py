@@ -29,7 +29,7 @@ from probagg.dpac.history import History
 from probagg.dpac.randomness import key as random_key
 from probagg.dpac.randomness import permutation
 from probagg.dpac.recipe import Training
-from probagg.dpac.step import Loss, Step
+from probagg.dpac.step import Loss, Prepare, Step
 from probagg.opa.processes import n_processes, sum_over_processes
 
 logger = logging.getLogger("probagg")
@@ -125,6 +125,7 @@ class Engine:
     def train(
         self,
         stage: str,
+        prepare: Prepare,
         loss: Loss,
         feed: Feed,
         plan: Training,
@@ -137,6 +138,7 @@ class Engine:
         batch_size = fitting_batch(plan, len(feed))
         steps = len(feed) // batch_size
         step = Step(
+            prepare,
             loss,
             self.module,
             plan,
@@ -145,7 +147,7 @@ class Engine:
             compiled=self._compiles(plan.epochs * steps),
         )
         at = self._enter(stage, step)
-        with _signals(self), torch.backends.cudnn.flags(benchmark=True):
+        with _signals(self), torch.backends.cudnn.flags(enabled=True, benchmark=True):
             self.module.train()
             while at.epoch < plan.epochs:
                 if before_epoch is not None and at.step == 0:

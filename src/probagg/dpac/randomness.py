@@ -14,6 +14,8 @@ from torch import Tensor
 
 LOW = 0xFFFF_FFFF  # 32 bits, carried in int64: shifts bring in zeros and no product overflows
 
+STREAM = 2**16  # numbers a stream has; small, as compilers may add it to the counter in 32 bits
+
 
 def key(seed: int, *parts: int | str) -> int:
     """63 bits that stand for a seed and what it is used for.
@@ -42,8 +44,7 @@ def uniforms(key: Tensor, samples: Tensor, n: int, stream: int) -> Tensor:
     """
     state = _mix(_mix(samples & LOW) ^ (key & LOW))
     state = _mix(state ^ (samples >> 32) ^ (key >> 32))
-    counters = torch.arange(n, device=samples.device)
-    place = _mix(counters + (0x9E37_79B9 * (stream + 1) & LOW) & LOW)
+    place = _mix(torch.arange(n, device=samples.device) + stream * STREAM)
     bits = _mix(state[:, None] ^ place)
     return (bits >> 8).to(torch.float32) * 2.0**-24
 

@@ -103,6 +103,18 @@ _DIGITS_FAST = {
         "weight_decay": 0.0,
     },
 }
+_MNIST_FAST = {
+    "pretrain": {"epochs": 100, "optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.0},
+    "cluster": {
+        "epochs": 60,
+        "optimizer": "adam",
+        "learning_rate": 3e-4,
+        "weight_decay": 0.0,
+        "metric": "sqeuclidean",
+        "m": 1.03,
+    },
+    "self_label": {"epochs": 0},
+}
 
 
 def named(name: str) -> Recipe:
@@ -123,14 +135,14 @@ def named(name: str) -> Recipe:
     layers: list[dict[str, Any]] = [{"views": {"size": size, **_PIXELS.get(data, _IMAGENET)}}]
     if size > 64:
         layers.append({"views": {"blur": 0.5}})
+    if kind == "fast":
+        layers.append(_FAST)
     if data in ("mnist", "digits"):
         layers += [_GREY, _HANDWRITING]
     if data == "mnist":
         layers.append(_AUTOENCODER)
     if kind == "fast":
-        layers.append(_FAST)
-        if data == "digits":
-            layers.append(_DIGITS_FAST)
+        layers.append({"mnist": _MNIST_FAST, "digits": _DIGITS_FAST}.get(data, {}))
     for layer in layers:
         recipe = replace_all(recipe, layer)
     return recipe

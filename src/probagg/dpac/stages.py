@@ -29,13 +29,15 @@ from probagg.opa.processes import n_processes, sum_over_processes
 def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
     """Train f and g on the pretext task: Eq. 11 with uniform P, both orders, or another."""
 
-    def loss(batch: Batch) -> dict[str, Tensor]:
-        pair = [_view(views, name, batch, i) for i, name in enumerate(recipe.pretext.views)]
+    def prepare(batch: Batch) -> list[Tensor]:
+        return make_views(views, recipe.pretext.views, batch)
+
+    def loss(batch: Batch, pair: list[Tensor]) -> dict[str, Tensor]:
         features = model.backbone(torch.cat(pair))
         return {"loss": model.pretext(model.backbone, pair, features, None)}
 
     if recipe.pretext.task != "none":
-        engine.train("pretrain", loss, feed, recipe.pretrain)
+        engine.train("pretrain", prepare, loss, feed, recipe.pretrain)
 
 
 def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
@@ -43,9 +45,12 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
     objective = ClusterLoss(model, recipe.cluster)
     _warn_of_critical_m(model, views, feed, recipe.cluster)
 
-    def loss(batch: Batch) -> dict[str, Tensor]:
-        x, logits = _clean(model, views, batch)
-        pair = [_view(views, name, batch, i) for i, name in enumerate(recipe.pretext.views)]
+    def prepare(batch: Batch) -> list[Tensor]:
+        return make_views(views, ("clean", *recipe.pretext.views), batch)
+
+    def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
+        clean, *pair = made
+        x, logits = _without_gradient(model, clean)
         features = model.backbone(torch.cat(pair))
         logits1 = model.classifier(features[: len(x)])
         terms = objective(batch, x, logits, logits1)
@@ -57,7 +62,7 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         if model.offline is not None and epoch % recipe.cluster.refresh_epochs == 0:
             model.offline.refresh(infer(model, views, feed)[0], engine.seed + epoch)
 
-    engine.train("cluster", loss, feed, recipe.cluster, before_epoch=before_epoch)
+    engine.train("cluster", prepare, loss, feed, recipe.cluster, before_epoch=before_epoch)
 
 
 def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
@@ -69,14 +74,17 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
     settings = recipe.self_label
     objective = ClusterLoss(model, recipe.cluster)
 
-    def loss(batch: Batch) -> dict[str, Tensor]:
-        pair = [_view(views, name, batch, i) for i, name in enumerate(("weak", "strong"))]
+    def prepare(batch: Batch) -> list[Tensor]:
+        return make_views(views, ("clean", "weak", "strong"), batch)
+
+    def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
+        clean, *pair = made
         features = model.backbone(torch.cat(pair))
         x1, x2 = features.chunk(2)
         logits1 = model.classifier(x1)
         terms = {}
         if settings.keep_losses:
-            x, logits = _clean(model, views, batch)
+            x, logits = _without_gradient(model, clean)
             terms = objective(batch, x, logits, logits1)
             P = as_float(logits).softmax(1)
             terms["pretext"] = model.pretext(model.backbone, pair, features, P)
@@ -87,7 +95,7 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         return {"loss": _total(terms), **terms, "confident": chosen.mean()}
 
     if settings.epochs:
-        engine.train("self_label", loss, feed, settings)
+        engine.train("self_label", prepare, loss, feed, settings)
         model.self_labelled.fill_(True)
 
 
@@ -122,17 +130,23 @@ def _total(terms: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(terms.values())).sum()
 
 
-def _view(views: Views, name: str, batch: Batch, copy: int) -> Tensor:
-    if name == "clean":
-        return views.clean(batch.images)
-    make = views.weak if name == "weak" else views.strong
-    return make(batch.images, batch.samples, batch.key, copy=copy)
+def make_views(views: Views, names: tuple[str, ...], batch: Batch) -> list[Tensor]:
+    """The named views of a batch; a name that comes twice gives two different views."""
+    made = []
+    for place, name in enumerate(names):
+        if name == "clean":
+            made.append(views.clean(batch.images))
+        else:
+            make = views.weak if name == "weak" else views.strong
+            copy = names[:place].count(name)
+            made.append(make(batch.images, batch.samples, batch.key, copy=copy))
+    return made
 
 
 @torch.no_grad()
-def _clean(model: Model, views: Views, batch: Batch) -> tuple[Tensor, Tensor]:
+def _without_gradient(model: Model, clean: Tensor) -> tuple[Tensor, Tensor]:
     """x and the logits of p, in training mode as in the authors' code."""
-    x = model.backbone(views.clean(batch.images))
+    x = model.backbone(clean)
     return x, model.classifier(x)
 
 

@@ -1,0 +1,230 @@
+"""The loop: resume to the bit, schedules, limits, odd sizes. Nothing here clusters."""
+
+import json
+import math
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from probagg.dpac.checkpoint import weights_hash
+from probagg.dpac.engine import (
+    CannotResume,
+    Diverged,
+    Engine,
+    Interrupted,
+    Machine,
+    choose_device,
+    fitting_batch,
+    rate,
+)
+from probagg.dpac.feed import Feed
+from probagg.dpac.randomness import uniforms
+from probagg.dpac.recipe import Training
+from probagg.dpac.step import choose_precision
+
+CPU = torch.device("cpu")
+PLAN = Training(epochs=4, batch_size=8, learning_rate=0.01, schedule="cosine", warmup_epochs=1)
+
+
+class Pixels:
+    """Images as rows of an array; counts what is read."""
+
+    def __init__(self, n=37):
+        self.array = np.random.default_rng(0).integers(0, 256, (n, 4, 4, 1), dtype=np.uint8)
+        self.reads = 0
+
+    def __len__(self):
+        return len(self.array)
+
+    def read(self, rows):
+        self.reads += 1
+        return self.array[rows]
+
+
+def network():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
+
+
+def prepare(batch):
+    noise = uniforms(batch.key, batch.samples, 16, 0).view(-1, 1, 4, 4)
+    return [batch.images.permute(0, 3, 1, 2) / 255.0 + 0.1 * noise]
+
+
+def train(net, out=None, *, stop_at=None, plan=PLAN, machine=None, stages=("one", "two"), **more):
+    """Train two stages; `stop_at` asks to stop after so many steps of this call."""
+    steps = 0
+
+    def loss(batch, views):
+        y = net(views[0])
+        return {"loss": (y - views[0].flatten(1)[:, :4]).pow(2).mean(), "size": y.abs().mean()}
+
+    def progress(where):
+        nonlocal steps
+        steps += where.metrics is None
+        if steps == stop_at and where.metrics is None:
+            engine.stop = "the test"
+
+    machine = machine or Machine("cpu")
+    engine = Engine(net, seed=3, out=out, machine=machine, progress=progress, **more)
+    engine.resume()
+    feed = Feed(Pixels(), CPU)
+    for stage in stages:
+        engine.train(stage, prepare, loss, feed, plan)
+    return engine
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_run_interrupted_anywhere_ends_with_the_same_bits(tmp_path, optimizer):
+    """Two stages of four epochs of four steps; every step is left once, some runs many times."""
+    plan = Training(**{**vars(PLAN), "optimizer": optimizer})
+    whole = network()
+    train(whole, tmp_path / "whole", plan=plan)
+    history = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
+    for stop_at in [*range(1, 32, 4), 4, 16, 17]:
+        out, done = tmp_path / f"{optimizer}-{stop_at}", False
+        while not done:
+            net = network()
+            try:
+                train(net, out, stop_at=stop_at, plan=plan)
+                done = True
+            except Interrupted:
+                pass
+        assert weights_hash(net) == weights_hash(whole), stop_at
+        again = (out / "metrics.jsonl").read_text().splitlines()
+        assert [losses(line) for line in again] == [losses(line) for line in history]
+
+
+def losses(line):
+    record = json.loads(line)
+    return record["stage"], record["epoch"], record["loss"], record["size"]
+
+
+def test_a_finished_run_trains_no_more(tmp_path):
+    first = network()
+    train(first, tmp_path)
+    again = network()
+    train(again, tmp_path)
+    assert weights_hash(again) == weights_hash(first)
+
+
+def test_seeds_decide_everything():
+    hashes = set()
+    for _ in range(2):
+        net = network()
+        train(net)
+        hashes.add(weights_hash(net))
+    assert len(hashes) == 1
+
+
+def test_a_checkpoint_of_another_run_is_refused_with_the_difference(tmp_path):
+    train(network(), tmp_path, identity={"data": "a", "recipe": {"cluster": {"m": 1.03}}})
+    with pytest.raises(CannotResume, match=r"data was 'a' and is 'b'; recipe.cluster.m was 1.03"):
+        train(network(), tmp_path, identity={"data": "b", "recipe": {"cluster": {"m": 1.05}}})
+
+
+def test_out_of_time_saves_and_stops(tmp_path):
+    with pytest.raises(Interrupted, match="limit of 0 minutes"):
+        train(network(), tmp_path, machine=Machine("cpu", max_minutes=0.0))
+    assert (tmp_path / "checkpoints" / "step-1").is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(tmp_path, number):
+    before = signal.getsignal(number)
+    timer = threading.Timer(0.3, signal.raise_signal, [number])
+    long = Training(epochs=100_000, batch_size=8)
+    timer.start()
+    with pytest.raises(Interrupted, match=number.name):
+        train(network(), tmp_path, plan=long)
+    assert list((tmp_path / "checkpoints").glob("step-*"))
+    assert signal.getsignal(number) is before
+
+
+def test_losses_that_are_no_numbers_stop_the_run():
+    with pytest.raises(Diverged, match=r"losses of one, epoch 1, are not finite.*learning_rate"):
+        train(network(), plan=Training(epochs=2, batch_size=8, optimizer="sgd", learning_rate=1e30))
+
+
+def test_accumulated_parts_make_one_update():
+    """Without batch norm and with a loss that is a mean, two halves are the whole."""
+    results = []
+    for parts in (1, 2):
+        net = nn.Sequential(nn.Flatten(), nn.Linear(16, 4))
+        nn.init.zeros_(net[1].weight)
+        nn.init.zeros_(net[1].bias)
+        train(net, plan=Training(epochs=2, batch_size=8, accumulate=parts, learning_rate=0.01))
+        results.append(net[1].weight.detach())
+    torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
+
+
+def test_the_rate_warms_up_then_follows_the_cosine():
+    plan = Training(epochs=10, schedule="cosine", warmup_epochs=2)
+    assert rate(plan, 0.1) == pytest.approx(0.5)
+    assert rate(plan, 0.2) == pytest.approx(1.0)
+    assert rate(plan, 0.6) == pytest.approx(0.5)
+    assert rate(plan, 1.0) == pytest.approx(0.0, abs=1e-12)
+    assert rate(Training(epochs=10), 0.7) == 1.0
+
+
+def test_a_batch_larger_than_the_set_is_the_set():
+    assert fitting_batch(Training(batch_size=240), 100) == 100
+    assert fitting_batch(Training(batch_size=240, accumulate=3), 100) == 99
+
+
+def test_too_few_images_for_a_batch_is_said():
+    with pytest.raises(ValueError, match=r"3 images in batches of 8.*Bring more images"):
+        fitting_batch(Training(batch_size=8, accumulate=2), 3)
+
+
+def test_images_that_do_not_fit_are_read_ahead_in_order():
+    images = Pixels(50)
+    feed = Feed(images, CPU, share=0.0)
+    assert not feed.resident
+    rows = torch.randperm(50).split(8)
+    for (pixels, samples), chosen in zip(feed.batches(rows), rows, strict=True):
+        assert torch.equal(samples, chosen)
+        assert torch.equal(pixels, torch.from_numpy(images.array[chosen.numpy()]))
+
+
+def test_resident_and_read_ahead_images_train_the_same():
+    plan, hashes = Training(epochs=2, batch_size=8), set()
+    for share in (0.0, 0.5):
+        net = network()
+        engine = Engine(net, seed=1, machine=Machine("cpu"))
+
+        def loss(batch, views, net=net):
+            return {"loss": net(views[0]).pow(2).mean()}
+
+        engine.train("one", prepare, loss, Feed(Pixels(), CPU, share=share), plan)
+        hashes.add(weights_hash(net))
+    assert len(hashes) == 1
+
+
+def test_metrics_are_means_over_the_epoch(tmp_path):
+    train(network(), tmp_path, stages=("one",))
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
+    assert [r["epoch"] for r in records] == [1, 2, 3, 4]
+    assert [r["step"] for r in records] == [4, 8, 12, 16]
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert all(math.isfinite(r["images_per_second"]) for r in records)
+
+
+def test_precision_is_chosen_for_the_device():
+    assert choose_precision("auto", CPU) == torch.float32
+    assert choose_precision("bf16", CPU) == torch.bfloat16
+    with pytest.raises(ValueError, match="precision is 'fp8', but auto, fp32, bf16, fp16"):
+        choose_precision("fp8", CPU)
+
+
+def test_bf16_trains_on_the_cpu_too():
+    train(network(), machine=Machine("cpu", precision="bf16"))
+
+
+def test_a_device_may_be_named():
+    assert choose_device("cpu") == CPU

@@ -1,0 +1,57 @@
+"""Two gloo processes follow one process with the joined batch, from the loss to the weights."""
+
+import json
+import os
+import socket
+
+import numpy as np
+import torch
+import torch.multiprocessing as mp
+from sklearn.datasets import load_digits
+
+from probagg import DPAC, Recipe
+
+SETTINGS = [
+    "network.backbone=convnet", "network.width=8", "network.norm=group", "views.size=8",
+    "network.classifier=[16]", "pretext.head=[16, 8]", "cluster.m=1.1",
+    "pretrain.epochs=4", "pretrain.batch_size=24", "pretrain.learning_rate=0.001",
+    "pretrain.warmup_epochs=1", "cluster.epochs=4", "cluster.batch_size=24",
+    "self_label.epochs=3", "self_label.batch_size=24", "self_label.confidence=0.12",
+]  # fmt: skip
+
+
+def fit(out):
+    images = (load_digits().images[:60] * 15.9).astype(np.uint8)
+    recipe = Recipe.of("digits").override(SETTINGS)
+    return DPAC(3, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
+
+
+def worker(rank, port, out):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
+    os.environ |= {"WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    torch.set_num_threads(1)
+    fitted = fit(out)
+    np.save(out / f"probabilities-{rank}.npy", fitted.probabilities_)
+
+
+def records(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").open()]
+
+
+def test_two_processes_follow_the_curve_of_one(tmp_path):
+    """Views depend on the sample, losses on the global batch, gradients are averaged."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    alone = fit(one)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(worker, args=(port, two), nprocs=2)
+    for a, b in zip(records(one), records(two), strict=True):
+        assert (a["stage"], a["epoch"]) == (b["stage"], b["epoch"])
+        for name in set(a) - {"stage", "epoch", "step", "seconds", "images_per_second"}:
+            assert abs(a[name] - b[name]) < 1e-4, (a, b)
+    both = [np.load(two / f"probabilities-{rank}.npy") for rank in (0, 1)]
+    np.testing.assert_array_equal(*both)
+    np.testing.assert_allclose(both[0], alone.probabilities_, atol=1e-3)

@@ -1,0 +1,212 @@
+"""Algorithm 3 against a transcription, and that odd data train or say why not."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from probagg.dpac.engine import Engine, Machine
+from probagg.dpac.feed import Feed
+from probagg.dpac.model import build_model
+from probagg.dpac.offline import cluster_all, fuzzy_c_means
+from probagg.dpac.recipe import Recipe
+from probagg.dpac.stages import ClusterLoss, cluster, make_views, pretrain, self_label
+from probagg.dpac.step import Batch
+from probagg.dpac.views import Views
+from probagg.metrics import clustering_accuracy
+from probagg.opa.functional import weighted_contrastive
+
+K = 3
+SMALL = [
+    "network.backbone=convnet", "network.width=8", "network.classifier=[16]",
+    "pretext.head=[16, 8]", "views.size=8", "pretrain.epochs=2", "pretrain.batch_size=20",
+    "pretrain.warmup_epochs=0",
+    "cluster.epochs=2", "cluster.batch_size=20", "self_label.epochs=2", "self_label.batch_size=20",
+]  # fmt: skip
+
+
+class Pictures:
+    """Bright, dark and striped squares with noise."""
+
+    def __init__(self, n=60, channels=3, seed=0):
+        rng = np.random.default_rng(seed)
+        self.y = np.arange(n) % K
+        base = np.stack([np.full((8, 8), 200), np.full((8, 8), 40), np.tile([[40, 200]], (8, 4))])
+        noise = rng.normal(0, 20, (n, 8, 8, channels))
+        self.array = np.clip(base[self.y][..., None] + noise, 0, 255).astype(np.uint8)
+
+    def __len__(self):
+        return len(self.array)
+
+    def read(self, rows):
+        return self.array[rows]
+
+
+class OneBatch:
+    """An engine that keeps the loss instead of training."""
+
+    seed = 0
+
+    def train(self, stage, prepare, loss, feed, plan, before_epoch=None):
+        if before_epoch is not None:
+            before_epoch(0)
+        self.prepare, self.loss, self.plan = prepare, loss, plan
+
+
+def setting(*settings, n=60):
+    recipe = Recipe.of("cifar10").override([*SMALL, *settings])
+    model = build_model(recipe, K, n_images=n).train()
+    images = Pictures(n)
+    feed = Feed(images, torch.device("cpu"))
+    rows = np.arange(20)
+    batch = Batch(torch.from_numpy(images.array[rows]), torch.from_numpy(rows), torch.tensor(7))
+    return recipe, model, Views(recipe.views), feed, batch
+
+
+def terms_of(stage, *settings):
+    """The loss of a stage on one batch, and the same network's outputs for the transcription."""
+    recipe, model, views, feed, batch = setting(*settings)
+    engine = OneBatch()
+    stage(engine, model, views, feed, recipe)
+    found = engine.loss(batch, engine.prepare(batch))
+    clean, weak, strong = make_views(views, ("clean", "weak", "strong"), batch)
+    x = model.backbone(clean).detach()
+    x1, x2 = model.backbone(torch.cat([weak, strong])).chunk(2)
+    return recipe, model, found, x, x1, x2
+
+
+def opa_targets_by_loop(x, p, m):
+    """Algorithm 2 as printed, in float64: cosine distances, powers, normalise."""
+    x, p = F.normalize(x.double(), dim=1), p.double()
+    D = 1.0 - x @ x.T
+    S = torch.zeros_like(p)
+    for i in range(len(x)):
+        for k in range(p.shape[1]):
+            S[i, k] = sum(p[j, k] * D[i, j] for j in range(len(x)) if j != i)
+    Q = S ** (-1.0 / (m - 1.0))
+    return Q / Q.sum(1, keepdim=True)
+
+
+def test_pretraining_is_equation_11_without_a_gate():
+    _, model, found, _, x1, x2 = terms_of(pretrain)
+    z1, z2 = model.pretext.projector(torch.cat([x1, x2])).chunk(2)
+    torch.testing.assert_close(found["loss"], weighted_contrastive(z1, z2).mean())
+
+
+def test_clustering_is_equation_12():
+    """Targets and gate from the clean view, KL on the weak one, the gated contrast of both."""
+    recipe, model, found, x, x1, x2 = terms_of(cluster, "cluster.m=1.1")
+    p, p1 = (model.classifier(f).softmax(1) for f in (x, x1))
+    Q = opa_targets_by_loop(x, p, recipe.cluster.m)
+    kl = (Q * (Q.log() - p1.double().log())).sum(1).mean()
+    torch.testing.assert_close(found["kl"].double(), kl, atol=1e-4, rtol=1e-3)
+    z1, z2 = model.pretext.projector(torch.cat([x1, x2])).chunk(2)
+    contrast = weighted_contrastive(z1, z2, p).mean()
+    torch.testing.assert_close(found["pretext"], contrast, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found["loss"], found["kl"] + found["pretext"])
+
+
+def test_clustering_by_j_pac_is_equation_13():
+    _, model, found, x, x1, _ = terms_of(cluster, "cluster.objective=pac")
+    x, p1 = F.normalize(x, dim=1), model.classifier(x1).softmax(1)
+    trace = torch.trace(p1.T @ (1.0 - x @ x.T).fill_diagonal_(0.0) @ p1) / len(x)
+    torch.testing.assert_close(found["pac"], trace, atol=1e-4, rtol=1e-4)
+
+
+def test_the_regularisation_is_the_entropy_of_the_mean_assignment():
+    _, model, found, _, x1, _ = terms_of(cluster, "cluster.regularization=0.5")
+    q = model.classifier(x1).softmax(1).mean(0)
+    torch.testing.assert_close(
+        found["regularization"], 0.5 * (q * q.log()).sum(), atol=1e-5, rtol=1e-4
+    )
+
+
+def test_self_labelling_is_cross_entropy_of_the_confident():
+    """The label of h on the weak view, where sure enough, trains the linear head on the strong."""
+    _, model, found, _, x1, x2 = terms_of(self_label, "self_label.confidence=0.4")
+    p1 = model.classifier(x1).softmax(1)
+    expected, kept = 0.0, 0
+    for row, features in zip(p1, x2, strict=True):
+        if row.max() >= 0.4:
+            kept += 1
+            logits = model.self_labeller(features)
+            expected += -logits.log_softmax(0)[row.argmax()] / len(p1)
+    assert 0 < kept < len(p1)
+    torch.testing.assert_close(found["self_label"], expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found["confident"], torch.tensor(kept / len(p1)))
+
+
+def test_self_labelling_may_drop_the_other_losses():
+    *_, found, _, _, _ = terms_of(self_label, "self_label.keep_losses=false")
+    assert set(found) == {"loss", "self_label", "confident"}
+
+
+def test_targets_carry_no_gradient():
+    """Only the weak view and the contrast learn: with h frozen on them, f's clean pass is still."""
+    recipe, model, views, feed, batch = setting("pretext.task=none", "pretext.views=['weak']")
+    engine = OneBatch()
+    cluster(engine, model, views, feed, recipe)
+    made = [view.requires_grad_() for view in engine.prepare(batch)]
+    engine.loss(batch, made)["loss"].backward()
+    assert made[0].grad is None
+    assert made[1].grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
+def test_offline_targets_cluster_everything_and_stay_between_refreshes(method):
+    recipe, model, views, feed, batch = setting(f"cluster.targets={method}")
+    engine = OneBatch()
+    cluster(engine, model, views, feed, recipe)
+    Q = model.offline.Q.clone()
+    torch.testing.assert_close(Q.sum(1), torch.ones(60), atol=1e-4, rtol=1e-4)
+    found = engine.loss(batch, engine.prepare(batch))
+    assert found["kl"] > 0
+    assert torch.equal(model.offline.Q, Q)
+
+
+@pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
+def test_every_offline_method_finds_three_blobs(method, blobs):
+    X, y = blobs
+    Q = cluster_all(method, X.astype(np.float32), 3, seed=0)
+    assert clustering_accuracy(y, Q.argmax(1)) > 0.95
+
+
+def test_fuzzy_c_means_is_a_fixed_point_of_bezdeks_equations(blobs):
+    X, m = blobs[0], 1.5
+    P = fuzzy_c_means(X, 3, m=m, max_iter=500)
+    centres = (P**m).T @ X / (P**m).sum(0)[:, None]
+    d = ((X[:, None] - centres) ** 2).sum(2)
+    expected = np.stack([1 / ((d[:, [k]] / d) ** (1 / (m - 1))).sum(1) for k in range(3)], 1)
+    np.testing.assert_allclose(P, expected, atol=5e-3)
+
+
+def test_refreshed_targets_keep_their_numbers():
+    """k-means numbers its clusters anew each time; ours keep those they overlap most."""
+    _, model, _, _, _ = setting("cluster.targets=kmeans")
+    features = torch.eye(3).repeat(20, 1) + 0.01
+    model.offline.refresh(features, seed=0)
+    first = model.offline.Q.argmax(1)
+    for seed in range(1, 5):
+        model.offline.refresh(features, seed=seed)
+        assert torch.equal(model.offline.Q.argmax(1), first)
+
+
+@pytest.mark.parametrize("task", ["wcl", "simclr", "moco", "autoencoder", "none"])
+@pytest.mark.parametrize("objective", ["opa", "pac"])
+def test_every_pretext_goes_with_every_objective(task, objective):
+    recipe, model, views, feed, _ = setting(
+        f"pretext.task={task}", f"cluster.objective={objective}", "pretext.queue_size=32"
+    )
+    engine = Engine(model, seed=0, machine=Machine("cpu"))
+    pretrain(engine, model, views, feed, recipe)
+    cluster(engine, model, views, feed, recipe)
+    self_label(engine, model, views, feed, recipe)
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    assert bool(model.self_labelled)
+
+
+def test_no_gate_reaches_pretraining():
+    recipe, model, views, _, batch = setting()
+    assert ClusterLoss(model, recipe.cluster).offline is None
+    pair = make_views(views, ("weak", "weak"), batch)
+    assert not torch.equal(*pair)
