@@ -13,7 +13,7 @@ endif
 
 .PHONY: demo test lint format bench clean
 
-demo: $(VENV)/.core
+demo: $(VENV)/.deep
 	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
 
 test: lint
@@ -45,10 +45,10 @@ $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'probagg needs Python >= 3.11; pass PYTHON=/path/to/python3.11')"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable .
+$(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable ".[deep]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable ".[dev,deep,bench]"
-	@touch $@ $(VENV)/.core
+	@touch $@ $(VENV)/.deep

@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from probagg import PAC, __version__
+from probagg import DPAC, PAC, __version__
 from probagg.cli import app
-from probagg.data.benchmarks import NoData, load
+from probagg.data.benchmarks import NoData, load, load_images
 
 runner = CliRunner()
 
 
-def cluster(*arguments):
+def run(*arguments):
     return runner.invoke(app, ["cluster", *map(str, arguments)])
 
 
-def test_the_demo_clusters_digits_and_fills_a_run_folder(tmp_path, digits):
+def cluster(source, *arguments):
+    return run(source, "--method", "pac", *arguments)
+
+
+def test_pac_clusters_digits_and_fills_a_run_folder(tmp_path, digits):
     out = tmp_path / "demo"
     result = cluster("digits", "-k", 10, "--out", out)
     assert result.exit_code == 0
@@ -106,6 +110,77 @@ def test_warnings_reach_the_user(tmp_path):
     result = cluster("digits", "--out", tmp_path / "run", "--m", 1.5)
     assert result.exit_code == 0
     assert "critical value 1.148" in result.stderr
+
+
+QUICK = ("--device", "cpu")
+for _setting in (
+    "network.width=8", "views.size=8", "pretrain.epochs=1", "cluster.epochs=1",
+    "self_label.epochs=1",
+):  # fmt: skip
+    QUICK += ("--set", _setting)
+
+
+def test_images_are_clustered_by_dpac_with_pac_beside_it(tmp_path):
+    out = tmp_path / "run"
+    result = run("digits", "-k", 10, "--out", out, *QUICK)
+    assert result.exit_code == 0, result.stderr
+    for words in ("DPAC, digits/fast", "PAC on features", "PAC on pixels", "ACC"):
+        assert words in result.stdout
+    assert "pretrain   epoch 1/1" in result.stderr
+    with (out / "assignments.csv").open() as file:
+        labels = np.array([int(row["cluster"]) for row in csv.DictReader(file)])
+    model = DPAC.load(out / "model.safetensors", device="cpu")
+    images = load_images("digits")
+    np.testing.assert_array_equal(labels, model.predict(images))
+    np.testing.assert_allclose(np.load(out / "embeddings.npy"), model.transform(images), atol=1e-5)
+    config = tomllib.loads((out / "config.toml").read_text())
+    assert (config["method"], config["recipe"]["network"]["width"]) == ("dpac", 8)
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 3
+    manifest = json.loads((out / "manifest.json").read_text())["sha256"]
+    assert {"config.toml", "env.json", "result.json", "model.safetensors"} <= set(manifest)
+    assert not (out / "checkpoints").exists()
+
+
+def test_a_run_out_of_time_goes_on_with_the_same_command(tmp_path):
+    whole = run("digits", "--out", tmp_path / "whole", *QUICK)
+    assert whole.exit_code == 0
+    out = tmp_path / "run"
+    stopped = run("digits", "--out", out, *QUICK, "--max-minutes", 0)
+    assert stopped.exit_code == 75
+    assert f"Run the same command with --out {out} to go on" in stopped.stderr
+    assert (out / "checkpoints").is_dir()
+    other = run("digits", "--out", out, *QUICK, "--set", "cluster.m=1.05")
+    assert other.exit_code == 2
+    assert "cluster.m was 1.02 and is 1.05" in other.stderr
+    assert run("digits", "--out", out, *QUICK).exit_code == 0
+    files = [tmp_path / name / "assignments.csv" for name in ("whole", "run")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_resume_never_starts_over(tmp_path):
+    assert run("digits", "--out", tmp_path, *QUICK, "--max-minutes", 0).exit_code == 75
+    result = run(
+        "digits", "--out", tmp_path, *QUICK, "--set", "cluster.m=1.05", "--resume", "never"
+    )
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--recipe", "digit"), "Did you mean digits/fast?"),
+        (("--set", "cluster.mm=1.05"), "Did you mean cluster.m?"),
+        (("--method", "spectral"), "possible are auto, pac, dpac"),
+        (("-k", 1000), "1797 images and 1000 clusters"),
+        (("--precision", "fp8"), "precision is 'fp8'"),
+        (("--device", "abacus"), "device"),
+    ],
+)
+def test_wrong_dpac_options_are_one_message_and_exit_code_2(tmp_path, arguments, words):
+    result = run("digits", "--out", tmp_path / "run", *QUICK, *arguments)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_version_and_help():

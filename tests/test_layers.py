@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "probagg"
 ALLOWED = {
-    "__init__": {"aggregation", "metrics", "pac", "opa"},
+    "__init__": {"aggregation", "metrics", "pac", "opa", "dpac"},
     "__main__": {"cli"},
     "aggregation": set(),
     "metrics": set(),
@@ -17,9 +17,17 @@ ALLOWED = {
     "data": set(),
     "pac": {"aggregation", "runs"},
     "opa": {"aggregation", "runs"},
-    "cli": {"__init__", "aggregation", "metrics", "runs", "data", "pac"},
+    "dpac": {"aggregation", "pac", "opa", "data", "metrics", "runs"},
+    "cli": {"__init__", "aggregation", "metrics", "runs", "data", "pac", "dpac"},
 }
-HEAVY = {"torch": {"opa"}, "torchvision": set(), "dask": set(), "typer": {"cli"}}
+HEAVY = {
+    "torch": {"opa", "dpac"},
+    "torchvision": {"dpac"},
+    "timm": {"dpac"},
+    "PIL": {"data"},
+    "dask": set(),
+    "typer": {"cli"},
+}
 
 
 def imports(path):

@@ -99,6 +99,18 @@ def test_an_optimizer_goes_on_from_its_tensors(kind, generator):
     assert weights_hash(resumed) == weights_hash(whole)
 
 
+def test_an_optimizers_state_is_laid_out_as_its_parameters():
+    """Fused optimisers on CUDA refuse a state whose strides differ from the weights'."""
+    net = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.ones(1, 3, 4, 4)).sum().backward()
+    optimizer.step()
+    state = {k: v.clone(memory_format=torch.contiguous_format)
+             for k, v in optimizer_tensors(optimizer).items()}  # fmt: skip
+    load_optimizer_tensors(optimizer, state)
+    assert optimizer.state[net.weight]["exp_avg"].stride() == net.weight.stride()
+
+
 def test_the_hash_sees_one_bit():
     net = nn.Linear(3, 2)
     before = weights_hash(net)

@@ -82,8 +82,7 @@ def test_clone_and_parameters():
     assert clone(dpac).get_params() == dpac.get_params()
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("batch", [64, 1000])
+@pytest.mark.parametrize(("channels", "batch"), [(1, 1000), (3, 64)])
 def test_300_images_leave_uniform(channels, batch):
     """Small sets, greyscale, and batches larger than the set just work."""
     rng = np.random.default_rng(0)

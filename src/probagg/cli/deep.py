@@ -43,7 +43,8 @@ def run(
     import probagg
 
     chosen = probagg.Recipe.of(recipe or _recipe_of(source)).override(settings)
-    data = benchmarks.load_images(source, size=chosen.decode_size)
+    size = chosen.decode_size if source in ("imagenet10", "imagenet-dogs") else None
+    data = benchmarks.load_images(source, size=size)
     first = os.environ.get("RANK", "0") == "0"
     dpac = probagg.DPAC(
         k or benchmarks.n_classes(source),

@@ -83,10 +83,14 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave."""
+    """Put back what `optimizer_tensors` gave, laid out in memory as the parameters are."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     states: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         index, _, key = name.partition(".")
+        parameter = parameters[int(index)]
+        if value.shape == parameter.shape:  # fused optimisers refuse other strides
+            value = torch.empty_like(parameter).copy_(value)
         states.setdefault(int(index), {})[key] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": states, "param_groups": groups})

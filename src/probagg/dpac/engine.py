@@ -237,7 +237,12 @@ class Engine:
 def choose_device(name: str) -> torch.device:
     """A device of torch; "auto" is this process's GPU, else Apple's, else the CPU."""
     if name != "auto":
-        return torch.device(name)
+        try:
+            return torch.device(name)
+        except RuntimeError as error:
+            raise ValueError(
+                f"device is {name!r}, but auto, cpu, cuda, cuda:1, mps are possible."
+            ) from error
     if torch.cuda.is_available():
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -55,6 +55,7 @@ class Pretext:
 
     task: str = "wcl"
     views: tuple[str, ...] = ("weak", "strong")  # of one image; the first one learns the targets
+    weight: float = 1.0  # of its loss beside the clustering loss
     temperature: float = 0.5
     head: tuple[int, ...] = (512, 128)  # the projector's layers, or the decoder's hidden ones
     queue_size: int = 4096  # MoCo's keys

@@ -81,7 +81,7 @@ _DIGITS_FAST = {
     "network": {"backbone": "convnet", "width": 32, "classifier": [128]},
     "pretext": {"views": ["weak", "weak"], "head": [128, 64]},
     "pretrain": {
-        "epochs": 60,
+        "epochs": 100,
         "batch_size": 256,
         "optimizer": "adam",
         "learning_rate": 3e-3,
@@ -89,14 +89,14 @@ _DIGITS_FAST = {
         "warmup_epochs": 2,
     },
     "cluster": {
-        "epochs": 20,
-        "batch_size": 512,
+        "epochs": 60,
+        "batch_size": 256,
         "optimizer": "adam",
         "learning_rate": 1e-3,
         "weight_decay": 0.0,
     },
     "self_label": {
-        "epochs": 10,
+        "epochs": 40,
         "batch_size": 256,
         "optimizer": "adam",
         "learning_rate": 1e-3,
@@ -149,7 +149,7 @@ def named(name: str) -> Recipe:
 
 
 def adapt(recipe: Recipe, channels: int, size: tuple[int, int]) -> Recipe:
-    """The recipe for images of another kind: their channels, and never more pixels than they have.
+    """The recipe for images of another kind: their channels, and for `own` their size if smaller.
 
     A grey image has no colours to change and one mean.
     """
@@ -163,6 +163,6 @@ def adapt(recipe: Recipe, channels: int, size: tuple[int, int]) -> Recipe:
             "std": [sum(std) / len(std)] * channels,
             **({"grayscale": 0.0} if grey else {}),
         }
-    if max(size) < recipe.views.size:
+    if recipe.name.startswith("own/") and max(size) < recipe.views.size:
         changes.setdefault("views", {})["size"] = max(size)
     return replace_all(recipe, changes)

@@ -7,6 +7,7 @@ x2 from its second (strong) one; f the backbone, g the projector, h the classifi
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +43,7 @@ def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Rec
 
 def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
     """Algorithm 3: the pretext task and KL(Q || P1) (Eq. 12), or Tr(P1^T D P1) / B (Eq. 13)."""
-    objective = ClusterLoss(model, recipe.cluster)
+    objective, pretext = ClusterLoss(model, recipe.cluster), _weighted(model, recipe)
     _warn_of_critical_m(model, views, feed, recipe.cluster)
 
     def prepare(batch: Batch) -> list[Tensor]:
@@ -55,7 +56,7 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         logits1 = model.classifier(features[: len(x)])
         terms = objective(batch, x, logits, logits1)
         P = as_float(logits).softmax(1)
-        terms["pretext"] = model.pretext(model.backbone, pair, features, P)
+        terms["pretext"] = pretext(pair, features, P)
         return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
 
     def before_epoch(epoch: int) -> None:
@@ -72,7 +73,7 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
     few confident rows move little. The losses of the clustering stage go on beside it, or not.
     """
     settings = recipe.self_label
-    objective = ClusterLoss(model, recipe.cluster)
+    objective, pretext = ClusterLoss(model, recipe.cluster), _weighted(model, recipe)
 
     def prepare(batch: Batch) -> list[Tensor]:
         return make_views(views, ("clean", "weak", "strong"), batch)
@@ -87,7 +88,7 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
             x, logits = _without_gradient(model, clean)
             terms = objective(batch, x, logits, logits1)
             P = as_float(logits).softmax(1)
-            terms["pretext"] = model.pretext(model.backbone, pair, features, P)
+            terms["pretext"] = pretext(pair, features, P)
         confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
         chosen = (confidence >= settings.confidence).float()
         rows = F.cross_entropy(as_float(model.self_labeller(x2)), labels, reduction="none")
@@ -124,6 +125,15 @@ class ClusterLoss:
         if self.settings.regularization:
             terms["regularization"] = self.settings.regularization * _negative_entropy(logits1)
         return terms
+
+
+def _weighted(model: Model, recipe: Recipe) -> Callable[[list[Tensor], Tensor, Tensor], Tensor]:
+    """The pretext's loss of views, features and P, with its weight beside clustering."""
+
+    def loss(pair: list[Tensor], features: Tensor, P: Tensor) -> Tensor:
+        return recipe.pretext.weight * model.pretext(model.backbone, pair, features, P)
+
+    return loss
 
 
 def _total(terms: dict[str, Tensor]) -> Tensor:

@@ -70,7 +70,7 @@ def diagnose(
     found = Diagnosis(threshold, sharpness, evenness, smallest, largest, agreement, "", "")
     state, advice = _judge(found, m, N, K)
     if warn and advice:
-        warnings.warn(f"{state}: {advice}", ClusteringWarning, stacklevel=2)
+        warnings.warn(f"{state}: {advice}", ClusteringWarning, stacklevel=3)
     return replace(found, state=state, advice=advice)
 
 

@@ -1,0 +1,85 @@
+"""On a GPU the recorded step trains like the eager one, and a run can be taken up."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from probagg import DPAC, Recipe
+from probagg.dpac.engine import Interrupted
+
+pytestmark = pytest.mark.gpu
+
+SETTINGS = [
+    "network.width=16", "views.size=8", "pretrain.epochs=6", "cluster.epochs=6",
+    "self_label.epochs=3", "pretrain.batch_size=200", "cluster.batch_size=200",
+    "self_label.batch_size=200",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.round(load_digits().images * 255 / 16).astype(np.uint8)
+
+
+def fit(images, settings=(), **options):
+    losses = []
+
+    def watch(progress):
+        if progress.metrics:
+            losses.append(progress.metrics["loss"])
+
+    recipe = Recipe.of("digits").override([*SETTINGS, *settings])
+    dpac = DPAC(10, recipe=recipe, random_state=0, progress=watch, **options).fit(images)
+    return losses, dpac
+
+
+def test_the_recorded_step_follows_the_cpu(images):
+    """Only rounding tells them apart, so early losses agree closely."""
+    gpu, _ = fit(images, device="cuda", precision="fp32")
+    cpu, _ = fit(images, device="cpu")
+    np.testing.assert_allclose(gpu[:4], cpu[:4], rtol=2e-3)
+    np.testing.assert_allclose(gpu, cpu, rtol=0.1)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_lower_precisions_learn_too(images, precision):
+    losses, dpac = fit(images, device="cuda", precision=precision)
+    full, _ = fit(images, device="cuda", precision="fp32")
+    np.testing.assert_allclose(losses[5], full[5], rtol=0.05)
+    assert np.isfinite(dpac.probabilities_).all()
+
+
+def test_accumulated_parts_are_recorded_too(images):
+    losses, _ = fit(images, ["pretrain.accumulate=2", "cluster.accumulate=2"], device="cuda")
+    assert losses[5] < losses[0]
+
+
+@pytest.mark.parametrize("task", ["moco", "autoencoder"])
+def test_other_pretexts_are_recorded_too(images, task):
+    losses, _ = fit(images, [f"pretext.task={task}", "pretext.queue_size=512"], device="cuda")
+    assert np.isfinite(losses).all()
+    assert losses[5] < losses[0]
+
+
+def test_a_stopped_run_goes_on(images, tmp_path):
+    whole, _ = fit(images, device="cuda", precision="fp32")
+    with pytest.raises(Interrupted):
+        fit(images, device="cuda", precision="fp32", out_dir=tmp_path, max_minutes=0.0)
+    rest, _ = fit(images, device="cuda", precision="fp32", out_dir=tmp_path)
+    np.testing.assert_allclose(rest[:4], whole[:4], rtol=2e-3)
+
+
+def test_a_compiled_step_follows_the_eager_one(images):
+    settings = ["cluster.epochs=0", "self_label.epochs=0"]
+    eager, _ = fit(images, settings, device="cuda", compile=False)
+    compiled, _ = fit(images, settings, device="cuda", compile=True)
+    np.testing.assert_allclose(compiled[:3], eager[:3], rtol=1e-2)
+
+
+def test_images_that_do_not_fit_are_streamed(images, monkeypatch):
+    resident, _ = fit(images, device="cuda", precision="fp32")
+    monkeypatch.setattr("probagg.dpac.feed.free_memory", lambda device: 0.0)
+    streamed, _ = fit(images, device="cuda", precision="fp32")
+    np.testing.assert_allclose(streamed[:4], resident[:4], rtol=2e-3)
+    assert torch.cuda.is_available()
