@@ -37,6 +37,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/opa_cost.py
 	$(BIN)/python benchmarks/opa_head.py
 	$(BIN)/python benchmarks/opa_sphere.py
+	$(BIN)/python benchmarks/dpac_digits.py
 
 clean:
 	rm -rf $(VENV) runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

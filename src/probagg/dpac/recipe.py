@@ -112,12 +112,14 @@ class Cluster(Training):
     metric: str = "sqeuclidean"
     balance: float = 1.0
     regularization: float = 0.0  # weight of the entropy of the mean assignment (Table 5c)
+    start: str = "random"  # of the classifier; "pac" teaches it PAC's clusters of the features
     targets: str = "online"  # or computed for all images every refresh_epochs (Table 7)
     refresh_epochs: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _one_of(self.objective, ("opa", "pac"), "cluster.objective")
+        _one_of(self.start, ("random", "pac"), "cluster.start")
         _one_of(self.metric, ("sqeuclidean", "cosine"), "cluster.metric")
         _one_of(self.targets, TARGETS, "cluster.targets")
         _at_least(self.refresh_epochs, 1, "cluster.refresh_epochs")
@@ -131,9 +133,11 @@ class SelfLabel(Training):
 
     confidence: float = 0.95
     keep_losses: bool = True  # go on with the losses of the second stage beside it
+    start: str = "random"  # of the linear head; "means" starts at the classifier's cluster means
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _one_of(self.start, ("random", "means"), "self_label.start")
         if not 0.0 <= self.confidence <= 1.0:
             raise RecipeError(f"self_label.confidence is {self.confidence}, but 0 to 1 is needed.")
 

@@ -67,8 +67,10 @@ _FAST = {
         "schedule": "cosine",
         "metric": "cosine",
         "m": 1.02,
+        "start": "pac",
     },
     "self_label": {
+        "start": "means",
         "epochs": 75,
         "batch_size": 1024,
         "optimizer": "sgd",
@@ -77,7 +79,7 @@ _FAST = {
         "schedule": "cosine",
     },
 }
-_DIGITS_FAST = {
+_DIGITS_FAST: dict[str, Any] = {
     "network": {"backbone": "convnet", "width": 32, "classifier": [128]},
     "pretext": {"views": ["weak", "weak"], "head": [128, 64]},
     "pretrain": {
@@ -103,7 +105,8 @@ _DIGITS_FAST = {
         "weight_decay": 0.0,
     },
 }
-_MNIST_FAST = {
+_MNIST_FAST: dict[str, Any] = {
+    "pretext": {"weight": 10.0},
     "pretrain": {"epochs": 100, "optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.0},
     "cluster": {
         "epochs": 60,

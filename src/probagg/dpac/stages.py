@@ -19,6 +19,7 @@ from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Cluster, Recipe
+from probagg.dpac.starts import start_classifier, start_linear_head
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.opa.diagnose import ClusteringWarning
@@ -60,6 +61,9 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
 
     def before_epoch(epoch: int) -> None:
+        if epoch == 0 and recipe.cluster.start == "pac":
+            features, _ = infer(model, views, feed)
+            start_classifier(model.classifier, features, recipe.cluster.metric, engine.seed)
         if model.offline is not None and epoch % recipe.cluster.refresh_epochs == 0:
             model.offline.refresh(infer(model, views, feed)[0], engine.seed + epoch)
 
@@ -95,8 +99,12 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         terms["self_label"] = (rows * chosen).mean()
         return {"loss": _total(terms), **terms, "confident": chosen.mean()}
 
+    def before_epoch(epoch: int) -> None:
+        if epoch == 0 and settings.start == "means":
+            start_linear_head(model.self_labeller, *infer(model, views, feed))
+
     if settings.epochs:
-        engine.train("self_label", prepare, loss, feed, settings)
+        engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
         model.self_labelled.fill_(True)
 
 

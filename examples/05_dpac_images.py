@@ -1,0 +1,45 @@
+"""DPAC on images: train, look at the result without labels, use the model on new images.
+
+A short recipe, so that this ends within a minute on a CPU; the whole one (`probagg cluster digits`)
+reaches about 96 %.
+"""
+
+import logging
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from probagg import DPAC, PAC, Recipe, clustering_accuracy
+
+logging.getLogger("probagg").setLevel(logging.WARNING)
+images, y = load_digits(return_X_y=True)
+images = np.round(images * 255 / 16).astype(np.uint8).reshape(-1, 8, 8)
+train, new = images[:1500], images[1500:]
+
+recipe = Recipe.of("digits/fast").override(
+    ["pretrain.epochs=20", "cluster.epochs=15", "self_label.epochs=5"]
+)
+
+
+def show(progress):
+    """Called after every step; here it prints a line for each stage that ends."""
+    if progress.metrics and progress.epoch == progress.epochs:
+        print(progress.stage, {name: round(v, 2) for name, v in progress.metrics.items()})
+
+
+dpac = DPAC(10, recipe=recipe, random_state=0, progress=show).fit(train)
+reading = dpac.diagnosis_
+print(f"{reading.state}; sharpness {reading.sharpness:.2f}, largest cluster {reading.largest:.0%}")
+
+# A second opinion on the same features, and the labels, which nothing above has seen.
+pac = PAC(10, metric="cosine", random_state=0).fit(dpac.features_)
+for name, labels in (("DPAC", dpac.labels_), ("PAC on its features", pac.labels_)):
+    print(f"{name}: ACC {100 * clustering_accuracy(y[:1500], labels):.1f}")
+
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "model.safetensors"
+    dpac.save(path)
+    labels = DPAC.load(path).predict(new)
+print(f"297 images it never saw: ACC {100 * clustering_accuracy(y[1500:], labels):.1f}")
