@@ -157,6 +157,48 @@ def test_a_run_out_of_time_goes_on_with_the_same_command(tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+def test_a_dpac_command_that_fails_destroys_nothing(tmp_path):
+    """Neither a finished run nor the settings of an unfinished one."""
+    assert run("digits", "--out", tmp_path / "done", *QUICK).exit_code == 0
+    for wrong in (("-k", 1), ("--device", "abacus"), ("--set", "network.backbone=resnet19")):
+        result = run("digits", "--out", tmp_path / "done", "--overwrite", *QUICK, *wrong)
+        assert result.exit_code == 2, result.stderr
+        assert (tmp_path / "done" / "model.safetensors").exists()
+    out = tmp_path / "stopped"
+    assert run("digits", "--out", out, *QUICK, "--max-minutes", 0).exit_code == 75
+    before = (out / "config.toml").read_bytes()
+    assert run("digits", "--out", out, *QUICK, "--set", "cluster.m=1.05").exit_code == 2
+    assert (out / "config.toml").read_bytes() == before
+
+
+def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    for i, image in enumerate(load_images("digits").read(np.arange(30))):
+        Image.fromarray(image[..., 0]).resize((40, 30)).save(tmp_path / "photos" / f"{i:02}.png")
+    options = [*QUICK, "--set", "network.backbone=convnet", "--out", tmp_path / "run"]
+    missing = run(tmp_path / "photos", *options)
+    assert (missing.exit_code, "-k is missing" in missing.stderr) == (2, True)
+    assert run(tmp_path / "photos", "-k", 3, *options).exit_code == 0
+    with (tmp_path / "run" / "assignments.csv").open() as file:
+        assert [row["path"] for row in csv.DictReader(file)][:2] == ["00.png", "01.png"]
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "code", "words"),
+    [
+        ("mnist", ("--method", "pac"), 2, "'mnist' cannot be clustered by pac"),
+        ("isolet", ("--method", "dpac"), 2, "'isolet' is no set of images"),
+        ("cifar", (), 3, "Did you mean 'cifar10'?"),
+        ("digits", ("--method", "pac", "--set", "a=1"), 2, "--set mean nothing to pac"),
+    ],
+)
+def test_sources_and_methods_that_do_not_meet_are_said(source, arguments, code, words):
+    result = run(source, *arguments)
+    assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+
+
 def test_resume_never_starts_over(tmp_path):
     assert run("digits", "--out", tmp_path, *QUICK, "--max-minutes", 0).exit_code == 75
     result = run(
@@ -171,9 +213,11 @@ def test_resume_never_starts_over(tmp_path):
         (("--recipe", "digit"), "Did you mean digits/fast?"),
         (("--set", "cluster.mm=1.05"), "Did you mean cluster.m?"),
         (("--method", "spectral"), "possible are auto, pac, dpac"),
+        (("--m", 1.5, "--n-init", 7), "--m, --n-init mean nothing to dpac"),
+        (("--resume", "maybe"), "--resume is 'maybe'"),
         (("-k", 1000), "1797 images and 1000 clusters"),
         (("--precision", "fp8"), "precision is 'fp8'"),
-        (("--device", "abacus"), "device"),
+        (("--device", "abacus"), "device is 'abacus'"),
     ],
 )
 def test_wrong_dpac_options_are_one_message_and_exit_code_2(tmp_path, arguments, words):

@@ -40,9 +40,12 @@ def write_safetensors(
     path: str | PathLike[str], kind: str, tensors: dict[str, Any], description: dict[str, Any]
 ) -> None:
     """One safetensors file of NumPy arrays, with `kind` and `description` (as JSON) beside them."""
+    import numpy as np
     from safetensors.numpy import save
 
     text = json.dumps(description, default=lambda number: number.item())
+    # safetensors stores memory as it lies, which for channels-last weights would be scrambled.
+    tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     write_atomically(path, save(tensors, {"format": kind, "description": text}))
 
 
@@ -198,8 +201,15 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cpus": os.cpu_count(),
+        "gpu": _gpu(),
         "packages": versions,
     }
+
+
+def _gpu() -> str | None:
+    """The GPU's name where PyTorch is in use and sees one; it is not imported for this."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None
 
 
 def _processor() -> str:

@@ -10,18 +10,17 @@ import pytest
 import torch
 from torch import nn
 
-from probagg.dpac.checkpoint import weights_hash
+from probagg.dpac.checkpoint import read_checkpoint, weights_hash
 from probagg.dpac.engine import (
     CannotResume,
     Diverged,
     Engine,
     Interrupted,
-    Machine,
-    choose_device,
     fitting_batch,
     rate,
 )
 from probagg.dpac.feed import Feed
+from probagg.dpac.machine import Machine, choose_device
 from probagg.dpac.randomness import uniforms
 from probagg.dpac.recipe import Training
 from probagg.dpac.step import choose_precision
@@ -228,3 +227,48 @@ def test_bf16_trains_on_the_cpu_too():
 
 def test_a_device_may_be_named():
     assert choose_device("cpu") == CPU
+    with pytest.raises(ValueError, match="device is 'abacus', but auto, cpu, cuda"):
+        choose_device("abacus")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said():
+    with pytest.raises(ValueError, match="finds no CUDA GPU here"):
+        choose_device("cuda")
+
+
+def test_the_users_cudnn_settings_stay(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    seen = []
+
+    def watch(_):
+        seen.append((torch.backends.cudnn.enabled, torch.backends.cudnn.deterministic))
+
+    net = network()
+    engine = Engine(net, machine=Machine("cpu"), progress=watch)
+    engine.train("one", prepare, lambda b, v: {"loss": net(v[0]).mean()}, Feed(Pixels(), CPU), PLAN)
+    assert set(seen) == {(True, True)}
+
+
+def test_a_useless_state_is_not_kept(tmp_path):
+    wild = Training(epochs=2, batch_size=8, optimizer="sgd", learning_rate=1e30)
+    with pytest.raises(Diverged, match="start over"):
+        train(network(), tmp_path, plan=wild, machine=Machine("cpu", save_minutes=0.0))
+    found = read_checkpoint(tmp_path / "checkpoints")
+    assert found is None or all(torch.isfinite(t).all() for t in found.tensors.values())
+
+
+def test_a_run_killed_before_its_first_checkpoint_leaves_no_records(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"stage": "one", "epoch": 1, "step": 4}\n{"half')
+    train(network(), tmp_path)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 8
+
+
+def test_records_of_an_epoch_that_was_not_counted_are_written_once(tmp_path):
+    """Saved at the last step of an epoch, its record written, then killed."""
+    with pytest.raises(Interrupted):
+        train(network(), tmp_path, stop_at=3)  # stops after step 4, the last of the epoch
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"stage": "one", "epoch": 1, "step": 4, "loss": 0.0}\n')
+    train(network(), tmp_path)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 8

@@ -68,6 +68,36 @@ def test_offline_targets_are_not_saved_with_the_model(images, tmp_path):
     np.testing.assert_array_equal(loaded.predict(images[:200]), fitted.labels_)
 
 
+def test_a_channels_last_model_is_saved_as_it_is(fitted, images, tmp_path):
+    """On a GPU weights lie channels-last, and safetensors stores memory as it lies."""
+    fitted.model_.to(memory_format=torch.channels_last)
+    fitted.save(tmp_path / "model.safetensors")
+    fitted.model_.to(memory_format=torch.contiguous_format)
+    loaded = DPAC.load(tmp_path / "model.safetensors", device="cpu")
+    np.testing.assert_allclose(loaded.predict_proba(images[:50]), fitted.probabilities_[:50])
+
+
+def test_a_compact_model_is_a_folder_and_predicts_nearly_the_same(fitted, images, tmp_path):
+    fitted.save(tmp_path / "model", compact=True)
+    loaded = DPAC.load(tmp_path / "model", device="cpu")
+    found = loaded.predict_proba(images[:100])
+    np.testing.assert_allclose(found, fitted.probabilities_[:100], atol=0.1)
+
+
+def test_an_unfinished_run_without_a_seed_goes_on_with_its_own(tmp_path, images):
+    recipe = quick("pretrain.epochs=2", "cluster.epochs=1", "self_label.epochs=0")
+    with pytest.raises(Interrupted):
+        DPAC(4, recipe=recipe, device="cpu", out_dir=tmp_path, max_minutes=0.0).fit(images[:200])
+    DPAC(4, recipe=recipe, device="cpu", out_dir=tmp_path).fit(images[:200])
+
+
+def test_parameters_set_later_do_not_change_a_saved_model(fitted, images, tmp_path):
+    fitted.set_params(n_clusters=3).save(tmp_path / "model.safetensors")
+    fitted.set_params(n_clusters=10)
+    loaded = DPAC.load(tmp_path / "model.safetensors", device="cpu")
+    np.testing.assert_array_equal(loaded.predict(images[:50]), fitted.labels_[:50])
+
+
 def test_labels_are_never_looked_at(images, digits):
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=1")
     a, b = (
@@ -146,7 +176,11 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, images):
 
 @pytest.mark.parametrize(
     ("n", "k", "words"),
-    [(10, 8, "10 images and 8 clusters"), (10, 1, "at least 2 clusters")],
+    [
+        (10, 8, "10 images and 8 clusters"),
+        (10, 1, "at least 2 clusters"),
+        (10, 3.0, "n_clusters is 3.0, but an integer"),
+    ],
 )
 def test_impossible_numbers_are_said(images, n, k, words):
     with pytest.raises(ValueError, match=words):

@@ -1,5 +1,6 @@
 """SIGKILL, at random moments, costs time and nothing else."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -8,11 +9,12 @@ import pytest
 
 # Children are forked before the parent has computed anything: no import for each of them.
 SCRIPT = textwrap.dedent("""
-    import json, os, random, signal, sys, time
+    import functools, json, os, random, signal, sys, time
     from pathlib import Path
     import numpy as np, torch
     from sklearn.datasets import load_digits
-    import probagg.dpac.engine as engine
+    import probagg.dpac.estimator as estimator
+    import probagg.dpac.machine as machine
     from probagg.dpac.checkpoint import weights_hash
     from probagg.dpac.estimator import DPAC
     from probagg.dpac.recipe import Recipe
@@ -25,11 +27,8 @@ SCRIPT = textwrap.dedent("""
 
     def train(out):
         torch.set_num_threads(1)
-        engine.Machine.save_minutes = 0.0
-        make = engine.Machine
-        engine_machine = lambda *a: make(*a, save_minutes=0.0)
-        import probagg.dpac.estimator as estimator
-        estimator.Machine = engine_machine
+        often = functools.partial(machine.Machine, save_minutes=0.0)
+        estimator.Machine = often
         fitted = DPAC(10, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
         (out / "hash").write_text(weights_hash(fitted.model_))
         os._exit(0)
@@ -62,8 +61,6 @@ SCRIPT = textwrap.dedent("""
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_with_the_same_weights(tmp_path, kills):
-    import json
-
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(kills)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

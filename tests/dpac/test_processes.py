@@ -17,6 +17,7 @@ SETTINGS = [
     "pretrain.epochs=4", "pretrain.batch_size=24", "pretrain.learning_rate=0.001",
     "pretrain.warmup_epochs=1", "cluster.epochs=4", "cluster.batch_size=24",
     "self_label.epochs=3", "self_label.batch_size=24", "self_label.confidence=0.12",
+    "pretrain.weight_decay=0.01", "cluster.start=pac",
 ]  # fmt: skip
 
 

@@ -83,6 +83,10 @@ def test_settings_take_numbers_words_lists_and_truths():
         ("pretrain.optimizer=lamb", "optimizer is 'lamb', but adam, sgd are possible"),
         ("pretrain.batch_size=1", "batch_size is 1, but at least 2 is needed"),
         ("self_label.confidence=2", "self_label.confidence is 2.0, but 0 to 1 is needed"),
+        ("pretext.head=[]", "pretext.head is empty"),
+        ("pretext.temperature=0", "pretext.temperature is 0.0"),
+        ("pretrain.warmup_epochs=-3", "warmup_epochs is -3, but at least 0 is needed"),
+        ("cluster.start=kmeans", "cluster.start is 'kmeans', but random, pac are possible"),
         ("channels=4", "channels is 4, but 1 or 3 is needed"),
     ],
 )
@@ -103,6 +107,11 @@ def test_a_wrong_setting_is_named(setting, words):
 def test_an_unknown_recipe_is_named(name, words):
     with pytest.raises(RecipeError, match=words.replace("?", r"\?")):
         Recipe.of(name)
+
+
+def test_an_objective_without_targets_refuses_them():
+    with pytest.raises(RecipeError, match="the objective pac has no targets"):
+        Recipe.of("digits").override(["cluster.targets=kmeans", "cluster.objective=pac"])
 
 
 def test_broken_toml_is_an_error_of_the_recipe():

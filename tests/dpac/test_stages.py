@@ -9,11 +9,12 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.model import build_model
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
-from probagg.dpac.recipe import Recipe
+from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.stages import ClusterLoss, cluster, make_views, pretrain, self_label
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.metrics import clustering_accuracy
+from probagg.opa.diagnose import ClusteringWarning
 from probagg.opa.functional import weighted_contrastive
 
 K = 3
@@ -167,7 +168,7 @@ def test_offline_targets_cluster_everything_and_stay_between_refreshes(method):
 @pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
 def test_every_offline_method_finds_three_blobs(method, blobs):
     X, y = blobs
-    Q = cluster_all(method, X.astype(np.float32), 3, seed=0)
+    Q = cluster_all(method, torch.from_numpy(X).float(), 3, Cluster(), seed=0)
     assert clustering_accuracy(y, Q.argmax(1)) > 0.95
 
 
@@ -184,10 +185,11 @@ def test_refreshed_targets_keep_their_numbers():
     """k-means numbers its clusters anew each time; ours keep those they overlap most."""
     _, model, _, _, _ = setting("cluster.targets=kmeans")
     features = torch.eye(3).repeat(20, 1) + 0.01
-    model.offline.refresh(features, seed=0)
+    settings = Cluster(targets="kmeans", metric="cosine")
+    model.offline.refresh(features, settings, seed=0)
     first = model.offline.Q.argmax(1)
     for seed in range(1, 5):
-        model.offline.refresh(features, seed=seed)
+        model.offline.refresh(features, settings, seed=seed)
         assert torch.equal(model.offline.Q.argmax(1), first)
 
 
@@ -202,7 +204,23 @@ def test_every_pretext_goes_with_every_objective(task, objective):
     cluster(engine, model, views, feed, recipe)
     self_label(engine, model, views, feed, recipe)
     assert all(torch.isfinite(p).all() for p in model.parameters())
-    assert bool(model.self_labelled)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_linear_head_that_learnt_nothing_does_not_answer(trained):
+    """Label-free: it is trusted if it says what the classifier says."""
+    recipe, model, views, feed, _ = setting("network.classifier=[]")
+    engine = OneBatch()
+    if trained:
+        model.self_labeller.load_state_dict(model.classifier[0].state_dict())
+        self_label(engine, model, views, feed, recipe)
+    else:
+        with torch.no_grad():
+            model.self_labeller.weight.copy_(-model.classifier[0].weight)
+            model.self_labeller.bias.copy_(-model.classifier[0].bias)
+        with pytest.warns(ClusteringWarning, match="so the classifier's labels are kept"):
+            self_label(engine, model, views, feed, recipe)
+    assert bool(model.self_labelled) == trained
 
 
 def test_no_gate_reaches_pretraining():

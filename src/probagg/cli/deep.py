@@ -14,7 +14,7 @@ import numpy as np
 import typer
 
 from probagg.cli.tables import assignments
-from probagg.cli.terminal import ProgressLine, show_scores, show_sizes
+from probagg.cli.terminal import DownloadLine, ProgressLine, show_scores, show_sizes
 from probagg.data import benchmarks
 from probagg.runs import RunFolder, environment
 
@@ -34,45 +34,70 @@ def run(
     seed: int,
     overwrite: bool,
     quiet: bool,
-    recipe: str | None,
-    settings: list[str],
-    resume: str,
-    machine: dict[str, Any],
+    options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Train on a named set of images and fill the run folder. Only the first process writes."""
+    """Train on images and fill the run folder. Of several processes only the first writes."""
     import probagg
 
+    recipe, settings = options.pop("recipe", None), options.pop("set", [])
+    if (resume := options.pop("resume", "auto")) not in ("auto", "never"):
+        raise ValueError(f"--resume is {resume!r}; possible are auto and never.")
     chosen = probagg.Recipe.of(recipe or _recipe_of(source)).override(settings)
-    size = chosen.decode_size if source in ("imagenet10", "imagenet-dogs") else None
-    data = benchmarks.load_images(source, size=size)
     first = os.environ.get("RANK", "0") == "0"
+    data = _open(source, chosen, DownloadLine(first and not quiet))
     dpac = probagg.DPAC(
-        k or benchmarks.n_classes(source),
+        _n_clusters(source, k),
         recipe=chosen,
         out_dir=out,
         random_state=seed,
         progress=ProgressLine(first and not quiet),
-        **machine,
+        **options,
     )
     if not first:
         dpac.fit(data)
         return {}
     with RunFolder(out, overwrite=overwrite) as folder:
         if resume == "never":
-            shutil.rmtree(out / "checkpoints", ignore_errors=True)
+            for name in ("checkpoints", "tensorboard"):
+                shutil.rmtree(out / name, ignore_errors=True)
+        dpac.check(data)  # before the first file replaces an older run
         folder.write("config.toml", _config(source, dpac, chosen))
         folder.write_json("env.json", environment())
         began = time.perf_counter()
         dpac.fit(data)
-        result = _summary(dpac, data, time.perf_counter() - began, out)
-        _write(folder, dpac, data, result)
+        seconds = time.perf_counter() - began
+        _write(folder, dpac, data)
+        result = _summary(dpac, data, seconds, out)
+        folder.write_json("result.json", result)
     if not quiet:
         _show(source, data, result)
     return result
 
 
+def _open(source: str, recipe: Recipe, progress: DownloadLine) -> ImageSet:
+    """A named set, or a user's folder or file; photos are brought to the recipe's size."""
+    from probagg.data.images import open_images
+
+    if source not in benchmarks.IMAGE_NAMES:
+        if Path(source).is_dir():
+            return open_images(source, size=recipe.decode_size, channels=recipe.channels)
+        return open_images(source)
+    size = recipe.decode_size if source in ("imagenet10", "imagenet-dogs") else None
+    return benchmarks.load_images(source, size=size, progress=progress)
+
+
+def _n_clusters(source: str, k: int | None) -> int:
+    if k is not None:
+        return k
+    if source not in benchmarks.IMAGE_NAMES:
+        raise ValueError(f"-k is missing: say how many clusters {source} should have, as -k 10.")
+    return benchmarks.n_classes(source)
+
+
 def _recipe_of(source: str) -> str:
     """A set's own recipe, or that of the set it is like."""
+    if source not in benchmarks.IMAGE_NAMES:
+        return "own"
     return {"mnist-test": "mnist", "imagenette": "imagenet10", "coil100": "own"}.get(source, source)
 
 
@@ -119,13 +144,12 @@ def _beside(dpac: DPAC, data: ImageSet) -> dict[str, Any]:
     return found
 
 
-def _write(folder: RunFolder, dpac: DPAC, data: ImageSet, result: dict[str, Any]) -> None:
+def _write(folder: RunFolder, dpac: DPAC, data: ImageSet) -> None:
     features = io.BytesIO()
     np.save(features, dpac.features_.astype(np.float32))
     folder.write("embeddings.npy", features.getvalue())
     folder.write("assignments.csv", assignments(dpac.probabilities_, data.paths))
     dpac.save(folder.path / "model.safetensors")
-    folder.write_json("result.json", result)
     shutil.rmtree(folder.path / "checkpoints", ignore_errors=True)  # the model is all of them
 
 

@@ -78,6 +78,20 @@ class ProgressLine:
         return f"\r{' ' * len(self._last)}\r" if self._last else ""
 
 
+class DownloadLine:
+    """A download in one line for each tenth of it."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self._shown = wanted, -1
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        tenth = 10 * done // max(total, 1)
+        if self.wanted and tenth != self._shown:
+            self._shown = tenth
+            typer.echo(f"downloading  {done / 1e6:.0f} of {total / 1e6:.0f} MB", err=True)
+
+
 def _is_a_tenth(progress: Progress) -> bool:
     before = 10 * (progress.epoch - 1) // progress.epochs
     return 10 * progress.epoch // progress.epochs > before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class DatasetImages:
             )
         if len(dataset) == 0:
             raise NoData(f"The {type(dataset).__name__} is empty. Pass one with images.")
+        self._lock = Lock()
         self._dataset = dataset
         self.name = name or type(dataset).__name__
         height, width, self.channels = self._image(0).shape
@@ -47,8 +49,9 @@ class DatasetImages:
         rows = np.arange(len(self))[rows]
         assert self.size is not None
         images = np.empty((len(rows), *self.size, self.channels), np.uint8)
-        for position, row in enumerate(rows):
-            images[position] = self._fitting(int(row))
+        with self._lock:  # a feed reads ahead in threads, and many datasets share one open file
+            for position, row in enumerate(rows):
+                images[position] = self._fitting(int(row))
         return images
 
     def fingerprint(self) -> str:

@@ -18,6 +18,7 @@ logger = logging.getLogger("probagg")
 
 KEPT = 2
 _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
+_PARTS = "weights-*-of-*.safetensors"
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,13 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     (temporary / _TENSORS).write_bytes(data)
     sealed = {**checkpoint.description, "sha256": hashlib.sha256(data).hexdigest()}
     (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
-    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():  # a stage may end at a step that was saved: keep that until this is in place
+        before = folder / f"step-{step}~"
+        shutil.rmtree(before, ignore_errors=True)
+        os.replace(path, before)
     os.replace(temporary, path)
-    for old in _newest_first(folder)[KEPT:]:
-        shutil.rmtree(old)
+    for old in [*_newest_first(folder)[KEPT:], *folder.glob("*~"), *folder.glob(".step-*.tmp")]:
+        shutil.rmtree(old, ignore_errors=True)
     return path
 
 
@@ -67,8 +71,24 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").isdigit()]
-    return sorted(found, key=lambda p: int(p.name.removeprefix("step-")), reverse=True)
+    """By step; of two with one step the one with "~" is the older."""
+
+    def age(path: Path) -> tuple[int, bool]:
+        number = path.name.removeprefix("step-")
+        return int(number.rstrip("~")), not number.endswith("~")
+
+    found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").rstrip("~").isdigit()]
+    return sorted(found, key=age, reverse=True)
+
+
+def read_description(folder: Path) -> dict[str, Any] | None:
+    """What the newest checkpoint belongs to, without its tensors."""
+    for path in _newest_first(folder):
+        try:
+            return json.loads((path / _DESCRIPTION).read_text())
+        except (OSError, ValueError):
+            continue
+    return None
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -105,7 +125,7 @@ def weights_hash(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def export_compact(module: nn.Module, folder: Path, part_mib: float = 15.0) -> list[Path]:
+def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 15.0) -> list[Path]:
     """Weights rounded to bfloat16 in files of at most `part_mib`: small enough to carry about.
 
     Integers stay what they are. One tensor larger than that has a file to itself.
@@ -113,9 +133,11 @@ def export_compact(module: nn.Module, folder: Path, part_mib: float = 15.0) -> l
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(_PARTS):
+        old.unlink()
     parts: list[dict[str, Tensor]] = [{}]
     size = 0
-    for name, tensor in module.state_dict().items():
+    for name, tensor in tensors.items():
         floating = tensor.is_floating_point()
         tensor = tensor.detach().cpu().to(torch.bfloat16 if floating else tensor.dtype)
         size += tensor.nbytes
@@ -129,15 +151,14 @@ def export_compact(module: nn.Module, folder: Path, part_mib: float = 15.0) -> l
     return paths
 
 
-def load_compact(module: nn.Module, folder: Path) -> None:
-    """Read back an export; every part must be there and fit the module."""
+def load_compact(folder: Path) -> dict[str, Tensor]:
+    """Read back an export; every part must be there."""
     from safetensors.torch import load_file
 
-    paths = sorted(folder.glob("weights-*-of-*.safetensors"))
+    paths = sorted(folder.glob(_PARTS))
     wanted = int(paths[0].stem.rpartition("-of-")[2]) if paths else 1
     if len(paths) != wanted:
         raise ValueError(
             f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of an export there."
         )
-    tensors = {name: t for path in paths for name, t in load_file(path).items()}
-    module.load_state_dict(tensors)
+    return {name: tensor for path in paths for name, tensor in load_file(path).items()}

@@ -1,31 +1,34 @@
-"""The training loop: precision, compilation, processes, resume, time limits, logging.
+"""The training loop: epochs, checkpoints, resuming, time limits, logging.
 
-It knows nothing of clustering: a stage gives it a loss of a batch. Order and views of the images
-depend on (seed, stage, epoch, sample) only, so a run continues to the bit from any step.
+It knows nothing of clustering: a stage gives it views and a loss of a batch. Order and views of the
+images depend on (seed, stage, epoch, sample) only, so a run continues to the bit from any step.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from probagg.dpac.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from probagg.dpac.feed import Feed
 from probagg.dpac.history import History
+from probagg.dpac.machine import (
+    Machine,
+    agree,
+    choose_device,
+    is_first_process,
+    own_share,
+    place,
+    stop_on_signals,
+)
 from probagg.dpac.randomness import key as random_key
 from probagg.dpac.randomness import permutation
 from probagg.dpac.recipe import Training
@@ -59,17 +62,6 @@ class Progress:
     metrics: dict[str, float] | None = None
 
 
-@dataclass(frozen=True)
-class Machine:
-    """How to run, which does not change what is learnt."""
-
-    device: str = "auto"  # CUDA, else MPS, else the CPU; or a device of torch
-    precision: str = "auto"  # fp32, bf16 or fp16; auto is bf16 on CUDA GPUs that have it
-    compile: bool | None = None  # torch.compile; None compiles long runs on CUDA
-    max_minutes: float | None = None
-    save_minutes: float = 1.0
-
-
 @dataclass
 class Position:
     """How far a run has come: what a checkpoint stores beside tensors."""
@@ -99,6 +91,7 @@ class Engine:
         self.seed, self.out, self.identity = seed, out, identity or {}
         self.progress = progress or (lambda _: None)
         self.module = place(module, self.device)
+        agree(self.module)
         self.position = Position()
         self.history = History(out if is_first_process() else None)
         self._restored: Checkpoint | None = None
@@ -108,19 +101,14 @@ class Engine:
     def resume(self) -> bool:
         """Take up the newest checkpoint in the run folder, if there is one."""
         found = read_checkpoint(self.out / "checkpoints") if self.out else None
-        if found is None:
-            return False
-        differences = _differences(found.description["identity"], self.identity)
-        if differences:
-            raise CannotResume(
-                f"The checkpoint in {self.out} belongs to another run: {'; '.join(differences)}. "
-                "Use the same recipe and data, another folder, or start over with --resume never."
-            )
-        self.module.load_state_dict(found.part("module."))
-        self.position = Position(**found.description["position"])
-        self.history.trim(self.position.total)
+        if found is not None:
+            check_identity(found.description, self.identity, self.out)
+            self.module.load_state_dict(found.part("module."))
+            self.position = Position(**found.description["position"])
+        at = self.position
+        self.history.trim(at.done, at.stage, at.epoch)
         self._restored = found
-        return True
+        return found is not None
 
     def train(
         self,
@@ -147,16 +135,23 @@ class Engine:
             compiled=self._compiles(plan.epochs * steps),
         )
         at = self._enter(stage, step)
-        with _signals(self), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        with stop_on_signals(self._ask_to_stop), _fast_convolutions():
             self.module.train()
             while at.epoch < plan.epochs:
                 if before_epoch is not None and at.step == 0:
                     before_epoch(at.epoch)
+                    agree(self.module)
                     self.module.train()
                 self._epoch(stage, step, feed, plan, batch_size, steps)
+        agree(self.module)  # batch norm's running statistics are each process's own
         at.done.append(stage)
         self._save(step)
         at.stage = ""
+
+    def _ask_to_stop(self, reason: str) -> bool:
+        """Stop at the end of a step; whether that had been asked before."""
+        before, self.stop = bool(self.stop), self.stop or reason
+        return before
 
     def _enter(self, stage: str, step: Step) -> Position:
         at = self.position
@@ -174,7 +169,7 @@ class Engine:
         began, first = time.monotonic(), at.step
         step.key.fill_(random_key(self.seed, stage, at.epoch))
         order = permutation(random_key(self.seed, stage, at.epoch, "order"), len(feed))
-        rows = [_share(batch) for batch in order.split(batch_size)[first:steps]]
+        rows = [own_share(batch) for batch in order.split(batch_size)[first:steps]]
         for images, samples in feed.batches(rows):
             share = (at.epoch * steps + at.step) / (plan.epochs * steps)
             step.learning_rate.fill_(plan.learning_rate * rate(plan, share))
@@ -190,11 +185,7 @@ class Engine:
         at.epoch, at.step = at.epoch + 1, 0
         self.history.add({"stage": stage, "epoch": at.epoch, "step": at.total, **metrics})
         self.progress(Progress(stage, at.epoch, plan.epochs, 0, steps, metrics))
-        if not all(math.isfinite(value) for value in metrics.values()):
-            raise Diverged(
-                f"The losses of {stage}, epoch {at.epoch}, are not finite: {metrics}. Lower "
-                f"{stage}.learning_rate, or use precision fp32."
-            )
+        _check_finite(metrics, stage, at.epoch)
 
     def _pause(self, step: Step, last_of_epoch: bool) -> None:
         """Save now and then; save and leave when asked to or out of time."""
@@ -218,6 +209,7 @@ class Engine:
         if self.out is None or not is_first_process():
             return
         at = self.position
+        _check_finite(step.sums(), at.stage, at.epoch + 1)  # a useless state must not be kept
         tensors = {f"module.{k}": v for k, v in self.module.state_dict().items()}
         if at.stage not in at.done:
             tensors |= {f"step.{k}": v for k, v in step.tensors().items()}
@@ -232,29 +224,6 @@ class Engine:
         if self.machine.compile is not None:
             return self.machine.compile
         return self.device.type == "cuda" and steps > 5000  # compiling takes a minute or two
-
-
-def choose_device(name: str) -> torch.device:
-    """A device of torch; "auto" is this process's GPU, else Apple's, else the CPU."""
-    if name != "auto":
-        try:
-            return torch.device(name)
-        except RuntimeError as error:
-            raise ValueError(
-                f"device is {name!r}, but auto, cpu, cuda, cuda:1, mps are possible."
-            ) from error
-    if torch.cuda.is_available():
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def place(module: nn.Module, device: torch.device) -> nn.Module:
-    """The module on its device, laid out for it; with several GPUs batch norm is over all."""
-    if device.type != "cuda":
-        return module.to(device)
-    if n_processes() > 1:
-        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
-    return module.to(device).to(memory_format=torch.channels_last)
 
 
 def fitting_batch(plan: Training, n: int) -> int:
@@ -274,7 +243,7 @@ def fitting_batch(plan: Training, n: int) -> int:
 
 def rate(plan: Training, share: float) -> float:
     """The learning rate's factor after this share of the stage: warm-up, then the schedule."""
-    warm = plan.warmup_epochs / plan.epochs
+    warm = min(plan.warmup_epochs / plan.epochs, 0.5)
     if share < warm:
         return (share + 1e-9) / warm
     if plan.schedule == "constant":
@@ -282,14 +251,34 @@ def rate(plan: Training, share: float) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * (share - warm) / (1.0 - warm)))
 
 
-def is_first_process() -> bool:
-    """Whether this process writes files."""
-    return n_processes() == 1 or dist.get_rank() == 0
+def check_identity(description: dict[str, Any], now: dict[str, Any], out: Path | None) -> None:
+    """Raise unless the checkpoint's run is this one."""
+    differences = _differences(description["identity"], now)
+    if differences:
+        raise CannotResume(
+            f"The checkpoint in {out} belongs to another run: {'; '.join(differences)}. Use the "
+            "same recipe, images and seed, another folder, or delete its checkpoints "
+            "(--resume never)."
+        )
 
 
-def _share(rows: Tensor) -> Tensor:
-    """This process's rows of a batch."""
-    return rows.chunk(n_processes())[dist.get_rank()] if n_processes() > 1 else rows
+def _check_finite(metrics: dict[str, float], stage: str, epoch: int) -> None:
+    if not all(math.isfinite(value) for value in metrics.values()):
+        raise Diverged(
+            f"The losses of {stage}, epoch {epoch}, are not finite: {metrics}. Lower "
+            f"{stage}.learning_rate or use precision fp32, and start over (--resume never)."
+        )
+
+
+def _fast_convolutions() -> Any:
+    """Let cuDNN try its algorithms, unless the user wants results that repeat; all else stays."""
+    cudnn = torch.backends.cudnn
+    return cudnn.flags(
+        enabled=cudnn.enabled,
+        benchmark=not cudnn.deterministic,
+        deterministic=cudnn.deterministic,
+        allow_tf32=cudnn.allow_tf32,
+    )
 
 
 def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
@@ -302,39 +291,3 @@ def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -
         elif a != b:
             found.append(f"{prefix}{key} was {a!r} and is {b!r}")
     return found
-
-
-@contextlib.contextmanager
-def _signals(engine: Engine) -> Iterator[None]:
-    """SIGTERM and Ctrl-C save and stop at the end of a step; a second Ctrl-C stops at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if engine.stop and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        engine.stop = signal.Signals(number).name
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def join_processes(device: str) -> Iterator[None]:
-    """Be one of several processes where torchrun started them; nothing otherwise."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
-        yield
-        return
-    chosen = choose_device(device)
-    if chosen.type == "cuda":
-        torch.cuda.set_device(chosen)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()

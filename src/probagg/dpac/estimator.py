@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -14,18 +15,22 @@ import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from probagg.data.images import ImageSet, open_images
-from probagg.dpac.engine import Engine, Machine, Progress, choose_device, join_processes
+from probagg.dpac.checkpoint import export_compact, load_compact, read_description
+from probagg.dpac.engine import Engine, Progress, check_identity
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.inference import infer
+from probagg.dpac.machine import Machine, agree_on_seed, choose_device, join_processes
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.recipes import adapt
 from probagg.dpac.stages import cluster, pretrain, self_label
+from probagg.dpac.step import choose_precision
 from probagg.dpac.views import Views
 from probagg.opa.diagnose import Diagnosis, diagnose
-from probagg.runs import read_safetensors, write_safetensors
+from probagg.runs import read_safetensors, write_atomically, write_safetensors
 
 FORMAT = "probagg.dpac/1"
 DIAGNOSED = 2000  # images of the reading after training
@@ -98,31 +103,48 @@ class DPAC(ClusterMixin, BaseEstimator):
     def fit(self, images: Any, y: Any = None) -> Self:
         """Train on images: a uint8 array (n, height, width[, channels]), a folder, a torch Dataset.
 
-        y is ignored: nothing here looks at labels.
+        y is ignored: nothing here looks at labels. Where `out_dir` holds a finished training of the
+        same recipe, images and seed, its result is taken.
         """
-        recipe = self._recipe()
-        data = _open(images, recipe)
-        self._check(data)
-        recipe = adapt(recipe, data.channels, data.size or data.read(np.arange(1)).shape[1:3])
-        seed = _seed(self.random_state)
-        with join_processes(self.device):
+        data, recipe, device = self._plan(images)
+        with join_processes(device):
+            seed = agree_on_seed(self._seed(), device)
             model = build_model(recipe, self.n_clusters, seed=seed, n_images=len(data))
             engine = Engine(
                 model,
                 seed=seed,
                 machine=Machine(self.device, self.precision, self.compile, self.max_minutes),
-                out=Path(self.out_dir) if self.out_dir is not None else None,
-                identity=_identity(recipe, data, self.n_clusters, seed),
+                out=self._out(),
+                identity=self._identity(recipe, data, seed),
                 progress=self.progress,
             )
             self._train(engine, model, data, recipe)
         return self
 
+    def check(self, images: Any) -> None:
+        """Raise what `fit` would raise before it trains; nothing is written."""
+        data, recipe, _ = self._plan(images)
+        build_model(recipe, self.n_clusters, n_images=len(data))
+        out = self._out()
+        saved = read_description(out / "checkpoints") if out else None
+        if saved is not None:
+            check_identity(saved, self._identity(recipe, data, self._seed()), out)
+
+    def _plan(self, images: Any) -> tuple[ImageSet, Recipe, torch.device]:
+        """Everything that can be wrong, before any work."""
+        recipe, device = self._recipe(), choose_device(self.device)
+        choose_precision(self.precision, device)
+        data = _open(images, recipe)
+        self._check(data)
+        size = data.size or data.read(np.arange(1)).shape[1:3]
+        return data, adapt(recipe, data.channels, size), device
+
     def _train(self, engine: Engine, model: Model, data: ImageSet, recipe: Recipe) -> None:
         views, feed = Views(recipe.views), Feed(data, engine.device)
         engine.resume()
-        both = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
-        pretrain(engine, model, views, both, recipe)
+        more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
+        pretrain(engine, model, views, more, recipe)
+        del more  # its images may fill the GPU
         cluster(engine, model, views, feed, recipe)
         self_label(engine, model, views, feed, recipe)
         features, probabilities = infer(model, views, feed)
@@ -167,28 +189,60 @@ class DPAC(ClusterMixin, BaseEstimator):
         self.model_.cpu()
         return features.numpy(), probabilities.numpy()
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the trained network and its recipe to one safetensors file."""
+    def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
+        """Write the trained network and its recipe to one safetensors file.
+
+        `compact` writes a folder instead: weights rounded to bfloat16, in files of at most 15 MiB.
+        """
         check_is_fitted(self, "model_")
-        tensors = {
-            name: tensor.numpy()
-            for name, tensor in self.model_.state_dict().items()
-            if not name.startswith("offline.")
-        }
-        description = {"n_clusters": self.n_clusters, "recipe": self.recipe_.to_toml()}
+        description = {"n_clusters": self.model_.n_clusters, "recipe": self.recipe_.to_toml()}
+        if compact:
+            export_compact(_without_offline(self.model_), Path(path))
+            write_atomically(Path(path) / "model.json", json.dumps(description).encode())
+            return
+        tensors = {k: t.numpy() for k, t in _without_offline(self.model_).items()}
         write_safetensors(path, FORMAT, tensors, description)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
         """Read what `save` wrote: ready to predict, without labels_ of the training images."""
-        tensors, description = read_safetensors(path, FORMAT)
+        if Path(path).is_dir():
+            tensors = load_compact(Path(path))
+            description = json.loads((Path(path) / "model.json").read_text())
+        else:
+            arrays, description = read_safetensors(path, FORMAT)
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         recipe = Recipe.from_toml(description["recipe"])
         online = recipe.override(["cluster.targets=online", "network.pretrained=false"])
         estimator = cls(description["n_clusters"], recipe=recipe, device=device)
         estimator.model_ = build_model(online, description["n_clusters"])
-        estimator.model_.load_state_dict({k: torch.from_numpy(t) for k, t in tensors.items()})
+        estimator.model_.load_state_dict(tensors)
         estimator.recipe_ = recipe
         return estimator
+
+    def _out(self) -> Path | None:
+        return None if self.out_dir is None else Path(self.out_dir)
+
+    def _seed(self) -> int:
+        """The random state's seed; without one, that of an unfinished run in `out_dir`."""
+        out = self._out()
+        saved = read_description(out / "checkpoints") if out else None
+        if self.random_state is None and saved is not None:
+            return int(saved["identity"]["seed"])
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _identity(self, recipe: Recipe, data: ImageSet, seed: int) -> dict[str, Any]:
+        """What a checkpoint must share with a run that takes it up."""
+        if self.out_dir is None:
+            return {}
+        identity = {
+            "recipe": dataclasses.asdict(recipe),
+            "data": data.fingerprint(),
+            "extra": None if data.extra is None else data.extra.fingerprint(),
+            "n_clusters": self.n_clusters,
+            "seed": seed,
+        }
+        return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
 
     def _recipe(self) -> Recipe:
         if isinstance(self.recipe, Recipe):
@@ -196,6 +250,8 @@ class DPAC(ClusterMixin, BaseEstimator):
         return Recipe.of("own/fast" if self.recipe is None else self.recipe)
 
     def _check(self, data: ImageSet) -> None:
+        if not isinstance(self.n_clusters, Integral):
+            raise ValueError(f"n_clusters is {self.n_clusters!r}, but an integer is needed.")
         if self.n_clusters < 2 or len(data) < 2 * self.n_clusters:
             raise ValueError(
                 f"{len(data)} images and {self.n_clusters} clusters: at least 2 clusters and two "
@@ -210,16 +266,6 @@ def _open(images: Any, recipe: Recipe) -> ImageSet:
     return open_images(images)
 
 
-def _seed(random_state: Any) -> int:
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _identity(recipe: Recipe, data: ImageSet, n_clusters: int, seed: int) -> dict[str, Any]:
-    """What a checkpoint must share with a run that takes it up."""
-    identity = {
-        "recipe": dataclasses.asdict(recipe),
-        "data": data.fingerprint(),
-        "n_clusters": n_clusters,
-        "seed": seed,
-    }
-    return json.loads(json.dumps(identity))
+def _without_offline(model: Model) -> dict[str, Tensor]:
+    """The weights; targets of the training images are no part of a model."""
+    return {k: t for k, t in model.state_dict().items() if not k.startswith("offline.")}

@@ -16,6 +16,8 @@ class History:
     """Records of a run, one JSON object a line; `out=None` only logs."""
 
     def __init__(self, out: Path | None) -> None:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
         self._path = out / "metrics.jsonl" if out else None
         self._board = _board(out) if out else None
 
@@ -32,11 +34,17 @@ class History:
                     self._board.add_scalar(f"{record['stage']}/{name}", value, record["step"])
             self._board.flush()
 
-    def trim(self, step: int) -> None:
-        """Forget what lies after `step`: a run that goes on from there writes it anew."""
-        if self._path is not None and self._path.exists():
-            kept = [line for line in _lines(self._path) if json.loads(line)["step"] <= step]
-            write_atomically(self._path, "".join(kept).encode())
+    def trim(self, done: list[str], stage: str, epoch: int) -> None:
+        """Keep stages that are done, and this one to this epoch: the rest is written anew."""
+        if self._path is None or not self._path.exists():
+            return
+        kept = []
+        for line in _lines(self._path):
+            record = json.loads(line)
+            current = record["stage"] == stage and record["epoch"] <= epoch
+            if record["stage"] in done or current:
+                kept.append(line)
+        write_atomically(self._path, "".join(kept).encode())
 
 
 def _lines(path: Path) -> list[str]:

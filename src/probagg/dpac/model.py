@@ -37,7 +37,7 @@ class Model(nn.Module):
         self.pretext = build_pretext(recipe.pretext, self.backbone, self.dim, shape, norm)
         self.offline = None
         if recipe.cluster.targets != "online":
-            self.offline = OfflineTargets(recipe.cluster.targets, n_images, n_clusters)
+            self.offline = OfflineTargets(n_images, n_clusters)
         self.register_buffer("self_labelled", torch.tensor(False))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,15 +57,21 @@ def build_model(
 ) -> Model:
     """A model whose starting weights depend on the seed alone; the global generator is left be."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # not manual_seed, which reaches GPUs too
         return Model(recipe, n_clusters, n_images, backbone)
 
 
 def feature_dim(backbone: nn.Module, shape: tuple[int, int, int]) -> int:
     """How many features the backbone gives for an image of this shape."""
     training = backbone.training
-    with torch.no_grad():
-        features = backbone.eval()(torch.zeros(2, *shape))
+    try:
+        with torch.no_grad():
+            features = backbone.eval()(torch.zeros(2, *shape))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise RecipeError(
+            f"The backbone cannot take images of {shape[0]} channels and {shape[1]} x {shape[2]} "
+            f"pixels ({error}). Set views.size or network.backbone."
+        ) from error
     backbone.train(training)
     if features.dim() != 2:
         raise RecipeError(
@@ -83,7 +89,7 @@ def build_backbone(network: Architecture, channels: int, height: int, width: int
         return _convnet(network.width, channels, network.norm)
     if network.backbone == "mlp":
         return _mlp_backbone(network.layers, channels * height * width)
-    return _timm(network.backbone, network.pretrained, channels)
+    return _timm(network.backbone, network.pretrained, channels, height)
 
 
 def _resnet(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
@@ -124,7 +130,7 @@ def _mlp_backbone(layers: tuple[int, ...], pixels: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), mlp((pixels, *layers), "none"))
 
 
-def _timm(name: str, pretrained: bool, channels: int) -> nn.Module:
+def _timm(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
     try:
         import timm
     except ModuleNotFoundError as error:
@@ -132,8 +138,12 @@ def _timm(name: str, pretrained: bool, channels: int) -> nn.Module:
             f"network.backbone is {name!r}, which is looked up in timm, and timm is not installed: "
             f"pip install timm, or use {', '.join((*RESNETS, 'convnet', 'mlp'))}."
         ) from error
+    options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0, "in_chans": channels}
     try:
-        net: Any = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=channels)
+        try:
+            net: Any = timm.create_model(name, **options, img_size=size)  # transformers need it
+        except TypeError:
+            net = timm.create_model(name, **options)
     except RuntimeError as error:
         ours = ", ".join((*RESNETS, "convnet", "mlp"))
         raise RecipeError(

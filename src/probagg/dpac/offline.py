@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.metrics import pairwise_distances
 from torch import Tensor, nn
 
+from probagg.dpac.recipe import Cluster
 from probagg.opa.functional import as_float, full_precision
 from probagg.pac.estimator import PAC
 
@@ -20,9 +21,8 @@ class OfflineTargets(nn.Module):
 
     Q: Tensor
 
-    def __init__(self, method: str, n: int, n_clusters: int) -> None:
+    def __init__(self, n: int, n_clusters: int) -> None:
         super().__init__()
-        self.method = method
         self.register_buffer("Q", torch.full((n, n_clusters), 1.0 / n_clusters))
 
     def forward(self, samples: Tensor, logits: Tensor) -> Tensor:
@@ -30,23 +30,36 @@ class OfflineTargets(nn.Module):
         with full_precision(logits):
             return F.kl_div(as_float(logits).log_softmax(1), self.Q[samples], reduction="batchmean")
 
-    def refresh(self, features: Tensor, seed: int) -> None:
+    def refresh(self, features: Tensor, settings: Cluster, seed: int) -> None:
         """Cluster the features of now; clusters keep the numbers of those they overlap most."""
-        X = F.normalize(features, dim=1).numpy()
-        Q = cluster_all(self.method, X, self.Q.shape[1], seed)
-        before = self.Q.cpu().numpy()
-        _, column = linear_sum_assignment(-(before.T @ Q))
-        self.Q.copy_(torch.from_numpy(np.ascontiguousarray(Q[:, column])))
+        Q = cluster_all(settings.targets, features, self.Q.shape[1], settings, seed)
+        _, column = linear_sum_assignment(-(self.Q.cpu().T @ Q).numpy())
+        self.Q.copy_(Q[:, column])
 
 
-def cluster_all(method: str, X: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Probabilities (N, K) of rows by "kmeans" (one-hot), "fcm" or "pac"."""
+def cluster_all(
+    method: str, features: Tensor, n_clusters: int, settings: Cluster, seed: int
+) -> Tensor:
+    """Probabilities (N, K) of rows by "kmeans" (one-hot), "fcm" or "pac".
+
+    Cosine distance is the Euclidean one of unit rows, for the methods that know only that.
+    """
+    unit = settings.metric == "cosine"
+    X = (F.normalize(features, dim=1) if unit else features).numpy()
     if method == "kmeans":
         labels = KMeans(n_clusters, n_init=10, random_state=seed).fit_predict(X)
-        return np.eye(n_clusters, dtype=np.float32)[labels]
-    if method == "pac":
-        return PAC(n_clusters, random_state=seed).fit(X).probabilities_.astype(np.float32)
-    return fuzzy_c_means(X, n_clusters, seed=seed).astype(np.float32)
+        return F.one_hot(torch.from_numpy(labels).long(), n_clusters).float()
+    if method == "fcm":
+        return torch.from_numpy(fuzzy_c_means(X, n_clusters, seed=seed)).float()
+    pac = PAC(
+        n_clusters,
+        m=settings.m,
+        metric=settings.metric,
+        balance=settings.balance,
+        n_init=3,
+        random_state=seed,
+    )
+    return torch.from_numpy(pac.fit(X).probabilities_).float()
 
 
 def fuzzy_c_means(

@@ -66,6 +66,10 @@ class Pretext:
         for view in self.views:
             _one_of(view, ("weak", "strong", "clean"), "pretext.views")
         pair = self.task in ("wcl", "simclr", "moco")
+        if pair and not self.head:
+            raise RecipeError("pretext.head is empty, but the projector needs a width, as [128].")
+        if not self.temperature > 0.0:
+            raise RecipeError(f"pretext.temperature is {self.temperature}; try 0.5.")
         if len(self.views) != 2 if pair else len(self.views) not in (1, 2):
             raise RecipeError(
                 f"pretext.views is {self.views}, but the task {self.task!r} compares "
@@ -84,13 +88,14 @@ class Training:
     weight_decay: float = 1e-4
     momentum: float = 0.9  # of SGD
     schedule: str = "constant"  # constant or cosine
-    warmup_epochs: int = 0
+    warmup_epochs: int = 0  # at most half of the epochs are taken
     accumulate: int = 1  # parts of a batch, each with its own loss, for one update
 
     def __post_init__(self) -> None:
         _one_of(self.optimizer, ("adam", "sgd"), "optimizer")
         _one_of(self.schedule, ("constant", "cosine"), "schedule")
         _at_least(self.epochs, 0, "epochs")
+        _at_least(self.warmup_epochs, 0, "warmup_epochs")
         _at_least(self.batch_size, 2, "batch_size")
         _at_least(self.accumulate, 1, "accumulate")
         _at_least(self.learning_rate, 0.0, "learning_rate")
@@ -123,6 +128,11 @@ class Cluster(Training):
         _one_of(self.metric, ("sqeuclidean", "cosine"), "cluster.metric")
         _one_of(self.targets, TARGETS, "cluster.targets")
         _at_least(self.refresh_epochs, 1, "cluster.refresh_epochs")
+        if self.objective == "pac" and self.targets != "online":
+            raise RecipeError(
+                f"cluster.targets is {self.targets!r}, but the objective pac has no targets. Set "
+                "cluster.objective to opa or cluster.targets to online."
+            )
         if not self.m > 1.0:
             raise RecipeError(f"cluster.m is {self.m}, but a number above 1 is needed (1.03).")
 
@@ -133,11 +143,9 @@ class SelfLabel(Training):
 
     confidence: float = 0.95
     keep_losses: bool = True  # go on with the losses of the second stage beside it
-    start: str = "random"  # of the linear head; "means" starts at the classifier's cluster means
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of(self.start, ("random", "means"), "self_label.start")
         if not 0.0 <= self.confidence <= 1.0:
             raise RecipeError(f"self_label.confidence is {self.confidence}, but 0 to 1 is needed.")
 
@@ -172,7 +180,7 @@ class Recipe:
             raise RecipeError(f"channels is {self.channels}, but 1 or 3 is needed.")
 
     @classmethod
-    def of(cls, name: str | PathLike[str]) -> Self | Recipe:
+    def of(cls, name: str | PathLike[str]) -> Recipe:
         """A recipe by name ("cifar10" is "cifar10/fast"), or from a TOML file."""
         from probagg.dpac.recipes import named
 

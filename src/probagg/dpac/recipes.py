@@ -27,6 +27,7 @@ _SIZES = {  # pixels of a view: the paper's, ours
     "digits": (8, 16),
     "own": (224, 96),
 }
+SMALL = 64  # pixels; below, SimCLR has no blur, and images are stored as small as views
 NAMES = tuple(f"{name}/{kind}" for name in _SIZES for kind in ("paper", "fast"))
 
 _GREY = {"channels": 1, "views": {"flip": False, "grayscale": 0.0, "jitter": [0.0] * 4}}
@@ -67,10 +68,8 @@ _FAST = {
         "schedule": "cosine",
         "metric": "cosine",
         "m": 1.02,
-        "start": "pac",
     },
     "self_label": {
-        "start": "means",
         "epochs": 75,
         "batch_size": 1024,
         "optimizer": "sgd",
@@ -134,9 +133,9 @@ def named(name: str) -> Recipe:
         raise RecipeError(f"There is no recipe {name!r}.{hint} There are {known}, or a .toml file.")
     data, _, kind = full.partition("/")
     size = _SIZES[data][kind == "fast"]
-    recipe = Recipe(name=full, decode_size=size + size // 7 if size > 64 else size)
+    recipe = Recipe(name=full, decode_size=size + size // 7 if size > SMALL else size)
     layers: list[dict[str, Any]] = [{"views": {"size": size, **_PIXELS.get(data, _IMAGENET)}}]
-    if size > 64:
+    if size > SMALL:
         layers.append({"views": {"blur": 0.5}})
     if kind == "fast":
         layers.append(_FAST)
@@ -166,6 +165,8 @@ def adapt(recipe: Recipe, channels: int, size: tuple[int, int]) -> Recipe:
             "std": [sum(std) / len(std)] * channels,
             **({"grayscale": 0.0} if grey else {}),
         }
-    if recipe.name.startswith("own/") and max(size) < recipe.views.size:
+    if recipe.name.partition("/")[0] == "own" and max(size) < recipe.views.size:
         changes.setdefault("views", {})["size"] = max(size)
+        if max(size) <= SMALL:
+            changes["views"]["blur"] = 0.0
     return replace_all(recipe, changes)

@@ -6,6 +6,7 @@ x2 from its second (strong) one; f the backbone, g the projector, h the classifi
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
 
@@ -19,13 +20,15 @@ from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.starts import start_classifier, start_linear_head
+from probagg.dpac.starts import start_classifier
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.opa.diagnose import ClusteringWarning
 from probagg.opa.functional import as_float, full_precision
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes, sum_over_processes
+
+TRUSTED = 0.8  # share of images on which a trained linear head says what its teacher says
 
 
 def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
@@ -44,8 +47,8 @@ def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Rec
 
 def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
     """Algorithm 3: the pretext task and KL(Q || P1) (Eq. 12), or Tr(P1^T D P1) / B (Eq. 13)."""
-    objective, pretext = ClusterLoss(model, recipe.cluster), _weighted(model, recipe)
-    _warn_of_critical_m(model, views, feed, recipe.cluster)
+    settings = recipe.cluster
+    objective, pretext = ClusterLoss(model, settings), _weighted(model, recipe)
 
     def prepare(batch: Batch) -> list[Tensor]:
         return make_views(views, ("clean", *recipe.pretext.views), batch)
@@ -61,11 +64,14 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
 
     def before_epoch(epoch: int) -> None:
-        if epoch == 0 and recipe.cluster.start == "pac":
+        if epoch == 0 and settings.objective == "opa" and model.offline is None:
+            _warn_of_critical_m(model, views, feed, settings)
+        if epoch == 0 and settings.start == "pac":
             features, _ = infer(model, views, feed)
-            start_classifier(model.classifier, features, recipe.cluster.metric, engine.seed)
-        if model.offline is not None and epoch % recipe.cluster.refresh_epochs == 0:
-            model.offline.refresh(infer(model, views, feed)[0], engine.seed + epoch)
+            start_classifier(model.classifier, features, settings, engine.seed)
+        if model.offline is not None and epoch % settings.refresh_epochs == 0:
+            features, _ = infer(model, views, feed)
+            model.offline.refresh(features, settings, engine.seed + epoch)
 
     engine.train("cluster", prepare, loss, feed, recipe.cluster, before_epoch=before_epoch)
 
@@ -99,13 +105,9 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         terms["self_label"] = (rows * chosen).mean()
         return {"loss": _total(terms), **terms, "confident": chosen.mean()}
 
-    def before_epoch(epoch: int) -> None:
-        if epoch == 0 and settings.start == "means":
-            start_linear_head(model.self_labeller, *infer(model, views, feed))
-
     if settings.epochs:
-        engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
-        model.self_labelled.fill_(True)
+        engine.train("self_label", prepare, loss, feed, settings)
+        _trust_linear_head(model, views, feed)
 
 
 class ClusterLoss:
@@ -175,11 +177,29 @@ def _negative_entropy(logits: Tensor) -> Tensor:
         return (mean * mean.clamp(min=1e-12).log()).sum()
 
 
+def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
+    """Let the linear head answer if it has learnt what the classifier says; else say so."""
+    features, P = infer(model, views, feed)
+    head = copy.deepcopy(model.self_labeller).cpu()
+    with torch.no_grad():
+        agreement = float((head(features).argmax(1) == P.argmax(1)).float().mean())
+    model.self_labelled.fill_(agreement >= TRUSTED)
+    if agreement < TRUSTED:
+        warnings.warn(
+            f"The self-labelling head agrees with the classifier on {100 * agreement:.0f} % of the "
+            "images, so the classifier's labels are kept. Raise self_label.epochs, or lower "
+            "self_label.confidence.",
+            ClusteringWarning,
+            stacklevel=3,
+        )
+
+
 def _warn_of_critical_m(model: Model, views: Views, feed: Feed, settings: Cluster) -> None:
     """Tell before training that m is too high for the features to leave the uniform start."""
-    features, _ = infer(model, views, feed, rows=torch.arange(min(len(feed), 2000)))
+    rows = torch.linspace(0, len(feed) - 1, min(len(feed), 2000)).long()  # folders are sorted
+    features, _ = infer(model, views, feed, rows)
     threshold = critical_m(features, settings.metric)
-    if settings.objective == "opa" and settings.m >= threshold:
+    if settings.m >= threshold:
         warnings.warn(
             f"m={settings.m:g} is at or above the critical value {threshold:.4f} of the features "
             "as clustering begins, where probabilities stay uniform. Lower cluster.m below it.",

@@ -66,6 +66,7 @@ class Step:
         )
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Batch | None = None
+        self._stream = torch.cuda.Stream(device) if self._recordable else None
         self._done = 0
 
     def __call__(self, images: Tensor, samples: Tensor) -> None:
@@ -75,7 +76,6 @@ class Step:
             return
         if self._inputs is None:
             self._inputs = Batch(images.clone(), samples.clone(), self.key)
-            self._stream = torch.cuda.Stream(self.device)
         self._inputs.images.copy_(images)
         self._inputs.samples.copy_(samples)
         if self._done == WARM_UP:
@@ -84,6 +84,7 @@ class Step:
             self._graph.replay()
         else:
             current = torch.cuda.current_stream(self.device)
+            assert self._stream is not None
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
                 self._update(self._inputs)
@@ -95,7 +96,8 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)  # the graph makes its own
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream):
+        # Threads that read images ahead may allocate pinned memory meanwhile, hence the mode.
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             self._update(self._inputs)
         self._graph = graph
 
@@ -111,8 +113,9 @@ class Step:
                 terms = self._loss(part, views)
             self.scaler.scale(terms["loss"] / n).backward()
             for name, value in terms.items():
-                total = self.totals.setdefault(name, torch.zeros((), device=self.device))
-                total.add_(value.detach().float() / n)
+                if name not in self.totals:
+                    self.totals[name] = torch.zeros((), device=self.device)
+                self.totals[name].add_(value.detach().float() / n)
         _average_gradients(self.parameters)
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -129,6 +132,10 @@ class Step:
             total.zero_()
         return dict(zip(self.totals, means, strict=True))
 
+    def sums(self) -> dict[str, float]:
+        """This process's sum of each term since the epoch began."""
+        return {name: total.item() for name, total in self.totals.items()}
+
     def tensors(self) -> dict[str, Tensor]:
         """All that the next step depends on, beside the weights."""
         totals = {f"total.{name}": value for name, value in self.totals.items()}
@@ -137,7 +144,11 @@ class Step:
 
     def load(self, tensors: dict[str, Tensor], scaler: dict[str, Any]) -> None:
         """Put back what `tensors` gave."""
-        state = {k.removeprefix("optimizer."): v for k, v in tensors.items() if k[:2] == "op"}
+        state = {
+            k.removeprefix("optimizer."): v
+            for k, v in tensors.items()
+            if k.startswith("optimizer.")
+        }
         load_optimizer_tensors(self.optimizer, state)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate  # loading has put a copy in its place
@@ -189,9 +200,9 @@ def _average_gradients(parameters: list[nn.Parameter]) -> None:
     """
     if n_processes() == 1:
         return
-    gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+    gradients = [p.grad for p in parameters if p.grad is not None]  # no gradient, no weight decay
     flat = torch.cat([g.reshape(-1) for g in gradients])
     dist.all_reduce(flat)
     flat /= n_processes()
-    for p, part in zip(parameters, flat.split([g.numel() for g in gradients]), strict=True):
-        p.grad = part.view_as(p)
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
