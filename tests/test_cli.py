@@ -114,7 +114,7 @@ def test_warnings_reach_the_user(tmp_path):
 
 QUICK = ("--device", "cpu")
 for _setting in (
-    "network.width=8", "views.size=8", "pretrain.epochs=1", "cluster.epochs=1",
+    "network.width=8", "pretrain.epochs=1", "cluster.epochs=1",
     "self_label.epochs=1",
 ):  # fmt: skip
     QUICK += ("--set", _setting)

@@ -12,7 +12,7 @@ from probagg.dpac.engine import CannotResume, Interrupted
 from probagg.opa.diagnose import ClusteringWarning
 
 QUICK = [
-    "network.width=16", "views.size=8", "pretrain.epochs=8", "pretrain.batch_size=128",
+    "network.width=16", "pretrain.epochs=8", "pretrain.batch_size=128",
     "cluster.epochs=10", "cluster.batch_size=128", "self_label.epochs=4",
     "self_label.batch_size=128",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from probagg.dpac.engine import Interrupted
 pytestmark = pytest.mark.gpu
 
 SETTINGS = [
-    "network.width=16", "views.size=8", "pretrain.epochs=6", "cluster.epochs=6",
+    "network.width=16", "pretrain.epochs=6", "cluster.epochs=6",
     "self_label.epochs=3", "pretrain.batch_size=200", "cluster.batch_size=200",
     "self_label.batch_size=200",
 ]  # fmt: skip

@@ -21,7 +21,7 @@ SCRIPT = textwrap.dedent("""
 
     images = (load_digits().images[:200] * 15.9).astype(np.uint8)
     recipe = Recipe.of("digits").override([
-        "network.width=8", "views.size=8", "pretrain.epochs=6", "cluster.epochs=6",
+        "network.width=8", "pretrain.epochs=6", "cluster.epochs=6",
         "self_label.epochs=4", "pretrain.batch_size=32", "cluster.batch_size=32",
         "self_label.batch_size=32", "cluster.targets=pac", "cluster.refresh_epochs=2"])
 

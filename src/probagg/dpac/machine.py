@@ -1,4 +1,4 @@
-"""Where training runs: device, processes, signals. Nothing here changes what is learnt."""
+"""Where training runs: device, processes, signals."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from probagg.opa.processes import n_processes
 
 @dataclass(frozen=True)
 class Machine:
-    """How to run a recipe."""
+    """How to run a recipe; what is learnt changes by rounding only."""
 
     device: str = "auto"  # CUDA, else MPS, else the CPU; or a device of torch
     precision: str = "auto"  # fp32, bf16 or fp16; auto is bf16 on CUDA GPUs that have it

@@ -24,7 +24,7 @@ _SIZES = {  # pixels of a view: the paper's, ours
     "imagenet10": (224, 96),
     "imagenet-dogs": (224, 96),
     "mnist": (28, 28),
-    "digits": (8, 16),
+    "digits": (8, 8),
     "own": (224, 96),
 }
 SMALL = 64  # pixels; below, SimCLR has no blur, and images are stored as small as views
@@ -106,11 +106,19 @@ _DIGITS_FAST: dict[str, Any] = {
 }
 _MNIST_FAST: dict[str, Any] = {
     "pretext": {"weight": 10.0},
-    "pretrain": {"epochs": 100, "optimizer": "adam", "learning_rate": 1e-3, "weight_decay": 0.0},
-    "cluster": {
-        "epochs": 60,
+    "pretrain": {
+        "epochs": 30,
+        "batch_size": 256,
         "optimizer": "adam",
-        "learning_rate": 3e-4,
+        "learning_rate": 1e-3,
+        "weight_decay": 0.0,
+        "warmup_epochs": 1,
+    },
+    "cluster": {
+        "epochs": 30,
+        "batch_size": 512,
+        "optimizer": "adam",
+        "learning_rate": 1e-3,
         "weight_decay": 0.0,
         "metric": "sqeuclidean",
         "m": 1.03,
