@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from probagg import DPAC, PAC, __version__
+from probagg import DPAC, PAC, __version__, clustering_accuracy
 from probagg.cli import app
 from probagg.data.benchmarks import NoData, load, load_images
 
@@ -183,6 +183,25 @@ def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):
     assert run(tmp_path / "photos", "-k", 3, *options).exit_code == 0
     with (tmp_path / "run" / "assignments.csv").open() as file:
         assert [row["path"] for row in csv.DictReader(file)][:2] == ["00.png", "01.png"]
+
+
+def test_a_matrix_in_a_file_is_clustered_by_pac(tmp_path, blobs):
+    np.savetxt(tmp_path / "rows.csv", blobs[0], delimiter=",", header="a,b,c,d,e", comments="")
+    missing = run(tmp_path / "rows.csv", "--out", tmp_path / "run")
+    assert (missing.exit_code, "-k is missing" in missing.stderr) == (2, True)
+    result = run(tmp_path / "rows.csv", "-k", 3, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.stderr
+    assert "300 rows, 5 columns, 3 clusters (PAC)" in result.stdout
+    assert "ACC" not in result.stdout
+    with (tmp_path / "run" / "assignments.csv").open() as file:
+        labels = [int(row["cluster"]) for row in csv.DictReader(file)]
+    assert clustering_accuracy(blobs[1], labels) > 0.9
+
+
+def test_a_file_that_cannot_be_read_is_exit_code_3(tmp_path):
+    (tmp_path / "rows.npy").write_text("no numpy")
+    result = run(tmp_path / "rows.npy", "-k", 3)
+    assert (result.exit_code, "cannot be read as a NumPy file" in result.stderr) == (3, True)
 
 
 @pytest.mark.parametrize(

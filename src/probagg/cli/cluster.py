@@ -13,6 +13,7 @@ import typer
 from probagg.cli import deep, flat
 from probagg.cli.terminal import FAILED, INTERRUPTED, NO_DATA, SAVED, WRONG_USAGE, fail
 from probagg.data import NoData, benchmarks
+from probagg.data.arrays import SUFFIXES, is_matrix
 from probagg.data.images import did_you_mean
 from probagg.runs import RunFolderError
 
@@ -26,7 +27,11 @@ SETS = f"matrices {', '.join(benchmarks.NAMES)}; images {', '.join(benchmarks.IM
 
 def cluster(
     source: Annotated[
-        str, typer.Argument(help=f"A folder or .npz file of images, or a named set: {SETS}.")
+        str,
+        typer.Argument(
+            help="A folder or .npz file of images, a matrix (.npy, .npz, .csv, .parquet), or a "
+            f"named set: {SETS}."
+        ),
     ],
     k: Annotated[
         int | None, typer.Option("-k", min=1, help="Clusters. [default: a named set's classes]")
@@ -95,7 +100,10 @@ def cluster(
         "max_minutes": max_minutes,
         "resume": resume,
     }
-    method = _method(source, method)
+    try:
+        method = _method(source, method)
+    except NoData as error:
+        fail(str(error), NO_DATA)
     _refuse_others(method, dpac if method == "pac" else pac)
     options = {name: v for name, v in (pac if method == "pac" else dpac).items() if v is not None}
     run = flat.run if method == "pac" else deep.run
@@ -108,14 +116,15 @@ def _method(source: str, method: str) -> str:
     """The method, checked against what the source is."""
     if method not in METHODS:
         fail(f"--method is {method!r}; possible are {', '.join(METHODS)}.", WRONG_USAGE)
-    images = source in benchmarks.IMAGE_NAMES or Path(source).exists()
-    if not images and source not in benchmarks.NAMES:
+    matrix = source in benchmarks.NAMES or is_matrix(Path(source))
+    images = source in benchmarks.IMAGE_NAMES or (Path(source).exists() and not matrix)
+    if not images and not matrix:
         hint = did_you_mean(source, benchmarks.ALL_NAMES)
         fail(f"{source!r} is no file or folder and no known data set: {SETS}.{hint}", NO_DATA)
     if method == "auto":
         return "dpac" if images else "pac"
-    if method == "pac" and source not in benchmarks.NAMES:
-        known = ", ".join(benchmarks.NAMES)
+    if method == "pac" and not matrix:
+        known = ", ".join((*SUFFIXES, *benchmarks.NAMES))
         fail(f"{source!r} cannot be clustered by pac, which takes {known}.", WRONG_USAGE)
     if method == "dpac" and not images:
         known = ", ".join(benchmarks.IMAGE_NAMES)

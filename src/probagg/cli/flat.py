@@ -12,6 +12,7 @@ import typer
 from probagg.cli.tables import assignments
 from probagg.cli.terminal import show_scores, show_sizes
 from probagg.data import benchmarks
+from probagg.data.arrays import read_matrix
 from probagg.runs import RunFolder, environment
 
 if TYPE_CHECKING:
@@ -28,17 +29,22 @@ def run(
     quiet: bool,
     options: dict[str, Any],
 ) -> dict[str, Any]:
-    """Cluster the rows of a named set and fill the run folder."""
+    """Cluster the rows of a named set or of a file and fill the run folder."""
     from probagg.metrics import evaluate
     from probagg.pac.estimator import PAC
 
-    data = benchmarks.load(source)
-    pac = PAC(k or data.n_classes, **options, random_state=seed)
+    data = benchmarks.load(source) if source in benchmarks.NAMES else read_matrix(Path(source))
+    if k is None and source in benchmarks.NAMES and data.y is not None:
+        k = len(set(data.y.tolist()))
+    if k is None:
+        raise ValueError(f"-k is missing: say how many clusters {source} should have, as -k 10.")
+    pac = PAC(k, **options, random_state=seed)
     with RunFolder(out, overwrite=overwrite) as folder:
         began = time.perf_counter()
         pac.fit(data.X)
         seconds = time.perf_counter() - began
-        result = _summary(pac, evaluate(data.y, pac.labels_), seconds, out)
+        scores = {} if data.y is None else evaluate(data.y, pac.labels_)
+        result = _summary(pac, scores, seconds, out)
         _write(folder, source, pac, result)
     if not quiet:
         _show(source, data.X.shape, result)
@@ -82,5 +88,6 @@ def _show(source: str, shape: tuple[int, ...], result: dict[str, Any]) -> None:
         f"objective {result['objective']:.6g} after {result['n_iter']} sweeps in "
         f"{result['seconds']:.2f} s; m {result['m']:g}, critical m {result['critical_m']:.3f}"
     )
-    show_scores("against the known labels", result)
+    if "acc" in result:
+        show_scores("against the known labels", result)
     typer.echo(f"written to {result['run']}")

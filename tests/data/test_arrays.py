@@ -1,0 +1,100 @@
+"""Matrices from files, and what is said of files that hold none."""
+
+import numpy as np
+import pytest
+
+from probagg.data import NoData
+from probagg.data.arrays import is_matrix, read_matrix
+
+
+@pytest.fixture
+def X(rng):
+    return rng.normal(size=(20, 3)).round(3)
+
+
+def written(path, X, header=("a", "b", "c")):
+    """The matrix in the format of the suffix."""
+    suffix = path.suffix
+    if suffix == ".npy":
+        np.save(path, X)
+    elif suffix == ".npz":
+        np.savez(path, X=X, y=np.arange(len(X)))
+    elif suffix == ".parquet":
+        pd = pytest.importorskip("pandas")
+        pd.DataFrame(X, columns=list(header)).to_parquet(path)
+    else:
+        mark = {".csv": ",", ".tsv": "\t", ".txt": " "}[suffix]
+        np.savetxt(path, X, delimiter=mark, header=mark.join(header), comments="", fmt="%.3f")
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "csv", "tsv", "txt", "parquet"])
+def test_every_format_gives_the_same_matrix(tmp_path, X, suffix):
+    found = read_matrix(written(tmp_path / f"rows.{suffix}", X))
+    np.testing.assert_allclose(found.X, X)
+    assert found.name == "rows"
+    if suffix not in ("npy", "npz"):
+        assert found.columns == ["a", "b", "c"]
+    assert (found.y is not None) == (suffix == "npz")
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", " "])
+def test_text_without_names_is_all_rows(tmp_path, X, mark):
+    np.savetxt(tmp_path / "rows.csv", X, delimiter=mark, fmt="%.3f")
+    found = read_matrix(tmp_path / "rows.csv")
+    assert found.X.shape == X.shape
+    assert found.columns is None
+
+
+def test_quotes_and_a_byte_order_mark_are_read(tmp_path):
+    (tmp_path / "rows.csv").write_text('\ufeff"width, mm","height"\n"1.5","2"\n3,4\n')
+    found = read_matrix(tmp_path / "rows.csv")
+    np.testing.assert_array_equal(found.X, [[1.5, 2], [3, 4]])
+    assert found.columns == ["width, mm", "height"]
+
+
+def test_integers_become_floats(tmp_path):
+    np.save(tmp_path / "rows.npy", np.arange(6).reshape(3, 2))
+    assert read_matrix(tmp_path / "rows.npy").X.dtype == np.float32
+
+
+def test_an_array_of_images_is_no_matrix(tmp_path, X):
+    np.savez(tmp_path / "images.npz", X=np.zeros((3, 8, 8), np.uint8))
+    assert not is_matrix(tmp_path / "images.npz")
+    assert not is_matrix(tmp_path)
+    assert is_matrix(written(tmp_path / "rows.npz", X))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", "x,y\n1,two\n", "is no table of numbers"),
+        ("a.csv", "x,y\n1,2\n3\n", "is no table of numbers"),
+        ("a.csv", "x,y\n1,nan\n", "1 rows with missing or infinite values, the first is row 0"),
+        ("a.csv", "", "shape"),
+        ("a.npy", "no numpy", "cannot be read as a NumPy file"),
+        ("a.npz", "no numpy", "cannot be read as a NumPy file"),
+        ("a.parquet", "no parquet", "cannot be read as parquet"),
+        ("a.xlsx", "", "is no matrix: a file ending in .npy"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:loadtxt")
+def test_what_is_wrong_is_said(tmp_path, name, content, words):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(NoData, match=words):
+        read_matrix(tmp_path / name)
+
+
+def test_an_npz_without_x_lists_what_it_has(tmp_path):
+    np.savez(tmp_path / "a.npz", features=np.zeros((2, 2)))
+    with pytest.raises(NoData, match="has the arrays features, but one called X is needed"):
+        read_matrix(tmp_path / "a.npz")
+
+
+def test_columns_of_words_are_named(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame({"x": [1.0], "colour": ["red"]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(NoData, match="no numbers: colour"):
+        read_matrix(tmp_path / "a.parquet")
