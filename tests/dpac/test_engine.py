@@ -80,12 +80,12 @@ def train(net, out=None, *, stop_at=None, plan=PLAN, machine=None, stages=("one"
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_run_interrupted_anywhere_ends_with_the_same_bits(tmp_path, optimizer):
-    """Two stages of four epochs of four steps; every step is left once, some runs many times."""
+    """Two stages of four epochs of four steps, left after every so many steps of a call."""
     plan = Training(**{**vars(PLAN), "optimizer": optimizer})
     whole = network()
     train(whole, tmp_path / "whole", plan=plan)
     history = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()
-    for stop_at in [*range(1, 32, 4), 4, 16, 17]:
+    for stop_at in [*range(1, 32, 4), 4, 16]:
         out, done = tmp_path / f"{optimizer}-{stop_at}", False
         while not done:
             net = network()

@@ -198,8 +198,8 @@ def test_m_above_the_critical_value_warns_before_training(images):
         DPAC(4, recipe=recipe, random_state=0, device="cpu").fit(images[:100])
 
 
-def test_any_backbone_of_torch_can_be_trained(images):
-    """The model's parts are plain modules: PAC on DPAC's features is one line."""
+def test_pac_takes_dpacs_features(images):
+    """The second opinion that the command line prints."""
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
     features = DPAC(4, recipe=recipe, random_state=0, device="cpu").fit(images[:100]).features_
     assert len(np.unique(PAC(4, metric="cosine", random_state=0).fit(features).labels_)) > 1

@@ -10,7 +10,7 @@ from probagg.dpac.feed import Feed
 from probagg.dpac.model import build_model
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.stages import ClusterLoss, cluster, make_views, pretrain, self_label
+from probagg.dpac.stages import cluster, make_views, pretrain, self_label
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.metrics import clustering_accuracy
@@ -223,8 +223,7 @@ def test_a_linear_head_that_learnt_nothing_does_not_answer(trained):
     assert bool(model.self_labelled) == trained
 
 
-def test_no_gate_reaches_pretraining():
-    recipe, model, views, _, batch = setting()
-    assert ClusterLoss(model, recipe.cluster).offline is None
+def test_a_view_named_twice_is_two_views():
+    _, _, views, _, batch = setting()
     pair = make_views(views, ("weak", "weak"), batch)
     assert not torch.equal(*pair)

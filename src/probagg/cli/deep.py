@@ -76,12 +76,10 @@ def run(
 
 def _open(source: str, recipe: Recipe, progress: DownloadLine) -> ImageSet:
     """A named set, or a user's folder or file; photos are brought to the recipe's size."""
-    from probagg.data.images import open_images
+    from probagg.dpac.estimator import open_for
 
     if source not in benchmarks.IMAGE_NAMES:
-        if Path(source).is_dir():
-            return open_images(source, size=recipe.decode_size, channels=recipe.channels)
-        return open_images(source)
+        return open_for(source, recipe)
     size = recipe.decode_size if source in ("imagenet10", "imagenet-dogs") else None
     return benchmarks.load_images(source, size=size, progress=progress)
 

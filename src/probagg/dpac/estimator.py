@@ -134,7 +134,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         """Everything that can be wrong, before any work."""
         recipe, device = self._recipe(), choose_device(self.device)
         choose_precision(self.precision, device)
-        data = _open(images, recipe)
+        data = open_for(images, recipe)
         self._check(data)
         size = data.size or data.read(np.arange(1)).shape[1:3]
         return data, adapt(recipe, data.channels, size), device
@@ -176,7 +176,7 @@ class DPAC(ClusterMixin, BaseEstimator):
     def _infer(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self, "model_")
         recipe = self.recipe_
-        data = _open(images, recipe)
+        data = open_for(images, recipe)
         if data.channels != recipe.channels:
             raise ValueError(
                 f"The model was trained on images of {recipe.channels} channels, but these have "
@@ -259,7 +259,7 @@ class DPAC(ClusterMixin, BaseEstimator):
             )
 
 
-def _open(images: Any, recipe: Recipe) -> ImageSet:
+def open_for(images: Any, recipe: Recipe) -> ImageSet:
     """A folder decoded to the recipe's size and channels; other sets as they are."""
     if isinstance(images, str | PathLike) and Path(images).is_dir():
         return open_images(images, size=recipe.decode_size, channels=recipe.channels)

@@ -33,13 +33,11 @@ class Feed:
     Otherwise threads read some batches ahead: decoding does not hold Python's lock.
     """
 
-    def __init__(
-        self, images: Images, device: torch.device, *, share: float = 0.4, resident: bool = True
-    ) -> None:
+    def __init__(self, images: Images, device: torch.device, *, share: float = 0.4) -> None:
         self.images, self.device = images, device
         self.shape = images.read(np.arange(1)).shape[1:]
         wanted = len(images) * int(np.prod(self.shape))
-        self.resident = resident and wanted <= share * free_memory(device)
+        self.resident = wanted <= share * free_memory(device)
         self._store: Tensor | None = None
         if not self.resident:
             logger.info("%.1f GB of images are read batch by batch.", wanted / 1e9)

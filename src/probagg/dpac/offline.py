@@ -67,7 +67,7 @@ def fuzzy_c_means(
 ) -> np.ndarray:
     """Fuzzy c-means (Bezdek), at the m = 1.05 the paper gives it for image features.
 
-    Ours because scikit-fuzzy takes the power 2 / (m - 1) without logarithms, which overflows here.
+    Ours, since training would need scikit-fuzzy for nothing but these lines.
     """
     centres = kmeans_plusplus(X, n_clusters, random_state=seed)[0]
     P = np.zeros((len(X), n_clusters))

@@ -36,8 +36,8 @@ class Step:
     """Views of a batch, its losses, their gradients, one update.
 
     `prepare` makes the views, without gradient; `loss` returns a dictionary of which "loss" is
-    minimised and the others are reported. They are compiled apart, which takes less than half the
-    time. Launching the thousand kernels of a step takes longer than running them, hence the graph.
+    minimised and the others are reported. They are compiled apart: views have no backward pass.
+    Launching the thousand kernels of a step takes longer than running them, hence the graph.
     """
 
     def __init__(
