@@ -47,9 +47,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable ".[deep]"
+	$(PIP) --editable ".[deep,report]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable ".[dev,deep,bench]"
+	$(PIP) --editable ".[dev,deep,report,onnx,lite,table,bench]"
 	@touch $@ $(VENV)/.deep

@@ -24,3 +24,11 @@ def rng():
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def feature_cache(tmp_path_factory):
+    """Tests neither read nor fill the user's own cache of features."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PROBAGG_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

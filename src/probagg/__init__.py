@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from probagg.opa.head import OPAHead
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.pac.estimator import PAC
+    from probagg.pac.select import select_n_clusters
 
 __version__ = "0.1.0"
 
@@ -36,10 +37,12 @@ __all__ = [
     "critical_m",
     "diagnose",
     "opa_targets",
+    "select_n_clusters",
 ]
 
 _HOMES = {
     "PAC": "probagg.pac.estimator",
+    "select_n_clusters": "probagg.pac.select",
     "Moments": "probagg.aggregation",
     "critical_m": "probagg.aggregation",
     "clustering_accuracy": "probagg.metrics",

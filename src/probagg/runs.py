@@ -36,6 +36,23 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_json(path: str | PathLike[str], value: Any) -> None:
+    """Write a JSON file whole or not at all."""
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
+    """Write a file into a finished run, or replace one, and note it in the manifest."""
+    path, manifest = Path(run) / name, Path(run) / MANIFEST
+    write_atomically(path, data)
+    if manifest.exists():
+        sealed = json.loads(manifest.read_text())
+        sealed["sha256"][name] = hashlib.sha256(data).hexdigest()
+        sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
+        write_json(manifest, sealed)
+    return path
+
+
 def write_safetensors(
     path: str | PathLike[str], kind: str, tensors: dict[str, Any], description: dict[str, Any]
 ) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from probagg.data.decoding import BadImage, photo
 from probagg.data.folders import FolderImages
 from probagg.data.images import ImageSet, NoData, open_images
 
@@ -184,6 +185,19 @@ def test_a_big_photo_decoded_small_is_the_photo(tmp_path):
     save(tmp_path / "png" / "a.png", photo)
     small = [only_image(tmp_path / kind, 32).astype(int) for kind in ("jpg", "png")]
     np.testing.assert_allclose(*small, atol=4)
+
+
+def test_a_photo_is_whole_upright_and_in_colour(tmp_path):
+    """A backbone's own transform cuts and scales; a large JPEG need not be decoded in full."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    save(tmp_path / "a.jpg", Image.new("L", (1600, 400), 90), exif=exif)
+    assert photo(tmp_path / "a.jpg", None).size == (400, 1600)
+    small = photo(tmp_path / "a.jpg", 64)
+    assert (small.mode, small.size) == ("RGB", (200, 800)), "half of it still is twice 64"
+    (tmp_path / "a.jpg").write_bytes(b"nothing")
+    with pytest.raises(BadImage, match="no image in a known format"):
+        photo(tmp_path / "a.jpg", 64)
 
 
 @pytest.fixture

@@ -203,3 +203,10 @@ def test_pac_takes_dpacs_features(images):
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
     features = DPAC(4, recipe=recipe, random_state=0, device="cpu").fit(images[:100]).features_
     assert len(np.unique(PAC(4, metric="cosine", random_state=0).fit(features).labels_)) > 1
+
+
+def test_an_estimate_grows_with_the_epochs(images):
+    """The same network is timed, so a hundred times the epochs are far more seconds."""
+    short = DPAC(10, recipe=quick(), device="cpu").estimate(images)
+    epochs = [f"{stage}.epochs=1000" for stage in ("pretrain", "cluster", "self_label")]
+    assert 0 < 10 * short < DPAC(10, recipe=quick(*epochs), device="cpu").estimate(images)

@@ -87,6 +87,8 @@ def test_settings_take_numbers_words_lists_and_truths():
         ("pretext.temperature=0", "pretext.temperature is 0.0"),
         ("pretrain.warmup_epochs=-3", "warmup_epochs is -3, but at least 0 is needed"),
         ("cluster.start=kmeans", "cluster.start is 'kmeans', but random, pac are possible"),
+        ("cluster.backbone_gradient=-1", "cluster.backbone_gradient is -1.0, but at least 0.0"),
+        ("self_label.start=pac", "self_label.start is 'pac', but random, classifier are possible"),
         ("channels=4", "channels is 4, but 1 or 3 is needed"),
     ],
 )
@@ -112,6 +114,11 @@ def test_an_unknown_recipe_is_named(name, words):
 def test_an_objective_without_targets_refuses_them():
     with pytest.raises(RecipeError, match="the objective pac has no targets"):
         Recipe.of("digits").override(["cluster.targets=kmeans", "cluster.objective=pac"])
+
+
+def test_both_views_need_two_views():
+    with pytest.raises(RecipeError, match="both_views needs two views"):
+        Recipe.of("mnist").override(["cluster.both_views=true"])
 
 
 def test_broken_toml_is_an_error_of_the_recipe():

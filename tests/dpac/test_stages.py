@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
+from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
@@ -105,6 +106,31 @@ def test_clustering_is_equation_12():
     contrast = weighted_contrastive(z1, z2, p).mean()
     torch.testing.assert_close(found["pretext"], contrast, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found["loss"], found["kl"] + found["pretext"])
+
+
+def test_both_views_learn_the_targets_where_asked():
+    _, model, found, x, x1, x2 = terms_of(cluster, "cluster.both_views=true", "cluster.m=1.1")
+    Q = opa_targets_by_loop(x, model.classifier(x).softmax(1), 1.1)
+    kl = [(Q * (Q.log() - model.classifier(v).double().log_softmax(1))).sum(1) for v in (x1, x2)]
+    expected = torch.stack(kl).mean()
+    torch.testing.assert_close(found["kl"].double(), expected, atol=1e-4, rtol=1e-3)
+
+
+def test_the_backbone_may_feel_a_share_of_the_clustering_loss():
+    """The loss and the classifier's gradient stay; the backbone's is scaled."""
+    gradients = {}
+    for share in (1.0, 0.25):
+        recipe, model, views, feed, batch = setting(
+            "pretext.task=none", f"cluster.backbone_gradient={share}"
+        )
+        engine = OneBatch()
+        cluster(engine, model, views, feed, recipe)
+        engine.loss(batch, engine.prepare(batch))["loss"].backward()
+        gradients[share] = [
+            next(part.parameters()).grad for part in (model.backbone, model.classifier)
+        ]
+    torch.testing.assert_close(gradients[0.25][0], 0.25 * gradients[1.0][0])
+    torch.testing.assert_close(gradients[0.25][1], gradients[1.0][1])
 
 
 def test_clustering_by_j_pac_is_equation_13():
@@ -221,6 +247,15 @@ def test_a_linear_head_that_learnt_nothing_does_not_answer(trained):
         with pytest.warns(ClusteringWarning, match="so the classifier's labels are kept"):
             self_label(engine, model, views, feed, recipe)
     assert bool(model.self_labelled) == trained
+
+
+def test_a_taught_linear_head_begins_with_what_the_classifier_says():
+    recipe, model, views, feed, _ = setting("self_label.start=classifier")
+    _, P = infer(model, views, feed)
+    self_label(OneBatch(), model, views, feed, recipe)
+    assert bool(model.self_labelled)
+    _, taught = infer(model, views, feed)
+    assert (taught.argmax(1) == P.argmax(1)).float().mean() > 0.9
 
 
 def test_a_view_named_twice_is_two_views():

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import probagg
-from probagg.cli.cluster import EXAMPLE, cluster
+from probagg.cli import bench, cluster, evaluate, export, predict, report
 
 app = typer.Typer(
     name="probagg",
@@ -16,7 +16,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command(epilog=EXAMPLE)(cluster)
+app.command(epilog=cluster.EXAMPLE)(cluster.cluster)
+app.command(epilog=predict.EXAMPLE)(predict.predict)
+app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command(epilog=report.EXAMPLE)(report.report)
+app.command(epilog=export.EXAMPLE)(export.export)
+app.command(epilog=bench.EXAMPLE)(bench.bench)
 
 
 def main() -> None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import time
-import warnings
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from probagg.cli import deep, flat
-from probagg.cli.terminal import FAILED, INTERRUPTED, NO_DATA, SAVED, WRONG_USAGE, fail
-from probagg.data import NoData, benchmarks
-from probagg.data.arrays import SUFFIXES, is_matrix
-from probagg.data.images import did_you_mean
-from probagg.runs import RunFolderError
+from probagg.cli import outcome
+from probagg.cli.deep import Deep
+from probagg.cli.errors import guarded
+from probagg.cli.flat import Flat
+from probagg.cli.job import Job, parse_k
+from probagg.cli.samples import SETS, is_image_source
+from probagg.cli.sorting import check_target, sort_images
+from probagg.cli.terminal import Voice, duration
+from probagg.data import benchmarks
+from probagg.runs import RunFolder
 
 EXAMPLE = (
-    "Example: probagg cluster digits -k 10 --out runs/demo   "
-    "The folder runs/demo then holds assignments.csv, model.safetensors and how they were made."
+    "Example: probagg cluster photos/ -k 20 --out runs/photos   "
+    "The folder runs/photos then holds report.html to look at, assignments.csv, a model for new "
+    "photos (probagg predict runs/photos new/), and how they were made."
 )
-METHODS = ("auto", "pac", "dpac")
-SETS = f"matrices {', '.join(benchmarks.NAMES)}; images {', '.join(benchmarks.IMAGE_NAMES)}"
+METHODS = ("auto", "pac", "opa", "dpac")
+PAC, OPA, DPAC = "pac", "opa", "dpac"
 
 
 def cluster(
@@ -34,159 +37,221 @@ def cluster(
         ),
     ],
     k: Annotated[
-        int | None, typer.Option("-k", min=1, help="Clusters. [default: a named set's classes]")
+        str | None,
+        typer.Option(
+            "-k", help="Clusters: a number, auto, or a range as 5:40. [default: a set's classes]"
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder. [default: runs/SOURCE-TIME]")
     ] = None,
     method: Annotated[
-        str, typer.Option(help="pac, dpac, or auto: dpac for images, pac for a matrix.")
+        str,
+        typer.Option(
+            help="pac; opa: a head trained by OPA; dpac: train a network on the images; auto: "
+            "pac, and dpac for a named image set."
+        ),
     ] = "auto",
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="pac, opa on images: whose features. Any timm model, efficientnet-lite0, a "
+            "model.onnx, or module:function. [default: vit_small_patch14_dinov2.lvd142m]"
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="pac, opa on images: a file for a timm backbone.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="CSV of path,class (or row,class) to report against; never used else."),
+    ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="DPAC: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]"),
+        typer.Option(help="dpac: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]"),
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="DPAC: change the recipe, as cluster.m=1.05. Repeatable."),
+        typer.Option("--set", help="dpac: change the recipe, as cluster.m=1.05. Repeatable."),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="DPAC: auto, cpu, cuda, mps. [default: auto]")
+        str | None, typer.Option(help="Networks: auto, cpu, cuda, mps. [default: auto]")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="DPAC: auto, fp32, bf16, fp16. [default: auto]")
+        str | None, typer.Option(help="dpac: auto, fp32, bf16, fp16. [default: auto]")
     ] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(min=0, help="DPAC: save and stop after so long.")
+        float | None, typer.Option(min=0, help="dpac: save and stop after so long.")
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(help="DPAC: auto takes up an unfinished run in --out, never starts over."),
+        typer.Option(help="dpac: auto takes up an unfinished run in --out, never starts over."),
     ] = None,
     m: Annotated[
-        str | None, typer.Option(help="PAC: exponent above 1, or auto. [default: 1.03]")
+        str | None, typer.Option(help="pac, opa: exponent above 1; pac: or auto. [default: 1.03]")
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="PAC: sqeuclidean, cosine, or scikit-learn's. [default: sqeuclidean]"),
+        typer.Option(
+            help="pac, opa: sqeuclidean, cosine; pac: or scikit-learn's. [default: cosine for "
+            "images, sqeuclidean for a matrix]"
+        ),
     ] = None,
     balance: Annotated[
-        float | None, typer.Option(help="PAC: 1 prefers equal sizes, 0 does not. [default: 1]")
+        float | None, typer.Option(help="pac, opa: 1 prefers equal sizes, 0 does not. [default: 1]")
     ] = None,
     n_init: Annotated[
-        int | None, typer.Option(min=1, help="PAC: starts; the best is kept. [default: 1]")
+        int | None,
+        typer.Option(min=1, help="pac: starts; the best is kept. [default: 3 for images, else 1]"),
     ] = None,
+    copy_to: Annotated[
+        Path | None, typer.Option(help="Copy the images into one folder a cluster under this one.")
+    ] = None,
+    link_to: Annotated[
+        Path | None, typer.Option(help="The same with links in place of copies.")
+    ] = None,
+    page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Fixes starts, order and views.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
 ) -> None:
-    """Cluster SOURCE into K groups and write a run folder."""
-    name = Path(source).stem or "images"
+    """Cluster SOURCE into K groups and write a run folder with a page to look at."""
+    name = Path(source).resolve().stem if Path(source).exists() else source
     out = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    job: dict[str, Any] = {"source": source, "k": k, "out": out, "seed": seed}
-    job |= {"overwrite": overwrite, "quiet": quiet or as_json}
-    pac: dict[str, Any] = {
-        "m": _exponent(m),
-        "metric": metric,
-        "balance": balance,
-        "n_init": n_init,
+    voice = Voice(quiet=quiet, aside=as_json)
+    options = {
+        "backbone": (backbone, PAC, OPA),
+        "weights": (weights, PAC, OPA),
+        "recipe": (recipe, DPAC),
+        "set": (setting, DPAC),
+        "device": (device, PAC, OPA, DPAC),
+        "precision": (precision, DPAC),
+        "max_minutes": (max_minutes, DPAC),
+        "resume": (resume, DPAC),
+        "m": (m, PAC, OPA),
+        "metric": (metric, PAC, OPA),
+        "balance": (balance, PAC, OPA),
+        "n_init": (n_init, PAC),
     }
-    dpac: dict[str, Any] = {
-        "recipe": recipe,
-        "set": setting,
-        "device": device,
-        "precision": precision,
-        "max_minutes": max_minutes,
-        "resume": resume,
-    }
-    try:
-        method = _method(source, method)
-    except NoData as error:
-        fail(str(error), NO_DATA)
-    _refuse_others(method, dpac if method == "pac" else pac)
-    options = {name: v for name, v in (pac if method == "pac" else dpac).items() if v is not None}
-    run = flat.run if method == "pac" else deep.run
-    result = _guarded(run, job, options)
-    if as_json and result:
-        typer.echo(json.dumps(result))
+    with guarded(voice, out, as_json) as give:
+        job = Job(source, parse_k(k), out, seed, labels, voice)
+        chosen = _method(source, method)
+        targets = [target for target in (copy_to, link_to) if target is not None]
+        for target in targets:
+            _check_sorting(source, target)
+        work = _work(job, chosen, _of_method(chosen, options))
+        _say_plan(work, page, dry_run)
+        if dry_run:
+            return
+        if isinstance(work, Deep) and not work.first:
+            work.join()
+            return
+        result = _run(work, overwrite=overwrite, page=page)
+        for target in targets:
+            _sort(job, target, link=target == link_to)
+        give(result)
 
 
 def _method(source: str, method: str) -> str:
     """The method, checked against what the source is."""
     if method not in METHODS:
-        fail(f"--method is {method!r}; possible are {', '.join(METHODS)}.", WRONG_USAGE)
-    matrix = source in benchmarks.NAMES or is_matrix(Path(source))
-    images = source in benchmarks.IMAGE_NAMES or (Path(source).exists() and not matrix)
-    if not images and not matrix:
-        hint = did_you_mean(source, benchmarks.ALL_NAMES)
-        fail(f"{source!r} is no file or folder and no known data set: {SETS}.{hint}", NO_DATA)
+        raise ValueError(f"--method is {method!r}; possible are {', '.join(METHODS)}.")
+    images = is_image_source(source)
     if method == "auto":
-        return "dpac" if images else "pac"
-    if method == "pac" and not matrix:
-        known = ", ".join((*SUFFIXES, *benchmarks.NAMES))
-        fail(f"{source!r} cannot be clustered by pac, which takes {known}.", WRONG_USAGE)
-    if method == "dpac" and not images:
+        return DPAC if images and source in benchmarks.IMAGE_NAMES else PAC
+    if method == DPAC and not images:
         known = ", ".join(benchmarks.IMAGE_NAMES)
-        fail(f"{source!r} is no set of images; dpac takes a folder, .npz, {known}.", WRONG_USAGE)
+        raise ValueError(f"{source!r} is no set of images; dpac takes a folder, .npz, {known}.")
     return method
 
 
-def _refuse_others(method: str, others: dict[str, Any]) -> None:
-    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value is not None]
-    if given:
-        hint = "Leave them out, or choose the other --method."
-        fail(f"{', '.join(given)} mean nothing to {method}. {hint}", WRONG_USAGE)
-
-
-def _guarded(run: Any, job: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Run, and turn every error a user can cause into one line and an exit code."""
-    out = job["out"]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.showwarning = _show_warning
-            return run(**job, options=options)
-    except NoData as error:
-        fail(str(error), NO_DATA)
-    except (RunFolderError, ValueError) as error:
-        fail(str(error), WRONG_USAGE)
-    except (OSError, ModuleNotFoundError) as error:
-        fail(str(error), FAILED)
-    except KeyboardInterrupt:
-        fail(
-            f"Interrupted. {out} is unfinished; the same command with --out {out} goes on from "
-            "what was saved last.",
-            INTERRUPTED,
+def _of_method(method: str, options: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """The options that were given; one that means nothing to the method is an error."""
+    given = {name: value for name, (value, *_) in options.items() if value is not None}
+    others = [f"--{n.replace('_', '-')}" for n in given if method not in options[n][1:]]
+    if others:
+        raise ValueError(
+            f"{', '.join(others)} mean nothing to {method}. Leave them out, or choose another "
+            "--method."
         )
-    except RuntimeError as error:
-        _fail_in_training(error, out)
+    if "m" in given:
+        given["m"] = _exponent(given["m"])
+    return given
 
 
-def _fail_in_training(error: RuntimeError, out: Path) -> NoReturn:
-    from probagg.dpac.engine import CannotResume, Diverged, Interrupted
-
-    if isinstance(error, Interrupted):
-        fail(f"{error} Run the same command with --out {out} to go on.", SAVED)
-    if isinstance(error, CannotResume | Diverged):
-        fail(str(error), WRONG_USAGE if isinstance(error, CannotResume) else FAILED)
-    if type(error).__name__ == "OutOfMemoryError":
-        fail(
-            f"The GPU has too little memory ({str(error).splitlines()[0]}). Lower the batch with "
-            "--set pretrain.batch_size=128, or split it with --set pretrain.accumulate=2.",
-            FAILED,
-        )
-    raise error
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo(f"Warning: {message}", err=True)
-
-
-def _exponent(text: str | None) -> float | str | None:
-    if text is None or text == "auto":
+def _exponent(text: str) -> float | str:
+    if text == "auto":
         return text
     try:
         return float(text)
     except ValueError:
-        fail(f"--m is {text!r}, but a number above 1 or auto is needed.", WRONG_USAGE)
+        raise ValueError(f"--m is {text!r}, but a number above 1 or auto is needed.") from None
+
+
+def _work(job: Job, method: str, options: dict[str, Any]) -> Flat | Deep:
+    return Deep(job, options) if method == DPAC else Flat(job, method, options)
+
+
+def _say_plan(work: Flat | Deep, page: bool, dry_run: bool) -> None:
+    """One line before it starts: what, how long, where to."""
+    what, seconds = work.plan()
+    seconds += min(len(work.samples), 2000) / 200 + 2.0 if page else 0.0
+    end = " Nothing was done (--dry-run)." if dry_run else ""
+    where = f"about {duration(seconds)}, result in {work.job.out}."
+    work.job.voice.say(f"{work.job.source}: {what}; {where}{end}")
+
+
+def _run(work: Flat | Deep, *, overwrite: bool, page: bool) -> dict[str, Any]:
+    voice = work.job.voice
+    with RunFolder(work.job.out, overwrite=overwrite) as folder:
+        clustering = work.run(folder)
+        result = outcome.write(folder, clustering)
+        _say_result(voice, work, result)
+        folder.write("log.txt", "\n".join(voice.lines) + "\n")
+    voice.say(f"written to {work.job.out}")
+    if page:
+        _write_page(work, clustering)
+    return result
+
+
+def _write_page(work: Flat | Deep, clustering: outcome.Clustering) -> None:
+    """The page, after the run is sealed: without its packages there is none, and that is said."""
+    try:
+        page = outcome.write_page(work.job.out, clustering)
+    except ImportError as error:
+        work.job.voice.warn(f"There is no report.html. {error}")
+    else:
+        work.job.voice.say(f"look at {page}")
+
+
+def _say_result(voice: Voice, work: Flat | Deep, result: dict[str, Any]) -> None:
+    noun, K = work.samples.noun, result["n_clusters"]
+    how = f"{result['n_samples']:,} {noun} in {K} clusters by {work.method.upper()}"
+    outcome.say_result(voice, result, f"{how}, {duration(result['seconds'])}")
+    if "objective" in result:
+        voice.say(
+            f"objective {result['objective']:.6g} after {result['n_iter']} sweeps; m "
+            f"{result['m']:g}, critical m {result['critical_m']:.3f}"
+        )
+    elif "state" in result:
+        voice.say(f"{result['state']}, sharpness {result['sharpness']:.2f}")
+    for name in ("features", "pixels"):
+        if f"pac_on_{name}" in result:
+            voice.say_scores(f"  PAC on {name:<8}", result[f"pac_on_{name}"])
+
+
+def _check_sorting(source: str, target: Path) -> None:
+    if not Path(source).expanduser().is_dir():
+        raise ValueError(f"--copy-to and --link-to sort a folder of images, but {source} is none.")
+    check_target(target)
+
+
+def _sort(job: Job, target: Path, *, link: bool) -> None:
+    from probagg.assignments import Assignments
+
+    assigned = Assignments.read(job.out / "assignments.csv")
+    source = Path(job.source).expanduser()
+    n = sort_images(source, assigned.names, assigned.cluster.tolist(), {}, target, link=link)
+    job.voice.say(f"{n:,} images {'linked' if link else 'copied'} to {target}")

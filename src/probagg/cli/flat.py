@@ -1,93 +1,161 @@
-"""A matrix clustered by PAC, as a run."""
+"""Rows clustered by PAC or an OPA head: a matrix, or the features of a frozen network."""
 
 from __future__ import annotations
 
-import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from probagg.cli.tables import assignments
-from probagg.cli.terminal import show_scores, show_sizes
+from probagg.cli import samples as opened
+from probagg.cli.outcome import Clustering, begin
+from probagg.cli.terminal import CountLine
 from probagg.data import benchmarks
-from probagg.data.arrays import read_matrix
-from probagg.runs import RunFolder, environment
 
 if TYPE_CHECKING:
-    from probagg.pac.estimator import PAC
+    from probagg.cli.job import Job
+    from probagg.cli.samples import Samples
+    from probagg.runs import RunFolder
+
+# Of the features of a network, where nothing is said: they differ in direction.
+OF_FEATURES: dict[str, dict[str, Any]] = {
+    "pac": {"metric": "cosine", "n_init": 3},
+    "opa": {"metric": "cosine"},
+}
 
 
-def run(
-    *,
-    source: str,
-    k: int | None,
-    out: Path,
-    seed: int,
-    overwrite: bool,
-    quiet: bool,
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    """Cluster the rows of a named set or of a file and fill the run folder."""
-    from probagg.metrics import evaluate
-    from probagg.pac.estimator import PAC
+class Flat:
+    """PAC or OPA on rows; `plan` says what `run` will do."""
 
-    data = benchmarks.load(source) if source in benchmarks.NAMES else read_matrix(Path(source))
-    if k is None and source in benchmarks.NAMES and data.y is not None:
-        k = len(set(data.y.tolist()))
-    if k is None:
-        raise ValueError(f"-k is missing: say how many clusters {source} should have, as -k 10.")
-    pac = PAC(k, **options, random_state=seed)
-    with RunFolder(out, overwrite=overwrite) as folder:
-        began = time.perf_counter()
-        pac.fit(data.X)
+    def __init__(self, job: Job, method: str, options: dict[str, Any]) -> None:
+        self.job, self.method, self.k = job, method, job.clusters()
+        name, weights = options.pop("backbone", None), options.pop("weights", None)
+        device = options.get("device", "auto")
+        self.backbone: Any = None
+        if name or (opened.is_image_source(job.source) and job.source not in benchmarks.NAMES):
+            self.samples = opened.open_image_samples(job.source, loud=job.loud).label(job.labels)
+            self.backbone = _open_backbone(name, weights, device)
+            options = OF_FEATURES[method] | options
+        else:
+            self.samples = opened.open_matrix(job.source).label(job.labels)
+            if weights or (method == "pac" and "device" in options):
+                raise ValueError(
+                    f"--weights and --device are for networks, but {job.source} is a matrix. Leave "
+                    "them out."
+                )
+        if isinstance(self.k, int) and self.k > len(self.samples):
+            raise ValueError(
+                f"{job.source} has {len(self.samples):,} {self.samples.noun}, which cannot form "
+                f"{self.k:,} clusters. Lower -k."
+            )
+        if method == "pac":
+            options.pop("device", None)
+        self.options = options
+
+    def plan(self) -> tuple[str, float]:
+        """What will be done in words, and about how many seconds it takes."""
+        N, seconds, what = len(self.samples), 0.0, f"{len(self.samples):,} {self.samples.noun}"
+        if self.backbone is None:
+            D = self.samples.features.shape[1]
+            what += f" of {D:,} columns"
+        else:
+            from probagg.embed import estimate
+
+            D, seconds = self.backbone.n_features, estimate(self.samples.pictures, self.backbone)
+            what += f", features of {self.backbone.name}"
+        how, K = f"{self.k} clusters", self.k
+        if not isinstance(K, int):
+            how, K = "a number of clusters to be chosen", 20
+            seconds += 10.0 + 1e-6 * min(N, 10_000) * D
+        # Measured on two cores; good to a factor of three or so.
+        starts = self.options.get("n_init", 1)
+        seconds += 2e-8 * N * D * K * starts if self.method == "pac" else 1.0 + 2e-7 * N * D * K
+        return f"{what}, {self.method.upper()} into {how}", seconds
+
+    def run(self, folder: RunFolder) -> Clustering:
+        """Embed where that is needed, choose K where that is asked, cluster."""
+        from probagg import PAC, OPAHead
+
+        samples, embedding = self.embedded()
+        facts: dict[str, Any] = {"method": self.method}
+        if embedding is not None:
+            facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
+        K, chosen, files = self._choose(samples)
+        model: Any = (PAC if self.method == "pac" else OPAHead)(
+            K, **self.options, random_state=self.job.seed
+        )
+        X, began = samples.features, time.perf_counter()
+        model.fit(X)
         seconds = time.perf_counter() - began
-        scores = {} if data.y is None else evaluate(data.y, pac.labels_)
-        result = _summary(pac, scores, seconds, out)
-        _write(folder, source, pac, result)
-    if not quiet:
-        _show(source, data.X.shape, result)
-    return result
+        begin(folder, self._config(samples, model))
+        return Clustering(
+            samples=samples,
+            P=model.probabilities_ if self.method == "pac" else model.predict_proba(X),
+            X=X,
+            metric=model.metric,
+            model=model,
+            seconds=seconds + (embedding or 0.0),
+            facts=facts | chosen | _facts(model),
+            records=_records(model),
+            files=files,
+        )
+
+    def embedded(self) -> tuple[Samples, float | None]:
+        """The samples with their features, and for images the seconds these took."""
+        if self.backbone is None:
+            return self.samples, None
+        began = time.perf_counter()
+        samples = opened.embed_images(self.samples, self.backbone, loud=self.job.loud)
+        return samples, round(time.perf_counter() - began, 1)
+
+    def _choose(self, samples: Samples) -> tuple[int, dict[str, Any], dict[str, str]]:
+        """K, and where it was chosen the reason and the table."""
+        if isinstance(self.k, int):
+            return self.k, {}, {}
+        from probagg import select_n_clusters
+
+        shared = {
+            key: self.options[key] for key in ("m", "metric", "balance") if key in self.options
+        }
+        selection = select_n_clusters(
+            samples.features,
+            self.k,
+            **shared,
+            random_state=self.job.seed,
+            progress=CountLine("choosing K", "candidates", self.job.loud),
+        )
+        self.job.voice.say(selection.reason)
+        files = {"k_selection.csv": selection.to_csv(), "k_selection.svg": selection.plot_svg()}
+        return selection.n_clusters, {"k_reason": selection.reason}, files
+
+    def _config(self, samples: Samples, model: Any) -> dict[str, Any]:
+        config = {
+            "source": samples.source,
+            "kind": "matrix" if samples.images is None else "images",
+            "method": self.method,
+            "n_clusters": model.n_clusters,
+            "seed": self.job.seed,
+        }
+        if self.backbone is not None:
+            config["embed"] = self.backbone.spec()
+        return config | {self.method: model.get_params()}
 
 
-def _summary(pac: PAC, scores: dict[str, float], seconds: float, out: Path) -> dict[str, Any]:
-    import numpy as np
+def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
+    from probagg.embed import DEFAULT, open_backbone
 
-    return {
-        "run": str(out),
-        "method": "pac",
-        "n_clusters": pac.n_clusters,
-        "sizes": np.bincount(pac.labels_, minlength=pac.n_clusters).tolist(),
-        "objective": pac.objective_,
-        "n_iter": pac.n_iter_,
-        "m": pac.m_,
-        "critical_m": pac.critical_m_,
-        "seconds": round(seconds, 3),
-        **scores,
-    }
+    return open_backbone(name or DEFAULT, weights, device=device)
 
 
-def _write(folder: RunFolder, source: str, pac: PAC, result: dict[str, Any]) -> None:
-    import tomli_w
-
-    params = {name: value for name, value in pac.get_params().items() if value is not None}
-    folder.write("config.toml", tomli_w.dumps({"source": source, "method": "pac", "pac": params}))
-    folder.write_json("env.json", environment())
-    records = [{"sweep": i, "objective": J} for i, J in enumerate(pac.objective_history_, start=1)]
-    folder.write("metrics.jsonl", "".join(json.dumps(r) + "\n" for r in [*records, result]))
-    folder.write("assignments.csv", assignments(pac.probabilities_))
-    pac.save(folder.path / "model.safetensors")
+def _facts(model: Any) -> dict[str, Any]:
+    """What the estimator has to say of itself, for result.json."""
+    names = ("objective_", "n_iter_", "m_", "critical_m_")
+    facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
+    if hasattr(model, "diagnosis_"):
+        facts |= {"state": model.diagnosis_.state, "sharpness": model.diagnosis_.sharpness}
+    return facts
 
 
-def _show(source: str, shape: tuple[int, ...], result: dict[str, Any]) -> None:
-    rows, columns = shape
-    typer.echo(f"{source}: {rows} rows, {columns} columns, {result['n_clusters']} clusters (PAC)")
-    show_sizes(result["sizes"])
-    typer.echo(
-        f"objective {result['objective']:.6g} after {result['n_iter']} sweeps in "
-        f"{result['seconds']:.2f} s; m {result['m']:g}, critical m {result['critical_m']:.3f}"
-    )
-    if "acc" in result:
-        show_scores("against the known labels", result)
-    typer.echo(f"written to {result['run']}")
+def _records(model: Any) -> list[dict[str, Any]]:
+    if hasattr(model, "objective_history_"):
+        history = enumerate(model.objective_history_, start=1)
+        return [{"sweep": i, "objective": J} for i, J in history]
+    return [{"epoch": i, "loss": loss} for i, loss in enumerate(model.loss_history_, start=1)]

@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from probagg.dpac.engine import Progress
 
+MOST_BARS = 30
 FAILED, WRONG_USAGE, NO_DATA, SAVED, INTERRUPTED = 1, 2, 3, 75, 130
 
 
@@ -20,19 +21,45 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def show_sizes(sizes: list[int]) -> None:
-    """A bar for each cluster."""
-    widest = max(sizes)
-    for label, size in enumerate(sizes):
-        typer.echo(f"  cluster {label:>3}  {size:>6}  {'█' * round(30 * size / widest)}")
+class Voice:
+    """What a command says: on standard output, or beside it where that is kept for JSON.
 
+    The lines are kept for log.txt, also those that `quiet` does not show.
+    """
 
-def show_scores(what: str, scores: dict[str, Any]) -> None:
-    """ACC, NMI and ARI of one result."""
-    numbers = "  ".join(
-        f"{name.upper()} {100 * scores[name]:.1f}" for name in ("acc", "nmi", "ari")
-    )
-    typer.echo(f"{what}: {numbers}")
+    def __init__(self, *, quiet: bool = False, aside: bool = False) -> None:
+        self.quiet, self.aside = quiet, aside
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self.lines.append(text)
+        if not self.quiet:
+            typer.echo(text, err=self.aside)
+
+    def warn(self, text: object) -> None:
+        """One line that is shown always, on standard error."""
+        self.lines.append(f"Warning: {text}")
+        typer.echo(self.lines[-1], err=True)
+
+    def say_sizes(self, sizes: list[int], names: dict[int, str] | None = None) -> None:
+        """A bar for each cluster; of many, the largest and the smallest."""
+        shown = list(range(len(sizes)))
+        if len(sizes) > MOST_BARS:
+            ranked = sorted(shown, key=lambda k: (-sizes[k], k))
+            shown = [*ranked[: MOST_BARS - 5], -1, *ranked[-4:]]
+        for k in shown:
+            if k < 0:
+                self.say("  ...")
+                continue
+            bar = "█" * round(30 * sizes[k] / max(max(sizes), 1))
+            name = (names or {}).get(k, "")
+            self.say(f"  cluster {k:>3}  {sizes[k]:>6}  {bar} {name}".rstrip())
+
+    def say_scores(self, what: str, scores: dict[str, Any]) -> None:
+        """ACC, NMI and ARI of one result."""
+        numbers = (f"{name.upper()} {100 * scores[name]:.1f}" for name in ("acc", "nmi", "ari"))
+        self.say(f"{what}: {'  '.join(numbers)}")
 
 
 class ProgressLine:
@@ -68,28 +95,42 @@ class ProgressLine:
             typer.echo(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
             self._last = ""
         elif self.live:
-            text += f"  {_duration(left)} left"
+            text += f"  {duration(left)} left"
             typer.echo(f"{self._over()}{text}", err=True, nl=False)
             self._last = text
         else:
-            typer.echo(f"{text}  {_duration(left)} left", err=True)
+            typer.echo(f"{text}  {duration(left)} left", err=True)
 
     def _over(self) -> str:
         return f"\r{' ' * len(self._last)}\r" if self._last else ""
 
 
-class DownloadLine:
-    """A download in one line for each tenth of it."""
+class CountLine:
+    """So many of so many in one line that is written over; a line for each tenth elsewhere."""
 
-    def __init__(self, wanted: bool) -> None:
-        self.wanted, self._shown = wanted, -1
+    def __init__(self, what: str, unit: str, wanted: bool, scale: float = 1.0) -> None:
+        self.what, self.unit, self.scale = what, unit, scale
+        self.wanted, self.live = wanted, sys.stderr.isatty()
+        self._began, self._shown, self._tenth, self._width = time.monotonic(), 0.0, -1, 0
+        self._first: int | None = None
 
     def __call__(self, done: int, total: int) -> None:
         """Show how far it is."""
-        tenth = 10 * done // max(total, 1)
-        if self.wanted and tenth != self._shown:
-            self._shown = tenth
-            typer.echo(f"downloading  {done / 1e6:.0f} of {total / 1e6:.0f} MB", err=True)
+        if not self.wanted:
+            return
+        self._first = done if self._first is None else self._first
+        now, tenth = time.monotonic(), 10 * done // max(total, 1)
+        due = tenth != self._tenth if not self.live else now - self._shown > 0.2 or done == total
+        if not due:
+            return
+        self._shown, self._tenth = now, tenth
+        text = f"{self.what}  {done / self.scale:,.0f} of {total / self.scale:,.0f} {self.unit}"
+        if done > self._first and done < total:
+            left = (now - self._began) * (total - done) / (done - self._first)
+            text += f", {duration(left)} left"
+        over = f"\r{text:<{self._width}}" if self.live else text
+        self._width = len(text)
+        typer.echo(over, err=True, nl=not self.live or done == total)
 
 
 def _is_a_tenth(progress: Progress) -> bool:
@@ -97,7 +138,8 @@ def _is_a_tenth(progress: Progress) -> bool:
     return 10 * progress.epoch // progress.epochs > before
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in words that are short."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -51,8 +51,16 @@ def _formats() -> tuple[str, ...]:
 def decode(source: Path | IO[bytes], size: int | None, channels: int) -> np.ndarray:
     """The pixels (H, W, channels) of an image file, uint8; `size=None` leaves them as they are.
 
-    The first frame of an animation, EXIF orientation applied, transparency over white. The shorter
-    side becomes `size` and the longer one is cut to it about the centre.
+    The picture that `photo` gives; its shorter side becomes `size` and the longer one is cut to it
+    about the centre.
+    """
+    return _pixels(photo(source, size, channels), size, channels)
+
+
+def photo(source: Path | IO[bytes], size: int | None, channels: int = 3) -> Image:
+    """The whole picture of an image file as a Pillow image, at least twice `size` if it was.
+
+    The first frame of an animation, EXIF orientation applied, transparency over white.
     """
     Image, formats = pillow(), _formats()
     try:
@@ -61,10 +69,10 @@ def decode(source: Path | IO[bytes], size: int | None, channels: int) -> np.ndar
         with Image.open(source, formats=formats) as image:
             if size is not None:
                 # A JPEG decodes at 1/2, 1/4 or 1/8 for less; twice the size leaves the last step
-                # to the better filter below. Other formats ignore this.
+                # to a better filter. Other formats ignore this.
                 image.draft(None, (2 * size, 2 * size))
             image.load()
-            return _pixels(_upright(image), size, channels)
+            return to_channels(_upright(image), channels)
     except Exception as error:  # on broken or hostile bytes decoders raise nearly anything
         raise BadImage(_reason(error)) from error
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from probagg.data.images import ImageSet, open_images
 from probagg.dpac.checkpoint import export_compact, load_compact, read_description
 from probagg.dpac.engine import Engine, Progress, check_identity
+from probagg.dpac.estimate import estimate_seconds
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.inference import infer
 from probagg.dpac.machine import Machine, agree_on_seed, choose_device, join_processes
@@ -130,6 +131,11 @@ class DPAC(ClusterMixin, BaseEstimator):
         if saved is not None:
             check_identity(saved, self._identity(recipe, data, self._seed()), out)
 
+    def estimate(self, images: Any) -> float:
+        """Roughly how many seconds `fit` takes on this machine, from timing its network."""
+        data, recipe, device = self._plan(images)
+        return estimate_seconds(recipe, self.n_clusters, len(data), device)
+
     def _plan(self, images: Any) -> tuple[ImageSet, Recipe, torch.device]:
         """Everything that can be wrong, before any work."""
         recipe, device = self._recipe(), choose_device(self.device)
@@ -163,17 +169,18 @@ class DPAC(ClusterMixin, BaseEstimator):
 
     def transform(self, images: Any) -> np.ndarray:
         """The features of images, (n, n_features)."""
-        return self._infer(images)[0]
+        return self.infer(images)[0]
 
     def predict_proba(self, images: Any) -> np.ndarray:
         """The probability of each image in each cluster, (n, n_clusters)."""
-        return self._infer(images)[1]
+        return self.infer(images)[1]
 
     def predict(self, images: Any) -> np.ndarray:
         """The most probable cluster of each image."""
         return self.predict_proba(images).argmax(1)
 
-    def _infer(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
+    def infer(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Features and probabilities of images in one pass."""
         check_is_fitted(self, "model_")
         recipe = self.recipe_
         data = open_for(images, recipe)

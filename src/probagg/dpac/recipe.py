@@ -118,6 +118,8 @@ class Cluster(Training):
     balance: float = 1.0
     regularization: float = 0.0  # weight of the entropy of the mean assignment (Table 5c)
     start: str = "random"  # of the classifier; "pac" teaches it PAC's clusters of the features
+    both_views: bool = False  # the second view learns the targets too, not only the first
+    backbone_gradient: float = 1.0  # share of this loss's gradient that goes on into the backbone
     targets: str = "online"  # or computed for all images every refresh_epochs (Table 7)
     refresh_epochs: int = 10
 
@@ -128,6 +130,7 @@ class Cluster(Training):
         _one_of(self.metric, ("sqeuclidean", "cosine"), "cluster.metric")
         _one_of(self.targets, TARGETS, "cluster.targets")
         _at_least(self.refresh_epochs, 1, "cluster.refresh_epochs")
+        _at_least(self.backbone_gradient, 0.0, "cluster.backbone_gradient")
         if self.objective == "pac" and self.targets != "online":
             raise RecipeError(
                 f"cluster.targets is {self.targets!r}, but the objective pac has no targets. Set "
@@ -143,9 +146,11 @@ class SelfLabel(Training):
 
     confidence: float = 0.95
     keep_losses: bool = True  # go on with the losses of the second stage beside it
+    start: str = "random"  # of the linear head; "classifier" teaches it what that says
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _one_of(self.start, ("random", "classifier"), "self_label.start")
         if not 0.0 <= self.confidence <= 1.0:
             raise RecipeError(f"self_label.confidence is {self.confidence}, but 0 to 1 is needed.")
 
@@ -178,6 +183,10 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
             raise RecipeError(f"channels is {self.channels}, but 1 or 3 is needed.")
+        if self.cluster.both_views and len(self.pretext.views) < 2:
+            raise RecipeError(
+                f"cluster.both_views needs two views, but pretext.views is {self.pretext.views}."
+            )
 
     @classmethod
     def of(cls, name: str | PathLike[str]) -> Recipe:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.starts import start_classifier
+from probagg.dpac.starts import start_classifier, teach
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.opa.diagnose import ClusteringWarning
@@ -57,8 +57,7 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         clean, *pair = made
         x, logits = _without_gradient(model, clean)
         features = model.backbone(torch.cat(pair))
-        logits1 = model.classifier(features[: len(x)])
-        terms = objective(batch, x, logits, logits1)
+        terms = objective(batch, x, logits, _students(model, features.split(len(x)), settings))
         P = as_float(logits).softmax(1)
         terms["pretext"] = pretext(pair, features, P)
         return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
@@ -92,21 +91,25 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         clean, *pair = made
         features = model.backbone(torch.cat(pair))
         x1, x2 = features.chunk(2)
-        logits1 = model.classifier(x1)
+        students = _students(model, (x1, x2), recipe.cluster)
         terms = {}
         if settings.keep_losses:
             x, logits = _without_gradient(model, clean)
-            terms = objective(batch, x, logits, logits1)
+            terms = objective(batch, x, logits, students)
             P = as_float(logits).softmax(1)
             terms["pretext"] = pretext(pair, features, P)
-        confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
+        confidence, labels = as_float(students[0].detach()).softmax(1).max(1)
         chosen = (confidence >= settings.confidence).float()
         rows = F.cross_entropy(as_float(model.self_labeller(x2)), labels, reduction="none")
         terms["self_label"] = (rows * chosen).mean()
         return {"loss": _total(terms), **terms, "confident": chosen.mean()}
 
+    def before_epoch(epoch: int) -> None:
+        if epoch == 0 and settings.start == "classifier":
+            teach(model.self_labeller, *infer(model, views, feed), engine.seed)
+
     if settings.epochs:
-        engine.train("self_label", prepare, loss, feed, settings)
+        engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
         _trust_linear_head(model, views, feed)
 
 
@@ -122,19 +125,29 @@ class ClusterLoss:
         self.offline = model.offline
 
     def __call__(
-        self, batch: Batch, x: Tensor, logits: Tensor, logits1: Tensor
+        self, batch: Batch, x: Tensor, logits: Tensor, students: Sequence[Tensor]
     ) -> dict[str, Tensor]:
-        """Terms of the loss: targets and distances from the clean view, the first view learns."""
+        """Terms of the loss: targets and distances from the clean view, the students learn."""
         terms = {}
         if self.settings.objective == "pac":
-            terms["pac"] = self.pac(x, logits1)
+            terms["pac"] = _mean(self.pac(x, student) for student in students)
         elif self.offline is not None:
-            terms["kl"] = self.offline(batch.samples, logits1)
+            terms["kl"] = _mean(self.offline(batch.samples, student) for student in students)
         else:
-            terms["kl"] = self.opa(x, logits, logits1)
+            terms["kl"] = _mean(self.opa(x, logits, student) for student in students)
         if self.settings.regularization:
-            terms["regularization"] = self.settings.regularization * _negative_entropy(logits1)
+            entropy = _mean(_negative_entropy(student) for student in students)
+            terms["regularization"] = self.settings.regularization * entropy
         return terms
+
+
+def _students(model: Model, features: Sequence[Tensor], settings: Cluster) -> list[Tensor]:
+    """Logits of the views that learn the targets: p1 of the first, and of the second if asked."""
+    learning = features[:2] if settings.both_views else features[:1]
+    share = settings.backbone_gradient
+    if share != 1.0:  # the value is x exactly, its gradient this share
+        learning = [x.detach() + share * (x - x.detach()) for x in learning]
+    return [model.classifier(x) for x in learning]
 
 
 def _weighted(model: Model, recipe: Recipe) -> Callable[[list[Tensor], Tensor, Tensor], Tensor]:
@@ -144,6 +157,10 @@ def _weighted(model: Model, recipe: Recipe) -> Callable[[list[Tensor], Tensor, T
         return recipe.pretext.weight * model.pretext(model.backbone, pair, features, P)
 
     return loss
+
+
+def _mean(losses: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(losses)).mean()
 
 
 def _total(terms: dict[str, Tensor]) -> Tensor:

@@ -1,0 +1,83 @@
+"""Rank ways of clustering CIFAR-10 without labels; then, if asked, see how right the ranking was.
+
+    python benchmarks/dpac_cifar10_ways.py runs/cifar10/ways --neighbours FILE.npy [--reveal]
+
+The folder holds runs of dpac_cifar10.py from the same pre-trained weights, and FILE the neighbours
+that pre-training left. A way that `diagnose` does not call "clustering" comes last. The others are
+ranked by the sum of their ranks in four readings:
+
+strong       images whose strong view gets the label of the clean one
+frozen       neighbours in the pre-trained features that have the same label
+consensus    labels that the other ways agree with, on average
+pac          labels that PAC on the way's own features agrees with
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata, spearmanr
+
+from probagg.metrics import clustering_accuracy
+
+READINGS = ("strong", "frozen", "consensus", "pac")
+
+
+def collect(folder: Path, stage: str, near: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Label-free readings of every way that ended."""
+    found = sorted(folder.glob(f"*/seed*/{stage}.json"))
+    labels = {path: np.load(path.with_suffix(".labels.npy")) for path in found}
+    ways = {}
+    for path in found:
+        read, own = json.loads(path.read_text()), labels[path]
+        others = [clustering_accuracy(own, labels[other]) for other in found if other != path]
+        ways[str(path.parent)] = {
+            "clustering": read["diagnosis"]["state"] == "clustering",
+            "strong": read["strong_agreement"],
+            "frozen": float((own[near] == own[:, None]).mean()),
+            "consensus": float(np.mean(others)) if others else 1.0,
+            "pac": read["pac_agreement"],
+            "sharpness": read["sharpness"],
+            "evenness": read["evenness"],
+        }
+    return ways
+
+
+def ranked(ways: dict[str, dict[str, Any]]) -> list[str]:
+    """Names of ways, the best first."""
+    sums = sum(rankdata([-way[name] for way in ways.values()]) for name in READINGS)
+    order = dict(zip(ways, sums, strict=True))
+    return sorted(ways, key=lambda name: (not ways[name]["clustering"], order[name]))
+
+
+def main() -> None:
+    """Print the ranking."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--stage", default="cluster")
+    parser.add_argument("--neighbours", type=Path, required=True)
+    parser.add_argument("--reveal", action="store_true", help="add accuracies, at the end")
+    a = parser.parse_args()
+    ways = collect(a.folder, a.stage, np.load(a.neighbours))
+    order = ranked(ways)
+    scores = {}
+    for name in order:
+        line = " ".join(f"{key} {float(value):.4f}" for key, value in ways[name].items())
+        if a.reveal:
+            scores[name] = json.loads((Path(name) / f"{a.stage}.revealed.json").read_text())
+            line += " | " + " ".join(f"{key} {scores[name][key]:.4f}" for key in ("acc", "knn"))
+        print(f"{name}: {line}")
+    if a.reveal:
+        accuracies = [scores[name]["acc"] for name in order]
+        for key in READINGS:
+            values = [ways[name][key] for name in order]
+            print(f"{key}: rank correlation with ACC {spearmanr(values, accuracies)[0]:.2f}")
+        print(f"ranking: {spearmanr(range(len(order)), accuracies)[0]:.2f} (-1 is perfect)")
+
+
+if __name__ == "__main__":
+    main()

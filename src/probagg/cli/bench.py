@@ -1,0 +1,162 @@
+"""probagg bench: several ways to cluster the same rows, side by side."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from probagg.cli.errors import guarded
+from probagg.cli.flat import Flat
+from probagg.cli.job import Job, parse_k
+from probagg.cli.outcome import scores
+from probagg.cli.terminal import Voice
+from probagg.runs import environment, write_json
+
+EXAMPLE = (
+    "Example: probagg bench photos/ -k 10 --seeds 10   "
+    "PAC, an OPA head, k-means and spectral clustering on the same features: scores, where labels "
+    "are known, agreement between seeds, seconds."
+)
+LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
+SILHOUETTE_ROWS = 2_000
+
+
+def bench(
+    source: Annotated[str, typer.Argument(help="As for probagg cluster.")],
+    k: Annotated[
+        str | None, typer.Option("-k", help="Clusters. [default: a set's classes]")
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help="Which, between commas.")
+    ] = "pac,opa,kmeans,spectral",
+    seeds: Annotated[int, typer.Option(min=1, help="How often, each with its own seed.")] = 3,
+    backbone: Annotated[
+        str | None, typer.Option(help="Of images: whose features, as for probagg cluster.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="A file for a timm backbone.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV of path,class (or row,class) to report against.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write every run to this JSON file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+) -> None:
+    """Cluster SOURCE in several ways and compare them; labels are used for reporting only."""
+    voice = Voice(aside=as_json)
+    with guarded(voice, as_json=as_json) as give:
+        chosen = _checked(methods)
+        job = Job(source, parse_k(k), Path(), 0, labels, voice)
+        options = {"backbone": backbone, "weights": weights}
+        flat = Flat(job, "pac", {name: v for name, v in options.items() if v is not None})
+        if not isinstance(flat.k, int):
+            raise ValueError(f"-k is {k!r}, but bench compares ways for one number of clusters.")
+        samples, embedding = flat.embedded()
+        X, metric = samples.features, flat.options.get("metric", "sqeuclidean")
+        voice.say(f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {flat.k} clusters, {metric}")
+        if embedding is not None:
+            voice.say(f"features of {flat.backbone.name} in {embedding:.1f} s")
+        rows = []
+        for name in chosen:
+            if name == "spectral" and len(X) > LARGEST_GRAPH:
+                voice.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
+                continue
+            rows.append(_measure(name, samples, flat.k, metric, seeds))
+            voice.say(_line(rows[-1]))
+        result = {"source": source, "n_clusters": flat.k, "metric": metric, "methods": rows}
+        result |= {"embedding_seconds": embedding, "env": environment()}
+        if out is not None:
+            write_json(out, result)
+            voice.say(f"written to {out}")
+        give(result)
+
+
+def _checked(methods: str) -> list[str]:
+    chosen = [name.strip() for name in methods.split(",")]
+    unknown = [name for name in chosen if name not in METHODS]
+    if unknown:
+        raise ValueError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
+    return chosen
+
+
+def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[str, Any]:
+    """One way with every seed: the scores of each run, and how far the runs agree."""
+    from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+    X, found, runs = samples.features, [], []
+    for seed in range(seeds):
+        began = time.perf_counter()
+        labels = np.asarray(METHODS[name](X, K, metric, seed))
+        runs.append({"seed": seed, "seconds": round(time.perf_counter() - began, 3)})
+        if len(np.unique(labels)) > 1:
+            how = "cosine" if metric == "cosine" else "euclidean"
+            size = min(SILHOUETTE_ROWS, len(X))
+            runs[-1]["silhouette"] = float(
+                silhouette_score(X, labels, metric=how, sample_size=size, random_state=0)
+            )
+        runs[-1] |= scores(samples, labels)
+        found.append(labels)
+    pairs = [adjusted_rand_score(a, b) for a, b in itertools.combinations(found, 2)]
+    return {"method": name, "runs": runs, "agreement": float(np.mean(pairs)) if pairs else None}
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Means and deviations over the seeds in one line."""
+    parts = [f"  {row['method']:<9}"]
+    for key in ("acc", "nmi", "ari"):
+        values = [100 * run[key] for run in row["runs"] if key in run]
+        if values:
+            parts.append(f"{key.upper()} {np.mean(values):.1f} ± {np.std(values):.1f}")
+    values = [run["silhouette"] for run in row["runs"] if "silhouette" in run]
+    if values:
+        parts.append(f"silhouette {np.mean(values):.3f}")
+    if row["agreement"] is not None:
+        parts.append(f"seeds agree {row['agreement']:.2f}")
+    parts.append(f"{np.median([run['seconds'] for run in row['runs']]):.2f} s")
+    return "  ".join(parts)
+
+
+def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from probagg import PAC
+
+    return PAC(K, metric=metric, random_state=seed).fit(X).labels_
+
+
+def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from probagg import OPAHead
+
+    return OPAHead(K, metric=metric, random_state=seed).fit(X).labels_
+
+
+def _kmeans(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
+    return KMeans(K, n_init=1, random_state=seed).fit(_unit(X, metric)).labels_
+
+
+def _spectral(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from sklearn.cluster import SpectralClustering
+
+    spectral = SpectralClustering(
+        K, affinity="nearest_neighbors", n_neighbors=min(10, len(X)), random_state=seed
+    )
+    return spectral.fit(_unit(X, metric)).labels_
+
+
+def _unit(X: np.ndarray, metric: str) -> np.ndarray:
+    """Rows at unit length for cosine, where squared distances then are cosine distances."""
+    if metric != "cosine":
+        return X
+    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
+
+
+METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
+    "pac": _pac,
+    "opa": _opa,
+    "kmeans": _kmeans,
+    "spectral": _spectral,
+}

@@ -1,0 +1,118 @@
+"""A finished run, opened to label new samples."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from probagg.assignments import Assignments, Yardstick
+from probagg.cli import samples as opened
+from probagg.cli.samples import Samples
+from probagg.data import NoData
+from probagg.report.review import Review
+from probagg.runs import MANIFEST, RunFolderError
+
+
+@dataclass(frozen=True)
+class OpenedRun:
+    """The model of a run folder, and what a person made of its clusters."""
+
+    path: Path
+    config: dict[str, Any]
+    review: Review
+
+    @classmethod
+    def of(cls, path: Path) -> OpenedRun:
+        """Open a run folder, or say why it is none."""
+        if not path.is_dir():
+            raise NoData(f"{path} is no run folder. Name one that probagg cluster wrote.")
+        if not (path / "config.toml").is_file():
+            raise NoData(f"{path} holds no run (no config.toml). Name a folder of probagg cluster.")
+        if not (path / MANIFEST).is_file():
+            raise RunFolderError(
+                f"The run in {path} is not finished. Run its probagg cluster command again first."
+            )
+        config = tomllib.loads((path / "config.toml").read_text())
+        return cls(path, config, Review.read(path))
+
+    @property
+    def n_clusters(self) -> int:
+        """K."""
+        return int(self.config["n_clusters"])
+
+    @property
+    def names(self) -> dict[int, str]:
+        """What a person called the clusters, by number."""
+        return dict(self.review.names)
+
+    def model(self, device: str = "auto") -> Any:
+        """The estimator that the run fitted."""
+        file = self.path / "model.safetensors"
+        method = self.config["method"]
+        if method == "pac":
+            from probagg import PAC
+
+            return PAC.load(file)
+        if method == "opa":
+            from probagg import OPAHead
+
+            return OPAHead.load(file)
+        from probagg import DPAC
+
+        return DPAC.load(file, device=device)
+
+    def backbone(self, device: str = "auto") -> Any:
+        """The network whose features were clustered, checked to be the same; None for others."""
+        if "embed" not in self.config:
+            return None
+        from probagg.embed import open_backbone
+
+        spec = self.config["embed"]
+        backbone = open_backbone(spec["backbone"], spec.get("weights"), device=device)
+        if backbone.identity != spec["identity"]:
+            raise ValueError(
+                f"The weights of {spec['backbone']} are not those that {self.path} was made with "
+                f"({backbone.identity}, not {spec['identity']}). Bring these back, or cluster anew."
+            )
+        return backbone
+
+    def assignments(self) -> Assignments:
+        """The table of the run."""
+        return Assignments.read(self.path / "assignments.csv")
+
+    def assign(self, source: str, *, device: str, loud: bool) -> tuple[Samples, Assignments]:
+        """New samples through the model: nothing is fitted again."""
+        model = self.model(device)
+        if self.config["kind"] == "matrix":
+            samples = opened.open_matrix(source)
+            X, P = samples.features, model.predict_proba(samples.features)
+        elif (backbone := self.backbone(device)) is not None:
+            samples = opened.open_image_samples(source, loud=loud)
+            samples = opened.embed_images(samples, backbone, loud=loud)
+            X, P = samples.features, model.predict_proba(samples.features)
+        else:
+            samples = opened.readable(source, model.recipe_, loud=loud)
+            X, P = model.infer(samples.pictures)
+        P = self.review.apply(P)
+        assigned = Assignments.of(P, X, self._yardstick(), samples.names)
+        return samples, self._moved(samples, assigned)
+
+    def _yardstick(self) -> Yardstick | None:
+        file = self.path / "yardstick.safetensors"
+        return Yardstick.load(file) if file.is_file() else None
+
+    def _moved(self, samples: Samples, assigned: Assignments) -> Assignments:
+        """A sample of the run itself that a person moved stays where it was put."""
+        if samples.source != self.config["source"]:
+            return assigned
+        labels = self.review.relabel(assigned.names, assigned.cluster)
+        return assigned.put(labels)
+
+
+def check_kind(run: OpenedRun, images: bool) -> None:
+    """Refuse images for a model of rows, and the other way round."""
+    if images != (run.config["kind"] == "images"):
+        wanted = "images" if run.config["kind"] == "images" else "a matrix"
+        raise NoData(f"The run in {run.path} is of {wanted}. Give the same kind to predict.")

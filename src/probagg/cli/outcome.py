@@ -1,0 +1,192 @@
+"""What a clustering leaves in the run folder, whatever made it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
+from probagg.cli.samples import Samples
+from probagg.cli.terminal import Voice
+from probagg.metrics import evaluate
+from probagg.runs import RunFolder, add_to_run, environment
+
+MOST_COLUMNS = 60  # of a matrix that the profiles show
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """The clusters of samples, and how they came about."""
+
+    samples: Samples
+    P: np.ndarray  # (n, K)
+    X: np.ndarray  # (n, D): what distances are measured in
+    metric: str
+    model: Any  # anything with save(path)
+    seconds: float
+    facts: dict[str, Any]  # for result.json, by method
+    records: list[dict[str, Any]] = field(default_factory=list)  # for metrics.jsonl
+    files: dict[str, str] = field(default_factory=dict)  # more files, by name
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(n,) the most probable cluster."""
+        return self.P.argmax(1)
+
+
+def begin(folder: RunFolder, config: dict[str, Any]) -> None:
+    """The files that say what is run and where."""
+    folder.write("config.toml", tomli_w.dumps(_without_none(config)))
+    folder.write_json("env.json", environment())
+
+
+def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
+    """All tables of a clustering and its model; the summary that result.json holds."""
+    samples, K = clustering.samples, clustering.P.shape[1]
+    yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric)
+    assigned = Assignments.of(clustering.P, clustering.X, yardstick, samples.names)
+    table = assigned.to_csv(samples.heading)
+    folder.write("assignments.csv", table)
+    _write_parquet(folder, table)
+    pairs = overlaps(clustering.P, assigned)
+    folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
+    if samples.classes is not None:
+        folder.write("classes.csv", classes_table(samples))
+    if samples.skipped:
+        folder.write("skipped.csv", text_table("path reason", samples.skipped))
+    if samples.images is None:
+        folder.write("profiles.csv", _profiles(samples, clustering.labels, K))
+    else:
+        folder.write("embeddings.npy", _npy(clustering.X.astype(np.float32)))
+    if clustering.records:
+        lines = (json.dumps(record) + "\n" for record in clustering.records)
+        folder.write("metrics.jsonl", "".join(lines))
+    for name, text in clustering.files.items():
+        folder.write(name, text)
+    yardstick.save(folder.path / "yardstick.safetensors")
+    clustering.model.save(folder.path / "model.safetensors")
+    result = _summary(folder.path, clustering, assigned)
+    folder.write_json("result.json", result)
+    return result
+
+
+def write_page(run: Path, clustering: Clustering) -> Path:
+    """The map and report.html of a finished run, which is whole whatever happens here."""
+    from probagg.report.atlas import positions
+    from probagg.report.page import write_report
+
+    rows, xy = positions(clustering.X)
+    buffer = io.BytesIO()
+    np.savez(buffer, rows=rows, xy=xy)
+    add_to_run(run, "map.npz", buffer.getvalue())
+    return write_report(run, images=clustering.samples.images)
+
+
+def _summary(out: Path, clustering: Clustering, assigned: Assignments) -> dict[str, Any]:
+    samples, K = clustering.samples, clustering.P.shape[1]
+    facts = {"n_clusters": K, "n_samples": len(samples), **clustering.facts}
+    result = {
+        "run": str(out),
+        "method": facts.pop("method"),
+        **facts,
+        "sizes": np.bincount(assigned.cluster, minlength=K).tolist(),
+        "n_borderline": int((assigned.flag == BORDERLINE).sum()),
+        "n_outliers": int((assigned.flag == OUTLIER).sum()),
+        "n_skipped": len(samples.skipped),
+        "seconds": round(clustering.seconds, 3),
+    }
+    return result | scores(samples, assigned.cluster)
+
+
+def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
+    """ACC, NMI and ARI over the samples whose class is known, or nothing."""
+    classes = samples.classes
+    if classes is None or not classes.known.any():
+        return {}
+    known = classes.known
+    found: dict[str, Any] = dict(evaluate(classes.y[known], labels[known]))
+    return found if known.all() else found | {"n_labelled": int(known.sum())}
+
+
+def say_result(voice: Voice, result: dict[str, Any], what: str) -> None:
+    """The result in a few lines."""
+    voice.say(what)
+    voice.say_sizes(result["sizes"])
+    parts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
+    if result["n_skipped"]:
+        parts.append(f"{result['n_skipped']:,} files skipped (skipped.csv says why)")
+    voice.say(", ".join(parts))
+    if "acc" in result:
+        some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
+        voice.say_scores(f"against the known labels{some}", result)
+
+
+def classes_table(samples: Samples) -> str:
+    """The known classes as text."""
+    classes = samples.classes
+    assert classes is not None
+    rows = [
+        (name, classes.names[k]) for name, k in zip(samples.names, classes.y, strict=True) if k >= 0
+    ]
+    return text_table(f"{samples.heading} class", rows)
+
+
+def text_table(heads: str, rows: Any) -> str:
+    """Rows as CSV under the given heads."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(heads.split())
+    for row in rows:
+        table.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+    return text.getvalue()
+
+
+def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
+    """Mean and quartiles of each column in each cluster, for the columns that differ most."""
+    X = samples.features
+    names = samples.columns or [f"column {j}" for j in range(X.shape[1])]
+    clusters = [k for k in range(K) if (labels == k).any()]
+    means = np.array([X[labels == k].mean(0, dtype=np.float64) for k in clusters])
+    spread = means.std(0) / np.maximum(X.std(0, dtype=np.float64), 1e-300)
+    shown = np.sort(np.argsort(-spread, kind="stable")[:MOST_COLUMNS])
+    rows = []
+    for k, mean in zip(clusters, means, strict=True):
+        quartiles = np.quantile(X[labels == k][:, shown], (0.25, 0.5, 0.75), axis=0)
+        rows += [(k, names[j], mean[j], *quartiles[:, i]) for i, j in enumerate(shown)]
+    plain = [[k, name, *map(float, numbers)] for k, name, *numbers in rows]
+    return text_table("cluster column mean q25 median q75", plain)
+
+
+def _write_parquet(folder: RunFolder, table: str) -> None:
+    """The assignments once more, with types, where pyarrow is installed."""
+    try:
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError:
+        return
+    read = pyarrow.csv.read_csv(io.BytesIO(table.encode()))
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(read, sink)
+    folder.write("assignments.parquet", sink.getvalue())
+
+
+def _npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _without_none(config: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no None: what is not there is not set."""
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if value is not None
+    }

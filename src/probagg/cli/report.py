@@ -1,0 +1,50 @@
+"""probagg report: the page of a run, written or served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from probagg.cli.errors import guarded
+from probagg.cli.opened_run import OpenedRun
+from probagg.cli.terminal import Voice
+
+EXAMPLE = (
+    "Example: probagg report runs/photos --serve   "
+    "Opens a page to name and merge clusters and to move images; predict and export heed it."
+)
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")],
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Name, merge and move in a local page.")
+    ] = False,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="With --serve: open the browser.")
+    ] = True,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="With --serve. [default: any free one]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+) -> None:
+    """Write report.html of a RUN anew, or serve a page to review it (127.0.0.1 only)."""
+    voice = Voice(aside=as_json)
+    with guarded(voice, as_json=as_json) as give:
+        OpenedRun.of(run)
+        if not serve and (not browser or port is not None):
+            raise ValueError(
+                "--no-browser and --port belong to --serve. Add it, or leave them out."
+            )
+        if serve:
+            from probagg.report.serve import serve as start
+
+            said = lambda url: voice.say(f"Review {run} at {url}  (Ctrl-C or Done ends it)")  # noqa: E731
+            start(run, open_browser=browser, port=port or 0, on_ready=said)
+        from probagg.report.page import write_report
+
+        page = write_report(run)
+        voice.say(f"written to {page}")
+        give({"run": str(run), "report": str(page)})

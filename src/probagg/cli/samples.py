@@ -1,0 +1,148 @@
+"""What a user names, opened: images or a matrix, with their names and known classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probagg.cli.errors import Saved
+from probagg.cli.terminal import CountLine
+from probagg.data import NoData, benchmarks
+from probagg.data.arrays import is_matrix, read_matrix
+from probagg.data.folders import FolderImages
+from probagg.data.images import did_you_mean, open_images
+from probagg.data.labels import Classes, read_labels
+
+if TYPE_CHECKING:
+    from probagg.data.images import ImageSet
+    from probagg.dpac.recipe import Recipe
+
+SETS = f"matrices {', '.join(benchmarks.NAMES)}; images {', '.join(benchmarks.IMAGE_NAMES)}"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows to cluster or to assign, and what is known of them."""
+
+    source: str  # a set's name, or an absolute path
+    names: list[str]  # paths in the folder, or row numbers
+    heading: str  # of the names: path or row
+    X: np.ndarray | None = None  # features; images have none before they are embedded
+    images: ImageSet | None = None
+    columns: list[str] | None = None
+    classes: Classes | None = None
+    skipped: tuple[tuple[str, str], ...] = ()  # files that could not be read, and why
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def noun(self) -> str:
+        """What one of them is called."""
+        return "images" if self.images is not None else "rows"
+
+    @property
+    def features(self) -> np.ndarray:
+        """X, which must be there."""
+        assert self.X is not None
+        return self.X
+
+    @property
+    def pictures(self) -> ImageSet:
+        """The images, which must be there."""
+        assert self.images is not None
+        return self.images
+
+    def only(self, rows: np.ndarray, skipped: Sequence[tuple[object, str]]) -> Samples:
+        """Those rows, with the others noted."""
+        return replace(
+            self,
+            names=[self.names[row] for row in rows],
+            classes=self.classes and self.classes.of(rows),
+            skipped=tuple((str(name), reason) for name, reason in skipped),
+        )
+
+    def label(self, path: Path | None) -> Samples:
+        """With the classes of a file in place of those the source has."""
+        if path is None:
+            return self
+        return replace(self, classes=read_labels(path, self.names))
+
+
+def is_image_source(source: str) -> bool:
+    """Whether a source holds images; a source that is nothing is an error."""
+    if source in benchmarks.NAMES:
+        return source in benchmarks.IMAGE_NAMES
+    if source in benchmarks.IMAGE_NAMES:
+        return True
+    path = Path(source).expanduser()
+    if not path.exists():
+        hint = did_you_mean(source, benchmarks.ALL_NAMES)
+        raise NoData(f"{source!r} is no file or folder and no known data set: {SETS}.{hint}")
+    return not is_matrix(path)
+
+
+def open_matrix(source: str) -> Samples:
+    """The rows of a named set or of a file."""
+    named = source in benchmarks.NAMES
+    data = benchmarks.load(source) if named else read_matrix(Path(source).expanduser())
+    names = [str(row) for row in range(len(data.X))]
+    where = source if named else str(Path(source).expanduser().resolve())
+    columns = getattr(data, "columns", None)
+    return Samples(where, names, "row", data.X, columns=columns, classes=_classes(data.y, None))
+
+
+def open_image_samples(source: str, *, loud: bool) -> Samples:
+    """The images of a named set, a folder or a file; nothing is decoded yet."""
+    progress = CountLine("downloading", "MB", loud, 1e6)
+    return of_images(source, open_images(source, progress=progress))
+
+
+def readable(source: str, recipe: Recipe, *, loud: bool) -> Samples:
+    """Images at the size a recipe asks for; photos that cannot be read are left out and noted."""
+    from probagg.dpac.estimator import open_for
+
+    if source in benchmarks.IMAGE_NAMES:
+        progress = CountLine("downloading", "MB", loud, 1e6)
+        size = recipe.decode_size if source in ("imagenet10", "imagenet-dogs") else None
+        return of_images(source, benchmarks.load_images(source, size=size, progress=progress))
+    images, bad = open_for(source, recipe), list[tuple[str, str]]()
+    if isinstance(images, FolderImages):
+        images, bad = images.check(CountLine("checking", "images", loud))
+    return replace(of_images(source, images), skipped=tuple(bad))
+
+
+def of_images(source: str, images: ImageSet) -> Samples:
+    """An image set as samples."""
+    named = source in benchmarks.IMAGE_NAMES
+    where = source if named else str(Path(source).expanduser().resolve())
+    names = images.paths or [str(row) for row in range(len(images))]
+    heading = "row" if images.paths is None else "path"
+    classes = _classes(images.y, images.class_names)
+    return Samples(where, names, heading, images=images, classes=classes)
+
+
+def embed_images(samples: Samples, backbone: Any, *, loud: bool) -> Samples:
+    """With features of a frozen network; files that cannot be read are left out and noted."""
+    from probagg.embed import embed
+
+    progress = CountLine("features", "images", loud)
+    try:
+        found = embed(samples.pictures, backbone, progress=progress)
+    except KeyboardInterrupt:
+        raise Saved(
+            "Interrupted. The features so far are kept: the same command goes on from there."
+        ) from None
+    kept = samples.only(found.rows, found.bad)
+    return replace(kept, X=found.X)
+
+
+def _classes(y: np.ndarray | None, names: list[str] | None) -> Classes | None:
+    if y is None:
+        return None
+    codes, y = np.unique(y, return_inverse=True)
+    return Classes(y, [names[k] if names else str(k) for k in codes])

@@ -1,0 +1,141 @@
+"""Features that were computed before, known by the content of the image."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from probagg.runs import logger
+
+Result = TypeVar("Result")
+
+PIECE = 500  # keys in one question: SQLite allows 999
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS features (
+    identity TEXT, digest BLOB, features BLOB, PRIMARY KEY (identity, digest)
+);
+CREATE TABLE IF NOT EXISTS files (
+    path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digest BLOB
+);
+"""
+
+
+class Stamp(NamedTuple):
+    """By what a file is known without being read."""
+
+    path: bytes
+    size: int
+    mtime_ns: int
+
+
+def cache_path() -> Path:
+    """Where features are kept: features.sqlite in $PROBAGG_CACHE, or ~/.cache/probagg."""
+    folder = os.environ.get("PROBAGG_CACHE") or Path.home() / ".cache" / "probagg"
+    return Path(folder).expanduser() / "features.sqlite"
+
+
+class FeatureCache:
+    """One backbone's features in an SQLite file, and which content a file had when last seen.
+
+    Processes share it. A broken or read-only file is warned of once, and then there is no cache.
+    `path=None` is none from the start. Use as a context.
+    """
+
+    def __init__(self, path: Path | None, identity: str, n_features: int) -> None:
+        self._path, self._identity = path, identity
+        self._bytes = 4 * n_features
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            self._try(self._open, None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _open(self) -> None:
+        assert self._path is not None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=30.0, check_same_thread=False)
+        self._connection = connection
+        connection.execute("PRAGMA journal_mode=WAL")  # readers go on while another writes
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.executescript(_SCHEMA)
+
+    def digests(self, stamps: Sequence[Stamp | None]) -> list[bytes | None]:
+        """The content of each file, where it was seen with this size and time."""
+
+        def ask(connection: sqlite3.Connection) -> list[bytes | None]:
+            question = "SELECT digest FROM files WHERE path=? AND size=? AND mtime_ns=?"
+            rows = [stamp and connection.execute(question, stamp).fetchone() for stamp in stamps]
+            return [row[0] if row else None for row in rows]
+
+        return self._use(ask, [None] * len(stamps))
+
+    def find(self, digests: Iterable[bytes | None]) -> dict[bytes, np.ndarray]:
+        """The features of those contents that were embedded before."""
+        keys = list({digest for digest in digests if digest is not None})
+
+        def ask(connection: sqlite3.Connection) -> dict[bytes, np.ndarray]:
+            found = {}
+            for start in range(0, len(keys), PIECE):
+                piece = keys[start : start + PIECE]
+                marks = ",".join("?" * len(piece))
+                question = "SELECT digest, features FROM features WHERE identity=? AND digest IN "
+                for digest, data in connection.execute(
+                    f"{question} ({marks})", (self._identity, *piece)
+                ):
+                    if len(data) == self._bytes:
+                        found[digest] = np.frombuffer(data, "<f4")
+            return found
+
+        return self._use(ask, {})
+
+    def store(
+        self, files: Iterable[tuple[Stamp, bytes]], features: Iterable[tuple[bytes, np.ndarray]]
+    ) -> None:
+        """Keep which content files have, and the features of contents; all or nothing."""
+        seen = [(*stamp, digest) for stamp, digest in files]
+        rows = [(self._identity, digest, row.astype("<f4").tobytes()) for digest, row in features]
+
+        def write(connection: sqlite3.Connection) -> None:
+            with connection:
+                connection.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", seen)
+                connection.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", rows)
+
+        self._use(write, None)
+
+    def _use(self, work: Callable[[sqlite3.Connection], Result], otherwise: Result) -> Result:
+        with self._lock:  # one connection, used by the reading thread too
+            connection = self._connection
+            return self._try(lambda: work(connection), otherwise) if connection else otherwise
+
+    def _try(self, work: Callable[[], Result], otherwise: Result) -> Result:
+        try:
+            return work()
+        except (sqlite3.Error, OSError) as error:
+            logger.warning(
+                "The cache of features %s cannot be used (%s): going on without it. Delete the "
+                "file, or name another folder with PROBAGG_CACHE.",
+                self._path,
+                error,
+            )
+            self._connection = None
+            return otherwise

@@ -1,0 +1,250 @@
+"""All images of a set through a backbone, without those that were before."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from probagg.data import NoData
+from probagg.data.decoding import BadImage, in_threads
+from probagg.data.folders import Progress
+from probagg.data.images import open_images
+from probagg.embed.backbone import Backbone, BackboneError, first_line
+from probagg.embed.cache import FeatureCache, cache_path
+from probagg.embed.sources import Item, Source, source_of
+
+PROBE = 8  # images that `estimate` times
+_NO_MEMORY = re.compile(
+    r"out of memory|not enough memory|allocate memory|failed to allocate|bad.?alloc", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Features:
+    """What `embed` found."""
+
+    X: np.ndarray  # (n, D) float32, of the images that can be read
+    rows: np.ndarray  # (n,) which rows of the set they are
+    bad: list[tuple[str | int, str]]  # path or row of the others, and the reason
+    cached: int  # how many were not computed again
+
+
+def embed(
+    images: Any,
+    backbone: Backbone,
+    *,
+    cache: bool = True,
+    batch_size: int | Literal["auto"] = "auto",
+    progress: Progress | None = None,
+) -> Features:
+    """The features of all images (a set, or what `open_images` takes) that can be read.
+
+    Photos of a folder are read whole, whatever size the set has. Features are kept by content, so a
+    second run, or one after an interruption, computes only what is new; `cache=False` neither
+    looks nor keeps. `progress(done, total)` is called for each batch.
+    """
+    work = _Embedding(images, backbone, cache)
+    network = _Frugal(backbone, _batch_size(batch_size, backbone))
+    with work.cache:
+        work.look_up()
+        todo, total = work.todo(), len(work.images)
+        pieces = [todo[at : at + network.size] for at in range(0, len(todo), network.size)]
+        done = total - len(todo)
+        if progress:
+            progress(done, total)
+        # Closed before the cache is, which the thread that reads ahead looks into.
+        with contextlib.closing(_ahead(work.load, pieces)) as coming:
+            for piece, loaded in zip(pieces, coming, strict=True):
+                work.finish(loaded, network)
+                done += len(piece)
+                if progress:
+                    progress(done, total)
+    return work.result()
+
+
+def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
+    """Roughly how many seconds `embed` will take, timed on a few images that are not cached.
+
+    The few are kept like any others.
+    """
+    work = _Embedding(images, backbone, cache)
+    network = _Frugal(backbone, PROBE)
+    with work.cache:
+        work.look_up()
+        todo = work.todo()
+        if len(todo) == 0:
+            return 0.0
+        probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
+        work.finish(work.load(probe[:1]), network)  # the first of all is slow
+        rest = probe[1:] if len(probe) > 1 else probe
+        began = time.perf_counter()
+        work.finish(work.load(rest), network)
+        return (time.perf_counter() - began) / len(rest) * len(todo)
+
+
+@dataclass
+class _Loaded:
+    """Some images on their way: what the cache had, what the network must see, what is bad."""
+
+    found: list[tuple[Item, np.ndarray]]
+    fresh: list[tuple[Item, np.ndarray]]
+    bad: list[tuple[Item, str]]
+
+
+class _Embedding:
+    """A set, a backbone and a cache, and the features so far."""
+
+    def __init__(self, images: Any, backbone: Backbone, cache: bool) -> None:
+        self.images = open_images(images)
+        self.backbone = backbone
+        self.source: Source = source_of(self.images, backbone.near)
+        n, path = len(self.images), cache_path() if cache else None
+        self.cache = FeatureCache(path, backbone.identity, backbone.n_features)
+        self.known: list[bytes | None] = [None] * n  # digests of contents
+        self.X = np.zeros((n, backbone.n_features), np.float32)
+        self.have = np.zeros(n, bool)
+        self.bad: dict[int, str] = {}
+        self.cached = 0
+
+    def look_up(self) -> None:
+        """Take from the cache what it knows without reading any image."""
+        self.known = self.cache.digests(self.source.stamps())
+        for start in range(0, len(self.known), 1024):
+            digests = self.known[start : start + 1024]
+            found = self.cache.find(digests)
+            for row, digest in enumerate(digests, start):
+                if digest in found:
+                    self._take(row, found[digest])
+                    self.cached += 1
+
+    def todo(self) -> np.ndarray:
+        """The rows that are left."""
+        return np.flatnonzero(~self.have)
+
+    def load(self, rows: np.ndarray) -> _Loaded:
+        """Read images; those whose content the cache has are not decoded."""
+        items = self.source.items(rows, self.known)
+        found = self.cache.find(item.digest for item in items)
+        loaded = _Loaded([], [], [])
+        new = []
+        for item in items:
+            if item.digest in found:
+                loaded.found.append((item, found[item.digest]))
+            else:
+                new.append(item)
+        for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
+            if isinstance(prepared, str):
+                loaded.bad.append((item, prepared))
+            else:
+                loaded.fresh.append((item, prepared))
+        return loaded
+
+    def _prepare(self, item: Item) -> np.ndarray | str:
+        """The picture as the network takes it, or why there is none."""
+        try:
+            picture = item.picture()
+        except BadImage as bad:
+            return str(bad)
+        try:
+            return self.backbone.prepare(picture)
+        except Exception as error:  # a user's own transform, which worked on a blank picture
+            return f"the backbone's transform fails on it ({first_line(error)})"
+
+    def finish(self, loaded: _Loaded, network: _Frugal) -> None:
+        """Compute the features of what was loaded, and keep them."""
+        for item, features in loaded.found:
+            self._take(item.row, features)
+        self.cached += len(loaded.found)
+        self.bad |= {item.row: reason for item, reason in loaded.bad}
+        computed = []
+        if loaded.fresh:
+            items, prepared = zip(*loaded.fresh, strict=True)
+            computed = list(zip(items, network(np.stack(prepared)), strict=True))
+        for item, features in computed:
+            self._take(item.row, features)
+        done = [(item, features) for item, features in loaded.found + computed if item.digest]
+        self.cache.store(
+            [(item.stamp, item.digest) for item, _ in done if item.stamp],
+            [(item.digest, features) for item, features in done],
+        )
+
+    def _take(self, row: int, features: np.ndarray) -> None:
+        self.X[row] = features
+        self.have[row] = True
+
+    def result(self) -> Features:
+        """All that was found."""
+        bad = [(self.source.name(row), reason) for row, reason in sorted(self.bad.items())]
+        if not self.have.any():
+            raise NoData(
+                f"None of the {len(self.have)} images of {self.images.name} can be read; "
+                f"{bad[0][0]}: {bad[0][1]}. Give images that open elsewhere."
+            )
+        rows = np.flatnonzero(self.have)
+        X = self.X if len(rows) == len(self.X) else self.X[rows]
+        return Features(X, rows, bad, self.cached)
+
+
+class _Frugal:
+    """A backbone that halves its batches, for good, where memory does not suffice."""
+
+    def __init__(self, backbone: Backbone, size: int) -> None:
+        self.backbone, self.size = backbone, size
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        features = []
+        while len(batch):
+            part = self._attempt(batch[: self.size])
+            if part is not None:
+                features.append(part)
+                batch = batch[len(part) :]
+        return np.concatenate(features)
+
+    def _attempt(self, batch: np.ndarray) -> np.ndarray | None:
+        """Features, or None with a smaller size to try; the memory of the failure is free then."""
+        try:
+            return self.backbone(batch)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(batch) == 1:
+                raise BackboneError(
+                    f"There is not enough memory for one image in {self.backbone.name}. Choose a "
+                    "smaller --backbone, or --device cpu."
+                ) from error
+            self.size = len(batch) // 2
+        return None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
+
+
+def _batch_size(given: int | str, backbone: Backbone) -> int:
+    if given == "auto":
+        return 16 if backbone.device == "cpu" else 128  # a CPU's caches like small ones
+    if not isinstance(given, int) or given < 1:
+        raise ValueError(f"batch_size is {given!r}, but 1 or more, or 'auto' is needed.")
+    return given
+
+
+def _ahead(
+    load: Callable[[np.ndarray], _Loaded], pieces: Sequence[np.ndarray]
+) -> Generator[_Loaded, None, None]:
+    """What `load` gives for each piece; the next one is loaded while a piece is in use."""
+    waiting: deque[Future[_Loaded]] = deque()
+    with ThreadPoolExecutor(1) as reader:
+        for piece in pieces:
+            waiting.append(reader.submit(load, piece))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,274 @@
+"""`report.html`: everything a run found out, on one page that needs nothing but a browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import shlex
+from functools import cached_property
+from os import PathLike
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from probagg.data.images import ImageSet
+from probagg.report.charts import parallel, short
+from probagg.report.colours import palette
+from probagg.report.contents import Contents, read_run
+from probagg.report.groups import PAIRS, Cluster, Counts, between, describe_clusters
+from probagg.report.tables import Chart, Confusion, Stage, confusion, selection, training
+from probagg.report.thumbnails import Level, Thumbnails, find_images, levels
+from probagg.runs import add_to_run
+
+FILE = "report.html"
+TEMPLATES = Path(__file__).parent / "templates"
+SCRIPTS = ("dots.js", "map.js", "report.js")
+MANY = 20  # clusters above which each is closed at first
+EXAMPLES = 4  # samples shown between two clusters
+ROWS = Counts(16, 8, 8)  # of a matrix, for each cluster
+_FIGURE = 650  # bytes of page around a picture, about
+
+
+def write_report(
+    run: str | PathLike[str], *, images: ImageSet | None = None, max_bytes: int = 20_000_000
+) -> Path:
+    """Write `report.html` into a run folder, from the folder's files alone, and return its path.
+
+    Pictures come from `images`, or from the source that config.toml names; where that is gone,
+    the page says so and shows names. They are fewer and smaller where the page would otherwise be
+    larger than `max_bytes`.
+    """
+    contents = read_run(Path(run))
+    images, reason = find_images(contents, images)
+    thumbnails = Thumbnails(images, contents.samples.names)
+    data = map_data(contents)
+    html = b""
+    for level in levels(len(contents.clusters)):
+        page = Page(contents, level, thumbnails, data, reason)
+        if level.pixels and page.expected_length() > 1.2 * max_bytes:
+            continue
+        html = page.render().encode("utf-8", "replace")
+        if len(html) <= max_bytes:
+            break
+    return add_to_run(run, FILE, html)
+
+
+class Page:
+    """What the template reads: one run at one level of detail."""
+
+    def __init__(
+        self, contents: Contents, level: Level, thumbnails: Thumbnails, data: str, reason: str
+    ) -> None:
+        self.contents = contents
+        self.samples = contents.samples
+        counts = level.counts if contents.has_images else ROWS  # names cost next to nothing
+        self.clusters = describe_clusters(contents, counts)
+        self.by_number = {cluster.number: cluster for cluster in self.clusters}
+        self.map_data = data
+        self.why_no_images = reason
+        self.pixelated = thumbnails.pixelated
+        self.pairs = [
+            (pair, between(contents.samples, pair, EXAMPLES))
+            for pair in contents.pairs[:PAIRS]
+            if pair.probability >= 0.001 or pair.samples
+        ]
+        self._thumbnails, self._level = thumbnails, level
+        self._uris: dict[int, str | None] = {}
+        self._placed: set[int] = set()
+
+    @property
+    def rows(self) -> list[int]:
+        """Every sample on the page, as often as it is shown."""
+        shown = [row for cluster in self.clusters for row in cluster.rows]
+        return shown + [row for _, rows in self.pairs for row in rows]
+
+    def expected_length(self) -> float:
+        """About how many bytes the page will have."""
+        rows = self.rows
+        picture = self._thumbnails.mean_length(rows, self._level)
+        return len(self.map_data) + len(set(rows)) * picture + len(rows) * _FIGURE
+
+    def render(self) -> str:
+        """The page as text."""
+        if self.contents.has_images:
+            self._uris = self._thumbnails.make(self.rows, self._level)
+        self._placed = set()
+        css = _read("style.css") + _read("report.css") + _colour_rules(self.contents.n_clusters)
+        theme, script = _read("theme.js"), "".join(map(_read, SCRIPTS))
+        policy = (
+            f"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
+            f"style-src {_digest(css)}; script-src {_digest(theme)} {_digest(script)}"
+        )
+        template = _environment().get_template("report.html")
+        return template.render(
+            page=self, run=self.contents, css=css, theme=theme, script=script, policy=policy
+        )
+
+    def embed(self, row: int) -> str | None:
+        """A sample's picture where it is first shown; later ones are copied by the script."""
+        if row in self._placed:
+            return None
+        self._placed.add(row)
+        return self._uris.get(row)
+
+    def has_picture(self, row: int) -> bool:
+        """Whether the page holds this sample's picture."""
+        return bool(self._uris.get(row))
+
+    @property
+    def many(self) -> bool:
+        """Whether clusters are closed at first."""
+        return len(self.clusters) > MANY
+
+    @property
+    def title(self) -> str:
+        """What was clustered, in a word."""
+        source = str(self.contents.config.get("source", "")) or self.contents.run.name
+        return PurePath(source).name or source
+
+    @property
+    def what(self) -> str:
+        """What the samples are."""
+        return "images" if self.contents.has_images else "rows"
+
+    @property
+    def by_size(self) -> list[Cluster]:
+        """Clusters, the largest first."""
+        return sorted(self.clusters, key=lambda cluster: -cluster.size)
+
+    @property
+    def n_flagged(self) -> dict[str, int]:
+        """How many samples have each flag."""
+        names, counts = np.unique(self.samples.flag, return_counts=True)
+        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+    @cached_property
+    def confusion(self) -> Confusion | None:
+        """Clusters against known classes."""
+        return confusion(self.contents)
+
+    @cached_property
+    def training(self) -> list[Stage]:
+        """Curves of the training."""
+        return training(self.contents.records)
+
+    @cached_property
+    def selection(self) -> list[Chart]:
+        """Curves by which the number of clusters was chosen."""
+        return selection(self.contents)
+
+    @cached_property
+    def profiles(self) -> str:
+        """The SVG of parallel profiles, or nothing."""
+        names = {cluster.number: cluster.name for cluster in self.clusters}
+        return parallel(self.contents.profiles, names) if self.contents.profiles else ""
+
+    @property
+    def command(self) -> str:
+        """The command that made the run."""
+        return shlex.join(str(word) for word in self.contents.env.get("command", []))
+
+
+def map_data(contents: Contents) -> str:
+    """The map as JSON for a <script>: typed arrays in base64, and what the tooltip says."""
+    if contents.places is None:
+        return ""
+    rows, xy = contents.places
+    samples = contents.samples
+    p = np.nan_to_num(samples.probability[rows], nan=2.0)  # above 1: a person chose the cluster
+    flags = np.select([samples.flag[rows] == "borderline", samples.flag[rows] == "outlier"], [1, 2])
+    return script_json(
+        {
+            "xy": _packed(np.round(xy * 65_535), "<u2"),
+            "rows": _packed(rows, "<u4"),
+            "cluster": _packed(samples.cluster[rows], "<u2"),
+            "probability": _packed(np.round(p * 1000), "<u2"),
+            "flag": _packed(flags, "u1"),
+            "names": [samples.title(row) for row in rows] if samples.are_paths else None,
+            "clusters": {k: contents.review.name_of(k) for k in contents.clusters},
+        }
+    )
+
+
+def _packed(values: np.ndarray, kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode()
+
+
+def script_json(value: Any) -> str:
+    """JSON that cannot end the <script> around it; non-ASCII, so U+2028 too, is escaped."""
+    text = json.dumps(value, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _colour_rules(n_clusters: int) -> str:
+    pairs = enumerate(palette(n_clusters))
+    return "".join(f".k{k} {{ --cluster: light-dark({a}, {b}); }}\n" for k, (a, b) in pairs)
+
+
+def _digest(text: str) -> str:
+    """The source expression of a Content-Security-Policy that allows exactly this text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _read(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError(
+            "A report needs Jinja2, which is not installed: pip install 'probagg[report]'"
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(
+        count=lambda n: f"{n:,}", percent=percent, p=probability, duration=duration, short=short
+    )
+    return environment
+
+
+def percent(share: float) -> str:
+    """A share in per cent, with a digit more where it is small.
+
+    >>> percent(0.5), percent(0.0123), percent(0.0)
+    ('50%', '1.2%', '0%')
+    """
+    digits = 1 if 0 < share < 0.1 else 0
+    return f"{100 * share:.{digits}f}%"
+
+
+def probability(p: float) -> str:
+    """A probability with two digits that never says 1 where it is not.
+
+    >>> probability(0.9996), probability(0.51), probability(float("nan"))
+    ('>0.99', '0.51', '-')
+    """
+    if not math.isfinite(p):
+        return "-"
+    return ">0.99" if 0.995 <= p < 1 - 1e-9 else f"{p:.2f}"
+
+
+def duration(seconds: float) -> str:
+    """Time in words.
+
+    >>> duration(0.41), duration(75), duration(7260)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

