@@ -15,11 +15,12 @@ ALLOWED = {
     "metrics": set(),
     "runs": set(),
     "data": set(),
+    "devices": set(),
     "pac": {"aggregation", "runs"},
-    "opa": {"aggregation", "runs"},
-    "dpac": {"aggregation", "pac", "opa", "data", "metrics", "runs"},
+    "opa": {"aggregation", "devices", "runs"},
+    "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "runs"},
     "assignments": {"runs"},
-    "embed": {"data", "runs"},
+    "embed": {"data", "devices", "runs"},
     "report": {"runs", "metrics", "data"},
     "export": {"aggregation", "pac", "opa", "dpac", "embed", "runs"},
     "cli": {
@@ -37,7 +38,7 @@ ALLOWED = {
     },
 }
 HEAVY = {
-    "torch": {"opa", "dpac", "embed", "export"},
+    "torch": {"devices", "opa", "dpac", "embed", "export"},
     "torchvision": {"dpac"},
     "timm": {"dpac", "embed", "export"},
     "PIL": {"data", "embed", "report"},

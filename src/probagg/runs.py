@@ -18,7 +18,16 @@ from typing import Any, Self
 logger = logging.getLogger("probagg")
 
 MANIFEST = "manifest.json"
-PACKAGES = ("probagg", "numpy", "scipy", "scikit-learn", "torch", "torchvision", "timm")
+PACKAGES = (
+    "probagg",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "torchvision",
+    "timm",
+    "onnxruntime",
+)
 
 
 class RunFolderError(RuntimeError):

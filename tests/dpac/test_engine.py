@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from probagg.devices import choose_device
 from probagg.dpac.checkpoint import read_checkpoint, weights_hash
 from probagg.dpac.engine import (
     CannotResume,
@@ -20,7 +21,7 @@ from probagg.dpac.engine import (
     rate,
 )
 from probagg.dpac.feed import Feed
-from probagg.dpac.machine import Machine, choose_device
+from probagg.dpac.machine import Machine
 from probagg.dpac.randomness import uniforms
 from probagg.dpac.recipe import Training
 from probagg.dpac.step import choose_precision

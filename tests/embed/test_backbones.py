@@ -188,7 +188,7 @@ def test_weights_mean_nothing_where_a_backbone_brings_its_own(name):
 def test_a_device_that_is_not_here_is_refused(device):
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(BackboneError, match=f"device is '{device}'"):
+    with pytest.raises(ValueError, match=f"device is '{device}'"):
         open_backbone("efficientnet-lite0", device=device)
 
 

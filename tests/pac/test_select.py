@@ -51,6 +51,12 @@ def test_a_cloud_without_clusters_is_called_so(cloud, D):
     assert f"K={selection.n_clusters}" in selection.reason
 
 
+def test_no_candidate_collapses(digits):
+    """Blocks too large for few clusters once put all rows into one: recovery 1/K, stability 1."""
+    selection = select_n_clusters(digits[0], (2, 4), n_runs=1, random_state=0)
+    assert all(row.recovery > 0.6 for row in selection.table)
+
+
 def test_unit_origin_and_order_of_rows_do_not_matter():
     X = blobs(6, 400, 3)
     moved = np.random.default_rng(1).permutation(X) * 1e-3 + 50.0

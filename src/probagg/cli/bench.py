@@ -14,6 +14,7 @@ import typer
 from probagg.cli.errors import guarded
 from probagg.cli.flat import Flat
 from probagg.cli.job import Job, parse_k
+from probagg.cli.options import AsJson, Backbone, Labels, Weights
 from probagg.cli.outcome import scores
 from probagg.cli.terminal import Voice
 from probagg.runs import environment, write_json
@@ -36,15 +37,11 @@ def bench(
         str, typer.Option(help="Which, between commas.")
     ] = "pac,opa,kmeans,spectral",
     seeds: Annotated[int, typer.Option(min=1, help="How often, each with its own seed.")] = 3,
-    backbone: Annotated[
-        str | None, typer.Option(help="Of images: whose features, as for probagg cluster.")
-    ] = None,
-    weights: Annotated[str | None, typer.Option(help="A file for a timm backbone.")] = None,
-    labels: Annotated[
-        Path | None, typer.Option(help="CSV of path,class (or row,class) to report against.")
-    ] = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    labels: Labels = None,
     out: Annotated[Path | None, typer.Option(help="Write every run to this JSON file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Cluster SOURCE in several ways and compare them; labels are used for reporting only."""
     voice = Voice(aside=as_json)

@@ -13,6 +13,7 @@ from probagg.cli.deep import Deep
 from probagg.cli.errors import guarded
 from probagg.cli.flat import Flat
 from probagg.cli.job import Job, parse_k
+from probagg.cli.options import AsJson, Backbone, CopyTo, Labels, LinkTo, Quiet, Weights
 from probagg.cli.samples import SETS, is_image_source
 from probagg.cli.sorting import check_target, sort_images
 from probagg.cli.terminal import Voice, duration
@@ -52,20 +53,9 @@ def cluster(
             "pac, and dpac for a named image set."
         ),
     ] = "auto",
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            help="pac, opa on images: whose features. Any timm model, efficientnet-lite0, a "
-            "model.onnx, or module:function. [default: vit_small_patch14_dinov2.lvd142m]"
-        ),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="pac, opa on images: a file for a timm backbone.")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="CSV of path,class (or row,class) to report against; never used else."),
-    ] = None,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    labels: Labels = None,
     recipe: Annotated[
         str | None,
         typer.Option(help="dpac: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]"),
@@ -104,18 +94,14 @@ def cluster(
         int | None,
         typer.Option(min=1, help="pac: starts; the best is kept. [default: 3 for images, else 1]"),
     ] = None,
-    copy_to: Annotated[
-        Path | None, typer.Option(help="Copy the images into one folder a cluster under this one.")
-    ] = None,
-    link_to: Annotated[
-        Path | None, typer.Option(help="The same with links in place of copies.")
-    ] = None,
+    copy_to: CopyTo = None,
+    link_to: LinkTo = None,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Fixes starts, order and views.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Cluster SOURCE into K groups and write a run folder with a page to look at."""
     name = Path(source).resolve().stem if Path(source).exists() else source

@@ -10,6 +10,7 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
+from probagg.cli.options import AsJson, Run
 from probagg.cli.terminal import Voice
 from probagg.data import NoData
 from probagg.data.labels import Classes, read_labels
@@ -23,12 +24,12 @@ WIDEST = 20  # classes that the terminal shows as a matrix
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")],
+    run: Run,
     labels: Annotated[
         Path | None,
         typer.Option(help="CSV of path,class or row,class. [default: the classes of the run]"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare the clusters of a RUN with known classes: ACC, NMI, ARI, confusion, each cluster."""
     voice = Voice(aside=as_json)

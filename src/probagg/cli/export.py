@@ -10,6 +10,7 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
+from probagg.cli.options import AsJson, Run
 from probagg.cli.terminal import Voice
 
 EXAMPLE = (
@@ -21,7 +22,7 @@ FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors"}
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")],
+    run: Run,
     how: Annotated[str, typer.Option("--format", help="onnx or safetensors.")] = "onnx",
     features: Annotated[
         bool,
@@ -30,7 +31,7 @@ def export(
     out: Annotated[
         Path | None, typer.Option(help="The file. [default: model.onnx or exported.safetensors]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the model of a RUN, backbone included, as one ONNX or safetensors file."""
     voice = Voice(aside=as_json)

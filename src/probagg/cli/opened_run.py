@@ -67,16 +67,9 @@ class OpenedRun:
         """The network whose features were clustered, checked to be the same; None for others."""
         if "embed" not in self.config:
             return None
-        from probagg.embed import open_backbone
+        from probagg.embed import reopen_backbone
 
-        spec = self.config["embed"]
-        backbone = open_backbone(spec["backbone"], spec.get("weights"), device=device)
-        if backbone.identity != spec["identity"]:
-            raise ValueError(
-                f"The weights of {spec['backbone']} are not those that {self.path} was made with "
-                f"({backbone.identity}, not {spec['identity']}). Bring these back, or cluster anew."
-            )
-        return backbone
+        return reopen_backbone(self.config["embed"], device)
 
     def assignments(self) -> Assignments:
         """The table of the run."""

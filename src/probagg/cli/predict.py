@@ -12,6 +12,7 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun, check_kind
+from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, Run
 from probagg.cli.samples import is_image_source
 from probagg.cli.sorting import check_target, sort_images
 from probagg.cli.terminal import Voice, duration
@@ -24,18 +25,14 @@ EXAMPLE = (
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")],
+    run: Run,
     source: Annotated[str, typer.Argument(help="New images or rows, as for probagg cluster.")],
     out: Annotated[Path | None, typer.Option(help="CSV file. [default: standard output]")] = None,
-    copy_to: Annotated[
-        Path | None, typer.Option(help="Copy the images into one folder a cluster under this one.")
-    ] = None,
-    link_to: Annotated[
-        Path | None, typer.Option(help="The same with links in place of copies.")
-    ] = None,
+    copy_to: CopyTo = None,
+    link_to: LinkTo = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="The table as JSON on stdout.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say to which clusters of a finished RUN new samples belong; nothing is fitted again."""
     voice = Voice(quiet=quiet, aside=out is None or as_json)

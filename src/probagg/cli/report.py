@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
+from probagg.cli.options import AsJson, Run
 from probagg.cli.terminal import Voice
 
 EXAMPLE = (
@@ -18,7 +18,7 @@ EXAMPLE = (
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")],
+    run: Run,
     serve: Annotated[
         bool, typer.Option("--serve", help="Name, merge and move in a local page.")
     ] = False,
@@ -28,7 +28,7 @@ def report(
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="With --serve. [default: any free one]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write report.html of a RUN anew, or serve a page to review it (127.0.0.1 only)."""
     voice = Voice(aside=as_json)

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from probagg.devices import choose_device
 from probagg.dpac.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
 from probagg.dpac.feed import Feed
 from probagg.dpac.history import History
 from probagg.dpac.machine import (
     Machine,
     agree,
-    choose_device,
     is_first_process,
     own_share,
     place,

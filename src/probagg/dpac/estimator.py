@@ -18,12 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from probagg.data.images import ImageSet, open_images
+from probagg.devices import choose_device
 from probagg.dpac.checkpoint import export_compact, load_compact, read_description
 from probagg.dpac.engine import Engine, Progress, check_identity
 from probagg.dpac.estimate import estimate_seconds
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.inference import infer
-from probagg.dpac.machine import Machine, agree_on_seed, choose_device, join_processes
+from probagg.dpac.machine import Machine, agree_on_seed, join_processes
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.recipes import adapt

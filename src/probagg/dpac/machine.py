@@ -28,26 +28,6 @@ class Machine:
     save_minutes: float = 1.0
 
 
-def choose_device(name: str) -> torch.device:
-    """A device of torch; "auto" is this process's GPU, else Apple's, else the CPU."""
-    if name == "auto":
-        name = "mps" if torch.backends.mps.is_available() else "cpu"
-        name = "cuda" if torch.cuda.is_available() else name
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(
-            f"device is {name!r}, but auto, cpu, cuda, cuda:1, mps are possible."
-        ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"device is {name!r}, but PyTorch finds no CUDA GPU here. Use auto or cpu."
-        )
-    if device.type == "cuda" and device.index is None:
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return device
-
-
 def place(module: nn.Module, device: torch.device) -> nn.Module:
     """The module on its device, laid out for it; with several GPUs batch norm is over all."""
     if device.type != "cuda":

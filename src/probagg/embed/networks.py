@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from probagg.embed.backbone import Backbone, BackboneError, identity_of, pooled, try_out
+from probagg.devices import choose_device
+from probagg.embed.backbone import Backbone, identity_of, pooled, try_out
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -74,24 +75,6 @@ def torch_backbone(
         module=module,
         device=str(where),
     )
-
-
-def choose_device(name: str) -> torch.device:
-    """A device of torch; "auto" is CUDA, else Apple's, else the CPU."""
-    if name == "auto":
-        name = "mps" if torch.backends.mps.is_available() else "cpu"
-        name = "cuda" if torch.cuda.is_available() else name
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise BackboneError(
-            f"device is {name!r}, but auto, cpu, cuda, cuda:1, mps are possible."
-        ) from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise BackboneError(
-            f"device is {name!r}, but PyTorch finds no CUDA GPU here. Use auto or cpu."
-        )
-    return device
 
 
 def state_digest(network: nn.Module) -> str:

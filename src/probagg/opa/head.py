@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS, embed
+from probagg.devices import choose_device
 from probagg.opa.diagnose import ClusteringWarning, diagnose
 from probagg.opa.losses import OPALoss
 from probagg.runs import log_progress, read_safetensors, write_safetensors
@@ -137,7 +138,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         rng = np.random.default_rng(seed)
         some = X[np.sort(rng.choice(len(X), min(len(X), 4096), replace=False))]
         self._standard = _Standard.of(some, self.metric)
-        device = _device(self.device)
+        device = choose_device(self.device)
         network = _network(X.shape[1], self.hidden, self.n_clusters, seed).to(device)
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             self._train(network, X, rng, device)
@@ -268,11 +269,3 @@ def _network(n_features: int, hidden: Any, n_clusters: int, seed: int) -> nn.Seq
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
         layers.append(layer)
     return nn.Sequential(*layers)
-
-
-def _device(name: Any) -> torch.device:
-    if name != "auto":
-        return torch.device(name)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -52,19 +52,18 @@ class Half:
     def start(self, K: int, generator: np.random.Generator) -> None:
         """PAC from the near-uniform start."""
         self.P = near_uniform(len(self.index), K, self.rows.X.dtype, generator)
-        self._sweep("auto", FIRST_SWEEPS)
+        self._sweep(FIRST_SWEEPS)
 
     def reduce(self, K: int) -> None:
         """Join clusters until K are left, and let PAC settle again."""
         sums = self.rows.scores(slice(0, len(self.index))) @ self.P
         self.P = join(self.P, sums, K)
-        # Clusters exist: half of a mean one at once is safe, and faster than PAC's careful start.
-        self._sweep(max(1, len(self.index) // (2 * K)), LATER_SWEEPS)
+        self._sweep(LATER_SWEEPS)
 
-    def _sweep(self, block_size: int | str, max_iter: int) -> None:
+    def _sweep(self, max_iter: int) -> None:
         rows, update = self.rows, self.update
         self.P = np.asfortranarray(self.P)
-        blocks = Blocks.of(block_size, rows, self.P.shape[1], update.m)
+        blocks = Blocks.of("auto", rows, self.P.shape[1], update.m)
         run = run_sweeps(rows, self.P, update, blocks, max_iter=max_iter, tol=1e-3)
         self.objective = run.history[-1] * rows.unit / len(self.index) ** 2
 

@@ -263,11 +263,12 @@ def probability(p: float) -> str:
 def duration(seconds: float) -> str:
     """Time in words.
 
-    >>> duration(0.41), duration(75), duration(7260)
-    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    >>> duration(0.031), duration(0.41), duration(75), duration(7260)
+    ('0.031 s', '0.4 s', '1 min 15 s', '2 h 1 min')
     """
     if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+        digits = 0 if seconds >= 10 else 1 if seconds >= 0.1 else 3
+        return f"{seconds:.{digits}f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"

@@ -1,0 +1,28 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="Of images: whose features. Any timm model, efficientnet-lite0, a model.onnx, or "
+        "module:function. [default: vit_small_patch14_dinov2.lvd142m]"
+    ),
+]
+Weights = Annotated[str | None, typer.Option(help="Of images: a file for a timm backbone.")]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="CSV of path,class (or row,class) to report against; never used else."),
+]
+CopyTo = Annotated[
+    Path | None, typer.Option(help="Copy the images into one folder a cluster under this one.")
+]
+LinkTo = Annotated[Path | None, typer.Option(help="The same with links in place of copies.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
