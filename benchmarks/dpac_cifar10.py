@@ -153,7 +153,8 @@ class Watch:
     def __init__(self, folder: Path, every: int, keep: int | None) -> None:
         self.folder, self.every, self.keep = folder, every, keep
         self.subject: Subject | None = None
-        self.before: Tensor | None = None
+        self.before: Tensor | None = None  # labels at the last look, and the epoch of it
+        self.read = 0
         self.last: dict[str, float] = {}
         self.seconds = 0.0
 
@@ -164,14 +165,14 @@ class Watch:
         self.seconds += progress.metrics["seconds"]
         if progress.stage == "pretrain" and progress.epoch == self.keep:
             export_compact(self.subject.model.state_dict(), self.folder / f"pretrain-{self.keep}")
-        if progress.epoch % self.every and progress.epoch != progress.epochs:
+        if progress.epoch % self.every and progress.epoch not in (1, progress.epochs):
             return
         X, P = self.subject.infer()
         at = {"stage": progress.stage, "epoch": progress.epoch, "seconds": self.seconds}
         seen, scores = dict(progress.metrics), {"knn": knn(X, self.subject.y)}
         if progress.stage != "pretrain":
-            seen |= quick_reading(P, self.before, self.every)
-            self.before = P.argmax(1)
+            seen |= quick_reading(P, self.before, max(progress.epoch - self.read, 1))
+            self.before, self.read = P.argmax(1), progress.epoch
             scores["acc"] = clustering_accuracy(self.subject.y, self.before.cpu())
         append(self.folder / "readings.jsonl", {**seen, **at})
         append(self.folder / "revealed.jsonl", {**at, **scores})

@@ -116,11 +116,6 @@ def test_an_objective_without_targets_refuses_them():
         Recipe.of("digits").override(["cluster.targets=kmeans", "cluster.objective=pac"])
 
 
-def test_both_views_need_two_views():
-    with pytest.raises(RecipeError, match="both_views needs two views"):
-        Recipe.of("mnist").override(["cluster.both_views=true"])
-
-
 def test_broken_toml_is_an_error_of_the_recipe():
     with pytest.raises(RecipeError, match="not TOML"):
         Recipe.from_toml("[cluster\nm = 1")

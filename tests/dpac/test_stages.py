@@ -108,14 +108,6 @@ def test_clustering_is_equation_12():
     torch.testing.assert_close(found["loss"], found["kl"] + found["pretext"])
 
 
-def test_both_views_learn_the_targets_where_asked():
-    _, model, found, x, x1, x2 = terms_of(cluster, "cluster.both_views=true", "cluster.m=1.1")
-    Q = opa_targets_by_loop(x, model.classifier(x).softmax(1), 1.1)
-    kl = [(Q * (Q.log() - model.classifier(v).double().log_softmax(1))).sum(1) for v in (x1, x2)]
-    expected = torch.stack(kl).mean()
-    torch.testing.assert_close(found["kl"].double(), expected, atol=1e-4, rtol=1e-3)
-
-
 def test_the_backbone_may_feel_a_share_of_the_clustering_loss():
     """The loss and the classifier's gradient stay; the backbone's is scaled."""
     gradients = {}

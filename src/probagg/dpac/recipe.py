@@ -118,7 +118,6 @@ class Cluster(Training):
     balance: float = 1.0
     regularization: float = 0.0  # weight of the entropy of the mean assignment (Table 5c)
     start: str = "random"  # of the classifier; "pac" teaches it PAC's clusters of the features
-    both_views: bool = False  # the second view learns the targets too, not only the first
     backbone_gradient: float = 1.0  # share of this loss's gradient that goes on into the backbone
     targets: str = "online"  # or computed for all images every refresh_epochs (Table 7)
     refresh_epochs: int = 10
@@ -183,10 +182,6 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
             raise RecipeError(f"channels is {self.channels}, but 1 or 3 is needed.")
-        if self.cluster.both_views and len(self.pretext.views) < 2:
-            raise RecipeError(
-                f"cluster.both_views needs two views, but pretext.views is {self.pretext.views}."
-            )
 
     @classmethod
     def of(cls, name: str | PathLike[str]) -> Recipe:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -57,7 +57,8 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         clean, *pair = made
         x, logits = _without_gradient(model, clean)
         features = model.backbone(torch.cat(pair))
-        terms = objective(batch, x, logits, _students(model, features.split(len(x)), settings))
+        logits1 = _student(model, features[: len(x)], settings)
+        terms = objective(batch, x, logits, logits1)
         P = as_float(logits).softmax(1)
         terms["pretext"] = pretext(pair, features, P)
         return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
@@ -91,14 +92,14 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         clean, *pair = made
         features = model.backbone(torch.cat(pair))
         x1, x2 = features.chunk(2)
-        students = _students(model, (x1, x2), recipe.cluster)
+        logits1 = _student(model, x1, recipe.cluster)
         terms = {}
         if settings.keep_losses:
             x, logits = _without_gradient(model, clean)
-            terms = objective(batch, x, logits, students)
+            terms = objective(batch, x, logits, logits1)
             P = as_float(logits).softmax(1)
             terms["pretext"] = pretext(pair, features, P)
-        confidence, labels = as_float(students[0].detach()).softmax(1).max(1)
+        confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
         chosen = (confidence >= settings.confidence).float()
         rows = F.cross_entropy(as_float(model.self_labeller(x2)), labels, reduction="none")
         terms["self_label"] = (rows * chosen).mean()
@@ -125,29 +126,27 @@ class ClusterLoss:
         self.offline = model.offline
 
     def __call__(
-        self, batch: Batch, x: Tensor, logits: Tensor, students: Sequence[Tensor]
+        self, batch: Batch, x: Tensor, logits: Tensor, logits1: Tensor
     ) -> dict[str, Tensor]:
-        """Terms of the loss: targets and distances from the clean view, the students learn."""
+        """Terms of the loss: targets and distances from the clean view, the first view learns."""
         terms = {}
         if self.settings.objective == "pac":
-            terms["pac"] = _mean(self.pac(x, student) for student in students)
+            terms["pac"] = self.pac(x, logits1)
         elif self.offline is not None:
-            terms["kl"] = _mean(self.offline(batch.samples, student) for student in students)
+            terms["kl"] = self.offline(batch.samples, logits1)
         else:
-            terms["kl"] = _mean(self.opa(x, logits, student) for student in students)
+            terms["kl"] = self.opa(x, logits, logits1)
         if self.settings.regularization:
-            entropy = _mean(_negative_entropy(student) for student in students)
-            terms["regularization"] = self.settings.regularization * entropy
+            terms["regularization"] = self.settings.regularization * _negative_entropy(logits1)
         return terms
 
 
-def _students(model: Model, features: Sequence[Tensor], settings: Cluster) -> list[Tensor]:
-    """Logits of the views that learn the targets: p1 of the first, and of the second if asked."""
-    learning = features[:2] if settings.both_views else features[:1]
+def _student(model: Model, x1: Tensor, settings: Cluster) -> Tensor:
+    """The logits of p1; the backbone feels only a share of their gradient if so asked."""
     share = settings.backbone_gradient
-    if share != 1.0:  # the value is x exactly, its gradient this share
-        learning = [x.detach() + share * (x - x.detach()) for x in learning]
-    return [model.classifier(x) for x in learning]
+    if share != 1.0:  # the value stays x1 exactly
+        x1 = x1.detach() + share * (x1 - x1.detach())
+    return model.classifier(x1)
 
 
 def _weighted(model: Model, recipe: Recipe) -> Callable[[list[Tensor], Tensor, Tensor], Tensor]:
@@ -157,10 +156,6 @@ def _weighted(model: Model, recipe: Recipe) -> Callable[[list[Tensor], Tensor, T
         return recipe.pretext.weight * model.pretext(model.backbone, pair, features, P)
 
     return loss
-
-
-def _mean(losses: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(losses)).mean()
 
 
 def _total(terms: dict[str, Tensor]) -> Tensor:

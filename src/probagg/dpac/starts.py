@@ -2,6 +2,9 @@
 
 A random head's first targets are noise, and the backbone follows them: features of CIFAR-10 that
 were 92 % right by nearest neighbours fell to 65 % within three epochs of a high learning rate.
+A taught head is sure from the first step, so its errors pull harder: PAC's clusters at a rate of
+0.02 cost more than a random head did (69 % for 91 %). So begin there with a small
+`cluster.backbone_gradient`: 0.1, with a rate of 0.005, lost nothing.
 """
 
 from __future__ import annotations

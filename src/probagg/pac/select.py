@@ -23,7 +23,7 @@ from probagg.pac.sweeps import Update
 LARGEST_AUTO = 60
 SAMPLE_ROWS = 10_000  # of a larger set
 SAMPLE_DISTANCES = 4_000  # rows of a set whose metric needs every distance
-PRICE = 0.1  # of a cluster: several times what pieces of a cloud without clusters reach
+PRICE = 0.1  # of a cluster: pieces of a cloud without clusters reach 0.01 (docs/choosing.md)
 CLEAR = 0.5  # of 1: separation times recovery, for "clearly" in words
 
 
