@@ -78,7 +78,11 @@ def cluster(
         typer.Option(help="dpac: auto takes up an unfinished run in --out, never starts over."),
     ] = None,
     m: Annotated[
-        str | None, typer.Option(help="pac, opa: exponent above 1; pac: or auto. [default: 1.03]")
+        str | None,
+        typer.Option(
+            help="pac, opa: exponent above 1; pac: or auto. [default: auto for pac on images, "
+            "else 1.03]"
+        ),
     ] = None,
     metric: Annotated[
         str | None,

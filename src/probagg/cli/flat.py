@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from probagg.cli.samples import Samples
     from probagg.runs import RunFolder
 
-# Of the features of a network, where nothing is said: they differ in direction.
+# Of the features of a network, where nothing is said: they differ in direction, and the critical m
+# of few or similar photos may lie below 1.03.
 OF_FEATURES: dict[str, dict[str, Any]] = {
-    "pac": {"metric": "cosine", "n_init": 3},
+    "pac": {"metric": "cosine", "m": "auto", "n_init": 3},
     "opa": {"metric": "cosine"},
 }
 
