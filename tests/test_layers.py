@@ -19,9 +19,10 @@ ALLOWED = {
     "pac": {"aggregation", "runs"},
     "opa": {"aggregation", "devices", "runs"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "runs"},
+    "review": {"runs"},
     "assignments": {"runs"},
     "embed": {"data", "devices", "runs"},
-    "report": {"runs", "metrics", "data"},
+    "report": {"runs", "metrics", "data", "review"},
     "export": {"aggregation", "pac", "opa", "dpac", "embed", "runs"},
     "cli": {
         "__init__",
@@ -34,6 +35,7 @@ ALLOWED = {
         "dpac",
         "embed",
         "report",
+        "review",
         "export",
     },
 }

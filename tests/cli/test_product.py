@@ -10,7 +10,7 @@ from commands import cluster, probagg
 from PIL import Image, ImageDraw
 
 from probagg import clustering_accuracy
-from probagg.report.review import Review
+from probagg.review import Review
 
 KINDS = ("balls", "bars", "noise")
 LITE = ("--backbone", "efficientnet-lite0")

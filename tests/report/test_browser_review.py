@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from probagg.report.review import Review
 from probagg.report.serve import ReviewServer
 from probagg.report.session import Session
+from probagg.review import Review
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import time
 import numpy as np
 import pytest
 
-from probagg.report.review import Review, ReviewError
 from probagg.report.serve import MAX_BODY, TOKEN_HEADER, ReviewServer, serve
 from probagg.report.session import Session
+from probagg.review import Review, ReviewError
 from probagg.runs import RunFolderError
 
 

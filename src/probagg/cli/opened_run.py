@@ -11,7 +11,7 @@ from probagg.assignments import Assignments, Yardstick
 from probagg.cli import samples as opened
 from probagg.cli.samples import Samples
 from probagg.data import NoData
-from probagg.report.review import Review
+from probagg.review import Review
 from probagg.runs import MANIFEST, RunFolderError
 
 

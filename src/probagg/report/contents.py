@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from probagg.report.review import Review
+from probagg.review import Review
 from probagg.runs import RunFolderError
 
 Row = dict[str, str]

@@ -18,8 +18,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from probagg.report.review import ReviewError
 from probagg.report.session import Session, StaleReview
+from probagg.review import ReviewError
 from probagg.runs import RunFolderError
 
 logger = logging.getLogger("probagg")

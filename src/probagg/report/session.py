@@ -19,7 +19,7 @@ import numpy as np
 
 from probagg.data.decoding import pillow
 from probagg.data.images import ImageSet, NoData, open_images, refitted
-from probagg.report.review import FILE, Review, ReviewError, n_clusters
+from probagg.review import FILE, Review, ReviewError, n_clusters
 from probagg.runs import RunFolderError
 
 THUMBNAIL = 192  # pixels: sharp at the largest size the page shows, on fine screens nearly so

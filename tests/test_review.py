@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probagg.report.review import FORMAT, MAX_NAME, Review, ReviewError
+from probagg.review import FORMAT, MAX_NAME, Review, ReviewError
 
 
 @pytest.fixture
