@@ -92,3 +92,41 @@ def test_clusters_that_share_samples_overlap_most():
     assert pairs[0][2] == pytest.approx((0.4 + 0.1 + 0.4) / 3)
     assert pairs[0][3] == 2
     assert {pair[:2] for pair in pairs} == {(0, 1), (0, 2), (1, 2)}
+
+
+def test_merged_clusters_are_measured_from_the_part_a_sample_is_in(two_clusters):
+    """Merging does not make the members of the absorbed cluster outliers of the other one."""
+    X, labels = two_clusters
+    yardstick = Yardstick.of(X, labels, 3, "sqeuclidean")
+    P = np.where(labels[:, None] == [0, 1, 2], 0.8, 0.1)
+    apart = Assignments.of(P, X, yardstick, range(41))
+    merged = Assignments.of(P, X, yardstick, range(41), groups=np.array([0, 0, 2]))
+    assert set(merged.cluster) == {0}
+    np.testing.assert_allclose(merged.probability, 0.9)
+    assert set(merged.second_cluster) == {2}
+    np.testing.assert_allclose(merged.distance, apart.distance)
+    assert merged.flag.tolist() == apart.flag.tolist()
+    whole = Assignments.of(P, X, yardstick, range(41), groups=np.array([1, 1, 1]))
+    assert (set(whole.cluster), set(whole.second_cluster)) == ({1}, {-1})
+
+
+def test_far_from_zero_a_yardstick_keeps_its_digits(tmp_path, two_clusters):
+    X, labels = two_clusters
+    yardstick = Yardstick.of(X + 1e9, labels, 2, "sqeuclidean")
+    yardstick.save(tmp_path / "y.safetensors")
+    near = Yardstick.of(X, labels, 2, "sqeuclidean").distances(X, labels)
+    far = Yardstick.load(tmp_path / "y.safetensors").distances(X + 1e9, labels)
+    np.testing.assert_allclose(far, near, atol=1e-5)
+
+
+def test_new_samples_of_a_small_cluster_are_not_all_outliers():
+    """A sample pulls the mean of its own cluster towards itself, a new one does not."""
+    rng, rates = np.random.default_rng(0), []
+    for _ in range(200):
+        X = rng.normal(0, 1, (5, 50))
+        yardstick = Yardstick.of(X, np.zeros(5, int), 1, "sqeuclidean")
+        new = rng.normal(0, 1, (20, 50))
+        rates.append((yardstick.distances(new, np.zeros(20, int)) > yardstick.limits[0]).mean())
+    assert np.mean(rates) < 0.2
+    few = Yardstick.of(rng.normal(0, 1, (2, 3)), np.zeros(2, int), 1, "sqeuclidean")
+    assert np.isinf(few.limits[0])

@@ -4,7 +4,15 @@ import os
 
 import pytest
 
-from probagg.runs import MANIFEST, RunFolder, RunFolderError, environment, write_atomically
+from probagg.runs import (
+    MANIFEST,
+    RunFolder,
+    RunFolderError,
+    add_to_run,
+    decode,
+    environment,
+    write_atomically,
+)
 
 
 def test_the_manifest_seals_every_file(tmp_path):
@@ -98,3 +106,39 @@ def test_the_environment_names_machine_and_versions():
     assert found["packages"]["probagg"]
     assert found["packages"]["numpy"]
     assert found["cpus"] >= 1
+
+
+def test_overwriting_twice_keeps_what_a_person_put_there(tmp_path):
+    """Only what a run wrote is in its manifest, and only that is taken away."""
+    for text in ("one", "two", "three"):
+        with RunFolder(tmp_path / "run", overwrite=True) as folder:
+            folder.write("result.json", text)
+            (tmp_path / "run" / "model.bin").write_text(text)
+            folder.keep("model.bin", "tensorboard")
+        (tmp_path / "run" / "notes.txt").write_text("mine")
+        (tmp_path / "run" / "mine").mkdir(exist_ok=True)
+        (tmp_path / "run" / "mine" / "thesis.md").write_text("mine too")
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "run" / "mine" / "thesis.md").exists()
+    sealed = json.loads((tmp_path / "run" / "manifest.json").read_text())["sha256"]
+    assert set(sealed) == {"result.json", "model.bin"}
+
+
+def test_a_review_outlives_its_run(tmp_path):
+    with RunFolder(tmp_path / "run") as folder:
+        folder.write("result.json", "{}")
+    add_to_run(tmp_path / "run", "review.json", b"names")
+    sealed = json.loads((tmp_path / "run" / "manifest.json").read_text())["sha256"]
+    assert sealed["review.json"] == hashlib.sha256(b"names").hexdigest()
+    with RunFolder(tmp_path / "run", overwrite=True) as folder:
+        folder.write("result.json", "{}")
+    assert not (tmp_path / "run" / "review.json").exists()
+    assert (tmp_path / "run" / "review.old.json").read_bytes() == b"names"
+
+
+def test_a_name_that_is_no_text_is_written_as_its_bytes(tmp_path):
+    with RunFolder(tmp_path / "run") as folder:
+        folder.write("table.csv", os.fsdecode(b"bad\xff.png"))
+    data = (tmp_path / "run" / "table.csv").read_bytes()
+    assert data == b"bad\xff.png"
+    assert decode(data) == os.fsdecode(data)

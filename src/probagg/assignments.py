@@ -38,15 +38,21 @@ class Yardstick:
 
     @classmethod
     def of(cls, X: np.ndarray, labels: np.ndarray, n_clusters: int, metric: str) -> Self:
-        """Measure the samples that formed the clusters; an empty cluster has everything far."""
+        """Measure the samples that formed the clusters.
+
+        A sample pulls the mean towards itself, so limits are of distances to the mean of the
+        others, as those of new samples are. With two samples or fewer nothing counts as far.
+        """
         centers = np.zeros((n_clusters, X.shape[1]), np.float64)
         for rows in _chunks(len(X)):
             np.add.at(centers, labels[rows], _rows(X[rows], metric))
-        centers /= np.maximum(np.bincount(labels, minlength=n_clusters), 1)[:, None]
-        limits = np.zeros(n_clusters)
+        sizes = np.bincount(labels, minlength=n_clusters)
+        centers /= np.maximum(sizes, 1)[:, None]
+        limits = np.full(n_clusters, np.inf)
         distances = cls(metric, centers, limits).distances(X, labels)
-        for cluster in np.unique(labels):
-            low, high = np.quantile(distances[labels == cluster], (0.25, 0.75))
+        for cluster in np.flatnonzero(sizes > 2):
+            without = distances[labels == cluster] * sizes[cluster] / (sizes[cluster] - 1)
+            low, high = np.quantile(without, (0.25, 0.75))
             limits[cluster] = high + FENCE * (high - low)
         return cls(metric, centers, limits)
 
@@ -64,14 +70,14 @@ class Yardstick:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one safetensors file."""
-        tensors = {"centers": self.centers.astype(np.float32), "limits": self.limits}
+        tensors = {"centers": self.centers, "limits": self.limits}
         write_safetensors(path, FORMAT, tensors, {"metric": self.metric})
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """What `save` wrote."""
         tensors, description = read_safetensors(path, FORMAT)
-        return cls(description["metric"], tensors["centers"].astype(float), tensors["limits"])
+        return cls(description["metric"], tensors["centers"], tensors["limits"])
 
 
 def _rows(X: np.ndarray, metric: str) -> np.ndarray:
@@ -103,19 +109,34 @@ class Assignments:
 
     @classmethod
     def of(
-        cls, P: np.ndarray, X: np.ndarray, yardstick: Yardstick | None, names: Sequence[object]
+        cls,
+        P: np.ndarray,
+        X: np.ndarray,
+        yardstick: Yardstick | None,
+        names: Sequence[object],
+        groups: np.ndarray | None = None,
     ) -> Self:
-        """From probabilities P (n, K) and the features X (n, D) they were made from."""
+        """From probabilities P (n, K) and the features X (n, D) they were made from.
+
+        `groups` (K,) are the survivors of merged clusters: probabilities add up, and distances are
+        to the nearest part, the one that P prefers.
+        """
+        every, own = np.arange(len(P)), P.argmax(1)
+        groups = np.arange(P.shape[1]) if groups is None else groups
+        survivors = np.unique(groups)
+        if len(survivors) < P.shape[1]:
+            merged = np.stack([P[:, groups == k].sum(1) for k in survivors], axis=1)
+            parts = np.where(groups == survivors[merged.argmax(1)][:, None], P, -1.0)
+            P, own = merged, parts.argmax(1)
         ranked = np.argsort(-P, axis=1, kind="stable")[:, :2]
-        every = np.arange(len(P))
-        first, p_first = ranked[:, 0], P[every, ranked[:, 0]]
+        first, p_first = survivors[ranked[:, 0]], P[every, ranked[:, 0]]
         second, p_second = np.full(len(P), -1), np.zeros(len(P), P.dtype)
-        if P.shape[1] > 1:
-            second, p_second = ranked[:, 1], P[every, ranked[:, 1]]
+        if len(survivors) > 1:
+            second, p_second = survivors[ranked[:, 1]], P[every, ranked[:, 1]]
         distance, far = np.full(len(P), np.nan), np.zeros(len(P), bool)
         if yardstick is not None:
-            distance = yardstick.distances(X, first)
-            far = distance > yardstick.limits[first]
+            distance = yardstick.distances(X, own)
+            far = distance > yardstick.limits[own]
         flag = np.where(p_second >= UNSURE * p_first, BORDERLINE, "")
         flag = np.where(far, OUTLIER, flag)
         return cls([str(n) for n in names], first, p_first, second, p_second, distance, flag)
@@ -154,7 +175,7 @@ class Assignments:
     @classmethod
     def read(cls, path: Path) -> Self:
         """The table of a run folder."""
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             lines = csv.reader(file)
             next(lines)
             columns = list(zip(*lines, strict=True)) or [()] * (1 + len(COLUMNS))

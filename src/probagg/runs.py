@@ -18,6 +18,7 @@ from typing import Any, Self
 logger = logging.getLogger("probagg")
 
 MANIFEST = "manifest.json"
+REVIEW = "review.json"  # what a person decided about a run
 PACKAGES = (
     "probagg",
     "numpy",
@@ -43,6 +44,16 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def encode(text: str) -> bytes:
+    """UTF-8; the bytes of a file name that is no valid text stay as they are."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def decode(data: bytes) -> str:
+    """What `encode` wrote."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def write_json(path: str | PathLike[str], value: Any) -> None:
@@ -108,7 +119,7 @@ class RunFolder:
 
     An existing folder is refused unless it is empty, a run that never finished, or `overwrite` is
     given and it is a run. An old run is taken away only when the new one writes its first file, and
-    somebody's other files never.
+    somebody's other files never; a person's review is kept as review.old.json.
     """
 
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -117,9 +128,10 @@ class RunFolder:
         self._lock = self.path / ".lock"
         self._begun = self.path / ".run"  # here while a run is unfinished
         self._writing = False
+        self._files: set[str] = set()  # of this run, for the manifest
 
     def __enter__(self) -> Self:
-        self._check_contents()
+        self.check()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._take_lock()
@@ -141,7 +153,8 @@ class RunFolder:
         if not any(self.path.iterdir()):
             self.path.rmdir()
 
-    def _check_contents(self) -> None:
+    def check(self) -> None:
+        """Refuse a folder that cannot take a run; nothing is written."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file. Name a folder for the run with --out.")
         if not self.path.is_dir() or not any(self.path.iterdir()) or self._begun.exists():
@@ -176,8 +189,16 @@ class RunFolder:
             self._remove_old_run()
             self._writing = True
         path = self.path / name
-        write_atomically(path, data.encode() if isinstance(data, str) else data)
+        write_atomically(path, encode(data) if isinstance(data, str) else data)
+        self._files.add(name)
         return path
+
+    def keep(self, *names: str) -> None:
+        """Count files, or folders of files, that others wrote into this folder to the run."""
+        for name in names:
+            path = self.path / name
+            found = path.rglob("*") if path.is_dir() else [path]
+            self._files |= {str(p.relative_to(self.path)) for p in found if p.is_file()}
 
     def write_json(self, name: str, value: Any) -> Path:
         """Write one JSON file of the run."""
@@ -186,14 +207,17 @@ class RunFolder:
     def _remove_old_run(self) -> None:
         manifest = self.path / MANIFEST
         if manifest.exists():
+            if (self.path / REVIEW).exists():
+                os.replace(self.path / REVIEW, self.path / "review.old.json")
+                logger.warning("the review of the old run is now review.old.json in %s", self.path)
             for name in json.loads(manifest.read_text())["sha256"]:
                 (self.path / name).unlink(missing_ok=True)
             manifest.unlink()
 
     def _seal(self) -> None:
-        files = sorted(p for p in self.path.rglob("*") if p.is_file() and p.name[0] != ".")
         hashes = {
-            str(p.relative_to(self.path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files
+            name: hashlib.sha256((self.path / name).read_bytes()).hexdigest()
+            for name in sorted(self._files)
         }
         self.write_json(MANIFEST, {"format": "probagg.run/1", "sha256": hashes})
         self._begun.unlink()

@@ -78,7 +78,7 @@ def test_a_folder_gives_clusters_and_a_page(world):
     assert "<html" in (world / "run" / "report.html").read_text()
     said = (world / "stdout").read_text()
     assert "37 images, features of efficientnet-lite0, PAC into 3 clusters; about" in said
-    assert "1 files skipped" in said
+    assert "1 file skipped" in said
     assert "bars/broken.jpg" in (world / "run" / "skipped.csv").read_text()
     assert "bars/broken.jpg" not in {row["path"] for row in table}
 
@@ -124,6 +124,11 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
     assert int(again[0]["cluster"]) == c
     assert {int(row["cluster"]) for row in again[1:24]} == {a}
     assert again[5]["name"] == "balls & bars"
+    before = {row["path"]: row for row in table}
+    for row in again[1:24]:  # merged clusters are measured from their own part
+        assert float(row["distance"]) == pytest.approx(
+            float(before[row["path"]]["distance"]), rel=1e-3
+        )
     exported = probagg("export", reviewed, "--json")
     assert exported.exit_code == 0, exported.stderr
     assert json.loads(exported.stdout)["names"].count("balls & bars") == 1
@@ -141,7 +146,9 @@ def test_the_second_run_takes_its_features_from_the_cache(world, tmp_path):
     config = tomllib.loads((tmp_path / "again" / "config.toml").read_text())
     assert (config["method"], config["opa"]["metric"]) == ("opa", "cosine")
     again = probagg("predict", tmp_path / "again", world / "new", "--json")
-    assert len(json.loads(again.stdout)["columns"]["cluster"]) == 9
+    found = json.loads(again.stdout)
+    assert (len(found["samples"]), found["skipped"]) == (9, {})
+    assert list(found["samples"][0])[:2] == ["path", "cluster"]
 
 
 def test_evaluate_compares_with_a_table_of_labels(world, tmp_path):
@@ -224,6 +231,77 @@ def test_bench_compares_ways_on_the_same_features(world, tmp_path):
     assert "pac        ACC" in result.stdout
 
 
+def test_names_that_are_no_text_are_harmless(world, tmp_path):
+    import os
+    import shutil
+
+    names = [
+        b"bad\xff\xfe.jpg",
+        b"two\nlines.jpg",
+        b"-dash.jpg",
+        b" space.jpg",
+        "über ß.jpg".encode(),
+    ]
+    (tmp_path / "odd").mkdir()
+    for i, name in enumerate([*names, *(b"%d.jpg" % i for i in range(5))]):
+        file = world / "photos" / KINDS[i % 3] / f"{i:02}.jpg"
+        shutil.copy(file, tmp_path / "odd" / os.fsdecode(name))
+    run = tmp_path / "run"
+    result = probagg("cluster", tmp_path / "odd", "-k", 3, *LITE, "--out", run)
+    assert result.exit_code == 0, result.stderr
+    assert b"bad\xff\xfe.jpg" in (run / "assignments.csv").read_bytes()
+    again = probagg("predict", run, tmp_path / "odd", "--out", tmp_path / "again.csv")
+    assert again.exit_code == 0, again.stderr
+    assert (tmp_path / "again.csv").read_bytes().count(b".jpg") == 10
+    assert "There is no report" not in result.stderr
+    assert probagg("evaluate", run).exit_code == 3
+
+
+def test_k_and_m_are_chosen_together(tmp_path):
+    """With many noisy columns the critical m lies below 1.03, where PAC would stay uniform."""
+    rng = np.random.default_rng(0)
+    centers = 0.6 * rng.normal(0, 1, (4, 200)) * (rng.random((4, 200)) < 0.2)
+    X = rng.normal(0, 1, (1200, 200)) + np.repeat(centers, 300, axis=0)
+    np.save(tmp_path / "rows.npy", X)
+    result = cluster(tmp_path / "rows.npy", "-k", "2:6", "--out", tmp_path / "run", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["m"] < found["critical_m"] < 1.03
+    assert found["n_borderline"] < 600
+
+
+def test_a_page_that_fails_costs_only_the_page(tmp_path, blobs, monkeypatch):
+    from probagg.report import page
+
+    def break_down(*_, **__):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(page, "write_report", break_down)
+    np.save(tmp_path / "rows.npy", blobs[0][:40])
+    result = probagg("cluster", tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run")
+    assert result.exit_code == 0
+    assert f"the disk is full). Try again: probagg report {tmp_path / 'run'}" in result.stderr
+    assert (tmp_path / "run" / "manifest.json").exists()
+
+
+def test_a_set_that_is_both_is_predicted_as_the_run_took_it(tmp_path):
+    assert cluster("digits", "--method", "pac", "--out", tmp_path / "run").exit_code == 0
+    result = probagg("predict", tmp_path / "run", "digits", "--out", tmp_path / "p.csv")
+    assert result.exit_code == 0, result.stderr
+    old = rows_of(tmp_path / "run" / "assignments.csv")
+    assert [r["cluster"] for r in rows_of(tmp_path / "p.csv")] == [r["cluster"] for r in old]
+
+
+def test_a_matrix_far_from_zero_gets_its_page_and_its_flags(tmp_path, blobs):
+    np.save(tmp_path / "rows.npy", blobs[0] + 1e9)
+    result = probagg("cluster", tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "run" / "report.html").exists()
+    again = probagg("predict", tmp_path / "run", tmp_path / "rows.npy")
+    flags = [row["flag"] for row in csv.DictReader(again.stdout.splitlines())]
+    assert flags == [row["flag"] for row in rows_of(tmp_path / "run" / "assignments.csv")]
+
+
 def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
     np.save(tmp_path / "rows.npy", blobs[0])
     assert cluster(tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run").exit_code == 0
@@ -243,6 +321,13 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
         (("predict", "{home}/run", "{home}/nothing"), 3, "is no file or folder"),
         (("predict", "{home}/run", "pendigits"), 3, "is of images"),
         (("predict", "{home}/run"), 2, "Missing argument"),
+        (("predict", "{home}/run", "{home}/new", "--out", "no/where.csv"), 2, "does not exist"),
+        (("predict", "{home}/run", "{home}/new", "--copy-to", "{home}/new/a"), 2, "{home}/new"),
+        (
+            ("cluster", "{home}/photos", "-k", "5:40", "--backbone", "efficientnet-lite0"),
+            2,
+            "9 clu",
+        ),
         (("export", "{home}/run", "--format", "pickle"), 2, "possible are onnx, safetensors"),
         (("evaluate", "{home}/run", "--labels", "{home}/none.csv"), 3, "cannot be read"),
         (("report", "{home}/run", "--port", "80"), 2, "belong to --serve"),
@@ -258,7 +343,8 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
 def test_mistakes_are_one_clear_line(world, tmp_path, monkeypatch, arguments, code, words):
     monkeypatch.chdir(tmp_path)
     result = probagg(*(text.format(home=world) for text in arguments))
-    assert (result.exit_code, words in result.stderr) == (code, True), result.stderr
+    said = words.format(home=world) in result.stderr
+    assert (result.exit_code, said) == (code, True), result.stderr
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
 

@@ -87,10 +87,29 @@ def test_what_is_wrong_is_said(tmp_path, name, content, words):
         read_matrix(tmp_path / name)
 
 
-def test_an_npz_without_x_lists_what_it_has(tmp_path):
-    np.savez(tmp_path / "a.npz", features=np.zeros((2, 2)))
-    with pytest.raises(NoData, match="has the arrays features, but one called X is needed"):
+@pytest.mark.parametrize("name", ["features", "arr_0"])
+def test_the_only_array_of_an_npz_may_have_any_name(tmp_path, X, name):
+    np.savez(tmp_path / "a.npz", **{name: X})
+    np.testing.assert_array_equal(read_matrix(tmp_path / "a.npz").X, X)
+    np.savez(tmp_path / "b.npz", y=np.arange(20), **{name: X})
+    found = read_matrix(tmp_path / "b.npz")
+    np.testing.assert_array_equal(found.X, X)
+    np.testing.assert_array_equal(found.y, np.arange(20))
+
+
+@pytest.mark.parametrize("names", [("train", "test"), ("train", "test", "y"), ("y",), ()])
+def test_an_npz_that_leaves_the_choice_open_lists_what_it_has(tmp_path, names):
+    np.savez(tmp_path / "a.npz", **{name: np.zeros((2, 2)) for name in names})
+    listed = ", ".join(names) or "none"
+    with pytest.raises(NoData, match=f"no array X; its arrays are: {listed}. .*np.savez"):
         read_matrix(tmp_path / "a.npz")
+
+
+def test_an_npz_that_was_cut_off_is_said(tmp_path, X):
+    data = written(tmp_path / "a.npz", X).read_bytes()
+    (tmp_path / "a.npz").write_bytes(data[:200])
+    with pytest.raises(NoData, match="cannot be read as a NumPy file"):
+        is_matrix(tmp_path / "a.npz")
 
 
 def test_columns_of_words_are_named(tmp_path):

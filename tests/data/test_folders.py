@@ -273,3 +273,24 @@ def test_a_folder_opens_at_the_size_asked_for(tmp_path):
     big = open_images(small, size=64, channels=3)
     np.testing.assert_array_equal(big.read(np.array([0]))[0], pixels)
     assert small.size == (8, 8)
+
+
+def test_one_image_file_is_a_set_of_one(tmp_path):
+    """`predict RUN photo.jpg` is what people try first; what lies beside it does not matter."""
+    save(tmp_path / "cat" / "photo.PNG", flat(7, 7, 7))
+    save(tmp_path / "cat" / "other.png", flat(9, 9, 9))
+    images = open_images(tmp_path / "cat" / "photo.PNG", size=4)
+    assert isinstance(images, FolderImages)
+    assert (images.paths, images.folder) == (["photo.PNG"], tmp_path / "cat")
+    assert (images.name, len(images), images.y, images.class_names) == ("photo", 1, None, None)
+    np.testing.assert_array_equal(images.read(np.array([0]))[0], flat(7, 7, 7, size=(4, 4)))
+    assert images.check()[1] == []
+    assert open_images(tmp_path / "cat" / "photo.PNG").size == (96, 96)
+    with pytest.raises(ValueError, match="size must be 1 or more"):
+        FolderImages.of_file(tmp_path / "cat" / "photo.PNG", 0)
+
+
+def test_one_file_without_the_suffix_of_an_image_is_refused(tmp_path):
+    save(tmp_path / "photo.txt", flat(7, 7, 7), format="PNG")
+    with pytest.raises(NoData, match=r"photo\.txt is neither a folder of images nor .* image file"):
+        open_images(tmp_path / "photo.txt")

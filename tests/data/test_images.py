@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from probagg.data.arrays import is_matrix
 from probagg.data.images import ArrayImages, DatasetImages, ImageSet, NoData, open_images
 
 rng = np.random.default_rng(0)
@@ -92,6 +93,15 @@ def test_npz_and_npy_files_open(tmp_path):
     assert isinstance(mapped._array, np.memmap)
     assert type(mapped.read(np.array([1]))) is np.ndarray
     assert mapped.fingerprint() == images.fingerprint()
+
+
+@pytest.mark.parametrize("name", ["images", "arr_0"])
+def test_the_only_array_of_an_npz_may_have_any_name(tmp_path, name):
+    np.savez(tmp_path / "bare.npz", **{name: COLOUR})
+    assert not is_matrix(tmp_path / "bare.npz")
+    np.testing.assert_array_equal(open_images(tmp_path / "bare.npz").read(np.arange(5)), COLOUR)
+    np.savez(tmp_path / "set.npz", y=np.arange(5), **{name: COLOUR})
+    np.testing.assert_array_equal(open_images(tmp_path / "set.npz").y, np.arange(5))
 
 
 def test_files_that_hold_no_images_are_named(tmp_path):

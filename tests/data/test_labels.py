@@ -1,3 +1,7 @@
+"""Known classes from tables as people write them."""
+
+import os
+
 import numpy as np
 import pytest
 
@@ -6,11 +10,12 @@ from probagg.data.labels import read_labels
 
 
 def write(tmp_path, text):
-    (tmp_path / "labels.csv").write_text(text, encoding="utf-8")
+    data = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / "labels.csv").write_bytes(data)
     return tmp_path / "labels.csv"
 
 
-@pytest.mark.parametrize("head", ["", "path,class\n", "\ufefffile,label\n"])
+@pytest.mark.parametrize("head", ["", "path,class\n", "\ufefffile,label\n", "Image , Category\n"])
 def test_lines_are_matched_by_name_in_any_order(tmp_path, head):
     file = write(tmp_path, head + "./b.jpg,dog\nsub\\c.jpg,cat\na.jpg,cat\n")
     classes = read_labels(file, ["a.jpg", "b.jpg", "sub/c.jpg"])
@@ -23,9 +28,59 @@ def test_samples_without_a_line_have_no_class(tmp_path):
     np.testing.assert_array_equal(classes.known, [False, True, False, False])
 
 
-def test_one_column_is_in_the_order_of_the_samples(tmp_path):
-    classes = read_labels(write(tmp_path, "class\nu\nv\nu\n"), ["a", "b", "c"])
+def test_one_column_is_in_the_order_of_the_rows(tmp_path):
+    classes = read_labels(write(tmp_path, "target\nu\nv\nu\n"), ["0", "1", "2"])
     np.testing.assert_array_equal(classes.y, [0, 1, 0])
+
+
+@pytest.mark.parametrize("samples", [["a.jpg", "b.jpg", "c.jpg"], ["0", "1", "3"]])
+def test_one_column_is_refused_where_some_samples_may_be_left_out(tmp_path, samples):
+    """An unreadable file is there for the user and not for us: order would mean two things."""
+    with pytest.raises(NoData, match=r"one class a line.* lines of path,class are needed"):
+        read_labels(write(tmp_path, "u\nv\nu\n"), samples)
+
+
+def test_spaces_in_a_file_name_are_part_of_it(tmp_path):
+    file = write(tmp_path, " a.jpg, cat \na.jpg,dog\n./b.jpg ,bird\n")
+    classes = read_labels(file, [" a.jpg", "a.jpg", "b.jpg ", "b.jpg"])
+    assert classes.names == ["bird", "cat", "dog"]
+    np.testing.assert_array_equal(classes.y, [1, 2, 0, -1])
+
+
+def test_spaces_around_a_name_are_forgiven(tmp_path):
+    classes = read_labels(write(tmp_path, " ./a.jpg ,cat\nb.jpg,dog\n"), ["a.jpg", " b.jpg"])
+    np.testing.assert_array_equal(classes.y, [0, 1])
+
+
+@pytest.mark.parametrize("head", ["", "path{}class\n"])
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_columns_are_divided_by_comma_semicolon_or_tab(tmp_path, mark, head):
+    text = (head + "a.jpg{}cat\nb.jpg{}dog\n").replace("{}", mark)
+    classes = read_labels(write(tmp_path, text), ["a.jpg", "b.jpg"])
+    assert classes.names == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a,1.jpg;cat\nb.jpg;dog\n", ["cat", "dog"]),
+        ("a,1.jpg;cat\n", ["cat"]),
+        ("a,1.jpg\tcat\nb.jpg\tdog, small\n", ["cat", "dog, small"]),
+        ("b.jpg,dog;small\n", ["dog;small"]),
+        ('"a,1.jpg",cat\nb.jpg,dog\n', ["cat", "dog"]),
+    ],
+)
+def test_the_mark_is_the_one_that_names_the_samples(tmp_path, text, names):
+    """Commas and semicolons are also parts of file names and of classes."""
+    assert read_labels(write(tmp_path, text), ["a,1.jpg", "b.jpg"]).names == names
+
+
+def test_names_that_are_no_valid_text_are_matched(tmp_path):
+    """Old archives hold Latin-1 names; Python gives such bytes as lone surrogates."""
+    file = write(tmp_path, b"caf\xe9.jpg,caf\xe9\nb.jpg,bar\n")
+    classes = read_labels(file, [os.fsdecode(b"caf\xe9.jpg"), "b.jpg"])
+    assert classes.names == ["bar", "café"], "a class is text, for tables and the terminal"
+    np.testing.assert_array_equal(classes.y, [1, 0])
 
 
 @pytest.mark.parametrize(
@@ -33,15 +88,22 @@ def test_one_column_is_in_the_order_of_the_samples(tmp_path):
     [
         ("", "holds no labels"),
         ("path,class\n", "holds no labels"),
-        ("u\nv\n", "2 labels for 3 samples"),
+        ("path;class\n", "holds no labels"),
         ("x.jpg,dog\n", "names none of the 3 samples; its first line is for 'x.jpg'"),
         ("a,dog\nb\n", "the line 'b'"),
+        ("a;dog\nb;x;y\n", "the line 'b;x;y'"),
+        ("a,1;dog\nb;cat\nx\n", "the line 'x'"),
         ("a,b,c\n", "lines of path,class are needed"),
     ],
 )
 def test_what_cannot_be_meant_is_said(tmp_path, text, words):
     with pytest.raises(NoData, match=words):
         read_labels(write(tmp_path, text), ["a", "b", "c"])
+
+
+def test_one_class_for_each_row_is_needed(tmp_path):
+    with pytest.raises(NoData, match="2 labels for 3 samples"):
+        read_labels(write(tmp_path, "u\nv\n"), ["0", "1", "2"])
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path):

@@ -62,6 +62,58 @@ def test_few_rows_get_places_too(n, columns, rng):
         assert np.isfinite(xy).all()
 
 
+@pytest.mark.parametrize("scale", [2.0**-1030, 2.0**100, 2.0**1000])
+def test_the_map_ignores_the_unit_of_measure(scale, rng):
+    """float32 holds neither such numbers nor their squares, so rows are scaled before it."""
+    X = rng.integers(-9, 10, (60, 4)).astype(float)  # few bits: scaling loses none
+    np.testing.assert_array_equal(positions(X * scale)[1], positions(X)[1])
+
+
+@pytest.mark.parametrize("offset", [1e9, 1_700_000_000, -(2.0**50)])
+def test_the_map_ignores_an_offset(offset, rng):
+    """Times in seconds differ only in digits that float32 drops: rows are centred before it."""
+    X = rng.integers(0, 31, (60, 2)).astype(float)
+    np.testing.assert_array_equal(positions(X + offset)[1], positions(X)[1])
+
+
+def odd_rows(kind, rng):
+    """60 rows on which t-SNE or PCA could stumble."""
+    largest = np.finfo(float).max
+    return {
+        "equal": np.full((60, 3), 0.1),
+        "all but one equal": np.vstack([np.full((59, 3), 0.1), [[1e30, 2.0, 3.0]]]),
+        "the largest numbers": rng.choice([-largest, largest], (60, 3)),
+        "heavy tails": np.exp(200 * rng.normal(size=(60, 5))),
+        "some not finite": rng.choice([0.0, 1.0, np.nan, np.inf, -np.inf], (60, 3)),
+        "none finite": rng.choice([np.nan, np.inf, -np.inf], (60, 3)),
+        "unsigned": 1_700_000_000 + rng.integers(0, 31, (60, 2)).astype(np.uint64),
+        "true or false": rng.random((60, 4)) > 0.5,
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["equal", "all but one equal", "the largest numbers", "heavy tails", "some not finite",
+     "none finite", "unsigned", "true or false"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("error")
+def test_odd_rows_get_places_in_the_square(kind, rng):
+    _, xy = positions(odd_rows(kind, rng))
+    assert np.isfinite(xy).all()
+    assert xy.min() >= 0
+    assert xy.max() <= 1
+    assert np.ptp(xy, axis=0).max() > 0.999
+
+
+def test_landmarks_that_are_equal_do_not_go_to_tsne(monkeypatch, rng):
+    """The one row that differs need not be a landmark; t-SNE would make NaN of the others."""
+    monkeypatch.setattr(atlas, "LANDMARKS", 20)
+    X = np.full((400, 3), 0.1)
+    X[7] = 5.0
+    for seed in range(5):
+        assert np.isfinite(positions(X, random_state=seed)[1]).all()
+
+
 def test_progress_is_told_from_nothing_to_all(blobs):
     told = []
     positions(blobs[0], progress=lambda done, total: told.append((done, total)))

@@ -291,6 +291,37 @@ def test_the_command_and_the_settings_are_on_the_page(photo_run):
     _, document = report(photo_run)
     assert "probagg cluster 'my photos' -k 3" in document.text
     assert 'method = "pac"' in document.text
+    assert "name another one with --out, or add --overwrite" in words(document)
+
+
+def test_a_map_that_was_never_drawn_is_drawn_and_kept(photo_run):
+    """A run made with --no-report, or interrupted before its map, has features all the same."""
+    (photo_run / "map.npz").unlink()
+    html, _ = report(photo_run)
+    data = json.loads(re.search(r'id="map-data">(.*?)</script>', html, re.S).group(1))
+    assert len(data["names"]) == 120
+    kept = (photo_run / "map.npz").read_bytes()
+    sealed = json.loads((photo_run / "manifest.json").read_text())["sha256"]
+    assert sealed["map.npz"] == hashlib.sha256(kept).hexdigest()
+    assert report(photo_run)[0] == html  # read from the file now
+    assert (photo_run / "map.npz").read_bytes() == kept
+
+
+def test_a_matrix_without_a_map_gets_a_page_without_one(matrix_run):
+    (matrix_run / "map.npz").unlink()
+    html, _ = report(matrix_run)
+    assert 'id="map-data"' not in html
+    assert not (matrix_run / "map.npz").exists()
+
+
+def test_features_that_do_not_fit_the_run_are_refused_in_one_line(photo_run):
+    (photo_run / "map.npz").unlink()
+    np.save(photo_run / "embeddings.npy", np.zeros((7, 3), np.float32))
+    with pytest.raises(RunFolderError, match=r"shape \(7, 3\), but a row for each of 120 samples"):
+        write_report(photo_run)
+    (photo_run / "embeddings.npy").write_text("version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(RunFolderError, match=r"holds no array .* for a page without a map"):
+        write_report(photo_run)
 
 
 def test_headings_go_down_one_step_at_a_time(photo_run, digits_run, matrix_run):
@@ -314,7 +345,7 @@ def test_one_cluster_and_an_empty_cluster_can_be_shown(photo_run):
     assert "it is empty" in words(document)
     result = json.loads((photo_run / "result.json").read_text())
     (photo_run / "result.json").write_text(json.dumps({**result, "n_clusters": 1}))
-    for name in ("overlaps.csv", "map.npz", "env.json", "metrics.jsonl"):
+    for name in ("overlaps.csv", "map.npz", "embeddings.npy", "env.json", "metrics.jsonl"):
         (photo_run / name).unlink()
     _, document = report(photo_run)
     assert "1 images were put into 1 cluster " in words(document)

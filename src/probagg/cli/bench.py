@@ -14,15 +14,15 @@ import typer
 from probagg.cli.errors import guarded
 from probagg.cli.flat import Flat
 from probagg.cli.job import Job, parse_k
-from probagg.cli.options import AsJson, Backbone, Labels, Weights
+from probagg.cli.options import AsJson, Backbone, Labels, Weights, example
 from probagg.cli.outcome import scores
 from probagg.cli.terminal import Voice
 from probagg.runs import environment, write_json
 
-EXAMPLE = (
-    "Example: probagg bench photos/ -k 10 --seeds 10   "
+EXAMPLE = example(
+    "probagg bench photos/ -k 10 --seeds 10",
     "PAC, an OPA head, k-means and spectral clustering on the same features: scores, where labels "
-    "are known, agreement between seeds, seconds."
+    "are known, agreement between seeds, seconds.",
 )
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
@@ -120,7 +120,7 @@ def _line(row: dict[str, Any]) -> str:
 def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
     from probagg import PAC
 
-    return PAC(K, metric=metric, random_state=seed).fit(X).labels_
+    return PAC(K, metric=metric, m="auto", random_state=seed).fit(X).labels_
 
 
 def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:

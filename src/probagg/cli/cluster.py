@@ -13,17 +13,17 @@ from probagg.cli.deep import Deep
 from probagg.cli.errors import guarded
 from probagg.cli.flat import Flat
 from probagg.cli.job import Job, parse_k
-from probagg.cli.options import AsJson, Backbone, CopyTo, Labels, LinkTo, Quiet, Weights
+from probagg.cli.options import AsJson, Backbone, CopyTo, Labels, LinkTo, Quiet, Weights, example
 from probagg.cli.samples import SETS, is_image_source
-from probagg.cli.sorting import check_target, sort_images
+from probagg.cli.sorting import check_sorting, sort_images
 from probagg.cli.terminal import Voice, duration
 from probagg.data import benchmarks
 from probagg.runs import RunFolder
 
-EXAMPLE = (
-    "Example: probagg cluster photos/ -k 20 --out runs/photos   "
+EXAMPLE = example(
+    "probagg cluster photos/ -k 20 --out runs/photos",
     "The folder runs/photos then holds report.html to look at, assignments.csv, a model for new "
-    "photos (probagg predict runs/photos new/), and how they were made."
+    "photos (probagg predict runs/photos new/), and how they were made.",
 )
 METHODS = ("auto", "pac", "opa", "dpac")
 PAC, OPA, DPAC = "pac", "opa", "dpac"
@@ -40,7 +40,9 @@ def cluster(
     k: Annotated[
         str | None,
         typer.Option(
-            "-k", help="Clusters: a number, auto, or a range as 5:40. [default: a set's classes]"
+            "-k",
+            "--k",
+            help="Clusters: a number, auto, or a range as 5:40. [default: a set's classes]",
         ),
     ] = None,
     out: Annotated[
@@ -130,17 +132,22 @@ def cluster(
         chosen = _method(source, method)
         targets = [target for target in (copy_to, link_to) if target is not None]
         for target in targets:
-            _check_sorting(source, target)
+            others = (out, *(t for t in targets if t is not target))
+            check_sorting(Path(source).expanduser(), target, *others)
+        RunFolder(out, overwrite=overwrite).check()
         work = _work(job, chosen, _of_method(chosen, options))
-        _say_plan(work, page, dry_run)
-        if dry_run:
-            return
         if isinstance(work, Deep) and not work.first:
             work.join()
             return
-        result = _run(work, overwrite=overwrite, page=page)
+        plan = _say_plan(work, page, dry_run)
+        if dry_run:
+            give(plan)
+            return
+        result, clustering = _run(work, overwrite=overwrite)
         for target in targets:
             _sort(job, target, link=target == link_to)
+        if page:
+            _write_page(work, clustering)
         give(result)
 
 
@@ -184,16 +191,22 @@ def _work(job: Job, method: str, options: dict[str, Any]) -> Flat | Deep:
     return Deep(job, options) if method == DPAC else Flat(job, method, options)
 
 
-def _say_plan(work: Flat | Deep, page: bool, dry_run: bool) -> None:
+def _say_plan(work: Flat | Deep, page: bool, dry_run: bool) -> dict[str, Any]:
     """One line before it starts: what, how long, where to."""
     what, seconds = work.plan()
     seconds += min(len(work.samples), 2000) / 200 + 2.0 if page else 0.0
     end = " Nothing was done (--dry-run)." if dry_run else ""
     where = f"about {duration(seconds)}, result in {work.job.out}."
     work.job.voice.say(f"{work.job.source}: {what}; {where}{end}")
+    return {
+        "source": work.job.source,
+        "plan": what,
+        "seconds": round(seconds),
+        "run": str(work.job.out),
+    }
 
 
-def _run(work: Flat | Deep, *, overwrite: bool, page: bool) -> dict[str, Any]:
+def _run(work: Flat | Deep, *, overwrite: bool) -> tuple[dict[str, Any], outcome.Clustering]:
     voice = work.job.voice
     with RunFolder(work.job.out, overwrite=overwrite) as folder:
         clustering = work.run(folder)
@@ -201,19 +214,20 @@ def _run(work: Flat | Deep, *, overwrite: bool, page: bool) -> dict[str, Any]:
         _say_result(voice, work, result)
         folder.write("log.txt", "\n".join(voice.lines) + "\n")
     voice.say(f"written to {work.job.out}")
-    if page:
-        _write_page(work, clustering)
-    return result
+    return result, clustering
 
 
 def _write_page(work: Flat | Deep, clustering: outcome.Clustering) -> None:
-    """The page, after the run is sealed: without its packages there is none, and that is said."""
+    """The page, after the run is sealed: what goes wrong here costs only the page."""
+    job = work.job
     try:
-        page = outcome.write_page(work.job.out, clustering)
+        page = outcome.write_page(job.out, clustering, loud=job.loud)
     except ImportError as error:
-        work.job.voice.warn(f"There is no report.html. {error}")
+        job.voice.warn(f"There is no report.html. {error}")
+    except Exception as error:
+        job.voice.warn(f"There is no report.html ({error}). Try again: probagg report {job.out}")
     else:
-        work.job.voice.say(f"look at {page}")
+        job.voice.say(f"look at {page}")
 
 
 def _say_result(voice: Voice, work: Flat | Deep, result: dict[str, Any]) -> None:
@@ -230,12 +244,6 @@ def _say_result(voice: Voice, work: Flat | Deep, result: dict[str, Any]) -> None
     for name in ("features", "pixels"):
         if f"pac_on_{name}" in result:
             voice.say_scores(f"  PAC on {name:<8}", result[f"pac_on_{name}"])
-
-
-def _check_sorting(source: str, target: Path) -> None:
-    if not Path(source).expanduser().is_dir():
-        raise ValueError(f"--copy-to and --link-to sort a folder of images, but {source} is none.")
-    check_target(target)
 
 
 def _sort(job: Job, target: Path, *, link: bool) -> None:

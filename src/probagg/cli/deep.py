@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probagg.cli.outcome import Clustering, begin, scores
-from probagg.cli.samples import readable
+from probagg.cli.samples import open_for_recipe, readable
 from probagg.cli.terminal import ProgressLine
 from probagg.data import benchmarks
 
@@ -43,7 +43,7 @@ class Deep:
             )
         self.resume = resume
         self.recipe = Recipe.of(recipe or recipe_of(job.source)).override(settings)
-        self.samples = readable(job.source, self.recipe, loud=loud).label(job.labels)
+        self.samples = open_for_recipe(job.source, self.recipe, loud=loud).label(job.labels)
         self.dpac = DPAC(
             k,
             recipe=self.recipe,
@@ -61,11 +61,13 @@ class Deep:
 
     def join(self) -> None:
         """Train as one of the other processes."""
+        self.samples = readable(self.samples, loud=False)
         self.dpac.fit(self.samples.pictures)
 
     def run(self, folder: RunFolder) -> Clustering:
         """Train, or go on with training."""
-        samples, dpac = self.samples, self.dpac
+        self.samples = samples = readable(self.samples, loud=self.job.loud)
+        dpac = self.dpac
         if self.resume == "never":
             for name in ("checkpoints", "tensorboard"):
                 shutil.rmtree(folder.path / name, ignore_errors=True)

@@ -21,7 +21,7 @@ from probagg.cli.terminal import (
     fail,
 )
 from probagg.data import NoData
-from probagg.runs import RunFolderError
+from probagg.runs import MANIFEST, RunFolderError
 
 
 class Saved(RuntimeError):
@@ -50,15 +50,20 @@ def guarded(
     except (OSError, ImportError) as error:
         fail(str(error), FAILED)
     except KeyboardInterrupt:
-        again = f" with --out {out}" if out else ""
-        fail(
-            f"Interrupted. What was computed is kept: the same command{again} goes on from there.",
-            INTERRUPTED,
-        )
+        fail(f"Interrupted. {_left(out)}", INTERRUPTED)
     except Saved as error:
         fail(str(error), SAVED)
     except RuntimeError as error:
         _fail_in_training(error, out)
+
+
+def _left(out: Path | None) -> str:
+    """What an interrupted command leaves behind."""
+    if out is not None and (out / MANIFEST).exists():
+        return f"The run in {out} is finished; probagg report {out} writes its page."
+    if out is not None and (out / "checkpoints").exists():
+        return f"The same command with --out {out} goes on from what was saved last."
+    return "Nothing was written."
 
 
 def _fail_in_training(error: RuntimeError, out: Path | None) -> NoReturn:

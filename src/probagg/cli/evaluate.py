@@ -10,15 +10,15 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
-from probagg.cli.options import AsJson, Run
+from probagg.cli.options import AsJson, Run, example
 from probagg.cli.terminal import Voice
 from probagg.data import NoData
 from probagg.data.labels import Classes, read_labels
 from probagg.metrics import evaluate as score
 
-EXAMPLE = (
-    "Example: probagg evaluate runs/photos --labels truth.csv   "
-    "truth.csv has lines of path,class; images without a line are left out."
+EXAMPLE = example(
+    "probagg evaluate runs/photos --labels truth.csv",
+    "truth.csv has lines of path,class; images without a line are left out.",
 )
 WIDEST = 20  # classes that the terminal shows as a matrix
 

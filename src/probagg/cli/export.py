@@ -10,13 +10,14 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
-from probagg.cli.options import AsJson, Run
+from probagg.cli.options import AsJson, Run, example
 from probagg.cli.terminal import Voice
+from probagg.runs import add_to_run
 
-EXAMPLE = (
-    "Example: probagg export runs/photos --format onnx   "
+EXAMPLE = example(
+    "probagg export runs/photos --format onnx",
     "Writes runs/photos/model.onnx, which takes pixels and gives probabilities; it is checked "
-    "against PyTorch first. Names and merges of probagg report --serve are in it."
+    "against PyTorch first. Names and merges of probagg report --serve are in it.",
 )
 FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors"}
 
@@ -58,6 +59,8 @@ def export(
             result["difference"] = difference
         else:
             export_safetensors(labeller, path, names=names, description=said)
+        if out is None:  # part of the run: it goes when the run is replaced
+            add_to_run(run, path.name, path.read_bytes())
         size = path.stat().st_size
         voice.say(f"{labeller.takes.words}.")
         voice.say(f"written to {path} ({size / 1e6:.1f} MB, {len(names)} clusters)")

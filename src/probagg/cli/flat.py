@@ -47,8 +47,15 @@ class Flat:
                 f"{job.source} has {len(self.samples):,} {self.samples.noun}, which cannot form "
                 f"{self.k:,} clusters. Lower -k."
             )
+        if isinstance(self.k, tuple) and self.k[1] > len(self.samples) // 4:
+            raise ValueError(
+                f"-k goes up to {self.k[1]:,}, but {len(self.samples):,} {self.samples.noun} are "
+                f"enough to judge {len(self.samples) // 4:,} clusters at most. Lower it."
+            )
         if method == "pac":
             options.pop("device", None)
+            if not isinstance(self.k, int):  # the m that K is chosen with
+                options.setdefault("m", "auto")
         self.options = options
 
     def plan(self) -> tuple[str, float]:
@@ -62,7 +69,7 @@ class Flat:
 
             D, seconds = self.backbone.n_features, estimate(self.samples.pictures, self.backbone)
             what += f", features of {self.backbone.name}"
-        how, K = f"{self.k} clusters", self.k
+        how, K = f"{self.k} cluster{'s' * (self.k != 1)}", self.k
         if not isinstance(K, int):
             how, K = "a number of clusters to be chosen", 20
             seconds += 10.0 + 1e-6 * min(N, 10_000) * D

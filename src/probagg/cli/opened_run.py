@@ -9,10 +9,10 @@ from typing import Any
 
 from probagg.assignments import Assignments, Yardstick
 from probagg.cli import samples as opened
-from probagg.cli.samples import Samples
-from probagg.data import NoData
+from probagg.cli.samples import Samples, is_image_source
+from probagg.data import NoData, benchmarks
 from probagg.review import Review
-from probagg.runs import MANIFEST, RunFolderError
+from probagg.runs import MANIFEST, RunFolderError, decode
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OpenedRun:
             raise RunFolderError(
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )
-        config = tomllib.loads((path / "config.toml").read_text())
+        config = tomllib.loads(decode((path / "config.toml").read_bytes()))
         return cls(path, config, Review.read(path))
 
     @property
@@ -86,10 +86,11 @@ class OpenedRun:
             samples = opened.embed_images(samples, backbone, loud=loud)
             X, P = samples.features, model.predict_proba(samples.features)
         else:
-            samples = opened.readable(source, model.recipe_, loud=loud)
+            samples = opened.open_for_recipe(source, model.recipe_, loud=loud)
+            samples = opened.readable(samples, loud=loud)
             X, P = model.infer(samples.pictures)
-        P = self.review.apply(P)
-        assigned = Assignments.of(P, X, self._yardstick(), samples.names)
+        groups = self.review.groups(P.shape[1])
+        assigned = Assignments.of(P, X, self._yardstick(), samples.names, groups)
         return samples, self._moved(samples, assigned)
 
     def _yardstick(self) -> Yardstick | None:
@@ -104,8 +105,11 @@ class OpenedRun:
         return assigned.put(labels)
 
 
-def check_kind(run: OpenedRun, images: bool) -> None:
-    """Refuse images for a model of rows, and the other way round."""
+def check_kind(run: OpenedRun, source: str) -> None:
+    """Refuse images for a model of rows, and the other way round; some named sets are both."""
+    if source in benchmarks.NAMES and source in benchmarks.IMAGE_NAMES:
+        return
+    images = is_image_source(source)
     if images != (run.config["kind"] == "images"):
         wanted = "images" if run.config["kind"] == "images" else "a matrix"
         raise NoData(f"The run in {run.path} is of {wanted}. Give the same kind to predict.")

@@ -7,6 +7,12 @@ from typing import Annotated
 
 import typer
 
+
+def example(command: str, *says: str) -> str:
+    """The end of a command's help: an example on its own line, and what it does."""
+    return f"\b\nExample:\n  {command}\n\n{''.join(says)}"
+
+
 Run = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
 Backbone = Annotated[
     str | None,
@@ -18,7 +24,7 @@ Backbone = Annotated[
 Weights = Annotated[str | None, typer.Option(help="Of images: a file for a timm backbone.")]
 Labels = Annotated[
     Path | None,
-    typer.Option(help="CSV of path,class (or row,class) to report against; never used else."),
+    typer.Option(help="CSV of path,class (rows: row,class) to report against; never used else."),
 ]
 CopyTo = Annotated[
     Path | None, typer.Option(help="Copy the images into one folder a cluster under this one.")

@@ -14,7 +14,7 @@ import tomli_w
 
 from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
 from probagg.cli.samples import Samples
-from probagg.cli.terminal import Voice
+from probagg.cli.terminal import CountLine, Voice
 from probagg.metrics import evaluate
 from probagg.runs import RunFolder, add_to_run, environment
 
@@ -52,9 +52,8 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     samples, K = clustering.samples, clustering.P.shape[1]
     yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric)
     assigned = Assignments.of(clustering.P, clustering.X, yardstick, samples.names)
-    table = assigned.to_csv(samples.heading)
-    folder.write("assignments.csv", table)
-    _write_parquet(folder, table)
+    folder.write("assignments.csv", assigned.to_csv(samples.heading))
+    _write_parquet(folder, assigned, samples.heading)
     pairs = overlaps(clustering.P, assigned)
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
     if samples.classes is not None:
@@ -72,17 +71,19 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         folder.write(name, text)
     yardstick.save(folder.path / "yardstick.safetensors")
     clustering.model.save(folder.path / "model.safetensors")
+    # DPAC wrote its metrics as it went.
+    folder.keep("yardstick.safetensors", "model.safetensors", "metrics.jsonl", "tensorboard")
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result
 
 
-def write_page(run: Path, clustering: Clustering) -> Path:
+def write_page(run: Path, clustering: Clustering, *, loud: bool) -> Path:
     """The map and report.html of a finished run, which is whole whatever happens here."""
     from probagg.report.atlas import positions
     from probagg.report.page import write_report
 
-    rows, xy = positions(clustering.X)
+    rows, xy = positions(clustering.X, progress=CountLine("map", "steps", loud))
     buffer = io.BytesIO()
     np.savez(buffer, rows=rows, xy=xy)
     add_to_run(run, "map.npz", buffer.getvalue())
@@ -121,7 +122,8 @@ def say_result(voice: Voice, result: dict[str, Any], what: str) -> None:
     voice.say_sizes(result["sizes"])
     parts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
     if result["n_skipped"]:
-        parts.append(f"{result['n_skipped']:,} files skipped (skipped.csv says why)")
+        n = result["n_skipped"]
+        parts.append(f"{n:,} file{'s' * (n != 1)} skipped (skipped.csv says why)")
     voice.say(", ".join(parts))
     if "acc" in result:
         some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
@@ -164,16 +166,25 @@ def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
     return text_table("cluster column mean q25 median q75", plain)
 
 
-def _write_parquet(folder: RunFolder, table: str) -> None:
+def _write_parquet(folder: RunFolder, assigned: Assignments, heading: str) -> None:
     """The assignments once more, with types, where pyarrow is installed."""
     try:
-        import pyarrow.csv
+        import pyarrow
         import pyarrow.parquet
     except ImportError:
         return
-    read = pyarrow.csv.read_csv(io.BytesIO(table.encode()))
+    some = assigned.second_cluster >= 0
+    columns = {
+        heading: [name.encode("utf-8", "replace").decode() for name in assigned.names],
+        "cluster": assigned.cluster.astype(np.int32),
+        "probability": assigned.probability.astype(np.float64),
+        "second_cluster": pyarrow.array(assigned.second_cluster.astype(np.int32), mask=~some),
+        "second_probability": pyarrow.array(assigned.second_probability.astype(float), mask=~some),
+        "distance": assigned.distance,
+        "flag": assigned.flag.astype(str),
+    }
     sink = io.BytesIO()
-    pyarrow.parquet.write_table(read, sink)
+    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
     folder.write("assignments.parquet", sink.getvalue())
 
 

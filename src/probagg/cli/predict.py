@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun, check_kind
-from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, Run
-from probagg.cli.samples import is_image_source
-from probagg.cli.sorting import check_target, sort_images
+from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, Run, example
+from probagg.cli.sorting import check_sorting, sort_images
 from probagg.cli.terminal import Voice, duration
-from probagg.runs import write_atomically
+from probagg.runs import encode, write_atomically
 
-EXAMPLE = (
-    "Example: probagg predict runs/photos new/ --out new.csv   "
-    "One line for each photo, with the columns of assignments.csv."
+EXAMPLE = example(
+    "probagg predict runs/photos new/ --out new.csv",
+    "One line for each photo, with the columns of assignments.csv.",
 )
 
 
@@ -38,10 +38,12 @@ def predict(
     voice = Voice(quiet=quiet, aside=out is None or as_json)
     with guarded(voice, as_json=as_json) as give:
         opened = OpenedRun.of(run)
-        check_kind(opened, is_image_source(source))
+        check_kind(opened, source)
+        _check_out(out)
+        folder = Path(source).expanduser()
         targets = [target for target in (copy_to, link_to) if target is not None]
         for target in targets:
-            check_target(target)
+            check_sorting(folder, target, run, *(t for t in targets if t is not target))
         began = time.perf_counter()
         samples, assigned = opened.assign(source, device=device, loud=not quiet)
         for name, reason in samples.skipped:
@@ -52,22 +54,25 @@ def predict(
         voice.say_sizes(sizes, opened.names)
         table = assigned.to_csv(samples.heading, opened.names)
         if out is not None:
-            write_atomically(out, table.encode())
+            write_atomically(out, encode(table))
             voice.say(f"written to {out}")
         elif not as_json:
-            typer.echo(table, nl=False)
+            typer.echo(encode(table), nl=False)
         for target in targets:
-            where, link = Path(source).expanduser(), target == link_to
-            clusters = assigned.cluster.tolist()
-            n = sort_images(where, assigned.names, clusters, opened.names, target, link=link)
-            voice.say(f"{n:,} images {'linked' if link else 'copied'} to {target}")
-        give({"run": str(run), "source": source, "columns": _plain(asdict(assigned))})
+            link, clusters = target == link_to, assigned.cluster.tolist()
+            n = sort_images(folder, assigned.names, clusters, opened.names, target, link=link)
+            voice.say(f"{n:,} {samples.noun} {'linked' if link else 'copied'} to {target}")
+        give(
+            {
+                "run": str(run),
+                "source": source,
+                "samples": list(csv.DictReader(io.StringIO(table, newline=""))),
+                "skipped": dict(samples.skipped),
+            }
+        )
 
 
-def _plain(columns: dict[str, Any]) -> dict[str, Any]:
-    """Lists that JSON can hold: what is not known is null."""
-    plain = {}
-    for name, column in columns.items():
-        values = np.asarray(column).tolist()
-        plain[name] = [None if v != v or v == -1 else v for v in values]
-    return plain
+def _check_out(out: Path | None) -> None:
+    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+        why = "is a folder" if out.is_dir() else "lies in a folder that does not exist"
+        raise ValueError(f"--out {out} {why}. Name a file in a folder that exists.")

@@ -8,12 +8,12 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
-from probagg.cli.options import AsJson, Run
+from probagg.cli.options import AsJson, Run, example
 from probagg.cli.terminal import Voice
 
-EXAMPLE = (
-    "Example: probagg report runs/photos --serve   "
-    "Opens a page to name and merge clusters and to move images; predict and export heed it."
+EXAMPLE = example(
+    "probagg report runs/photos --serve",
+    "Opens a page to name and merge clusters and to move images; predict and export heed it.",
 )
 
 

@@ -42,8 +42,9 @@ class Samples:
 
     @property
     def noun(self) -> str:
-        """What one of them is called."""
-        return "images" if self.images is not None else "rows"
+        """What they are called."""
+        one = "image" if self.images is not None else "row"
+        return one if len(self) == 1 else f"{one}s"
 
     @property
     def features(self) -> np.ndarray:
@@ -102,18 +103,25 @@ def open_image_samples(source: str, *, loud: bool) -> Samples:
     return of_images(source, open_images(source, progress=progress))
 
 
-def readable(source: str, recipe: Recipe, *, loud: bool) -> Samples:
-    """Images at the size a recipe asks for; photos that cannot be read are left out and noted."""
+def open_for_recipe(source: str, recipe: Recipe, *, loud: bool) -> Samples:
+    """Images at the size a recipe asks for; nothing of a folder is decoded yet."""
     from probagg.dpac.estimator import open_for
 
     if source in benchmarks.IMAGE_NAMES:
         progress = CountLine("downloading", "MB", loud, 1e6)
         size = recipe.decode_size if source in ("imagenet10", "imagenet-dogs") else None
         return of_images(source, benchmarks.load_images(source, size=size, progress=progress))
-    images, bad = open_for(source, recipe), list[tuple[str, str]]()
-    if isinstance(images, FolderImages):
-        images, bad = images.check(CountLine("checking", "images", loud))
-    return replace(of_images(source, images), skipped=tuple(bad))
+    return of_images(source, open_for(source, recipe))
+
+
+def readable(samples: Samples, *, loud: bool) -> Samples:
+    """Without the photos of a folder that cannot be decoded, which are noted."""
+    if not isinstance(samples.images, FolderImages):
+        return samples
+    images, bad = samples.images.check(CountLine("checking", "images", loud))
+    good = set(images.paths)
+    rows = np.array([row for row, name in enumerate(samples.names) if name in good])
+    return replace(samples.only(rows, bad), images=images)
 
 
 def of_images(source: str, images: ImageSet) -> Samples:

@@ -2,54 +2,121 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath
 
 from probagg.data import NoData
+from probagg.data.decoding import SUFFIXES
 from probagg.runs import RunFolderError
 
+LONGEST = 255  # bytes in a name that common file systems hold
 
-def check_target(target: Path) -> None:
-    """Refuse a folder that holds something: nobody's files are mixed with ours."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+
+def check_sorting(source: Path, target: Path, *others: Path) -> None:
+    """Refuse, before any work, a source without image files and a target that will not do."""
+    if not source.is_dir() and not _is_image(source):
+        raise ValueError(f"--copy-to and --link-to sort a folder of images, but {source} is none.")
+    check_target(target, source, *others)
+
+
+def check_target(target: Path, *others: Path) -> None:
+    """Refuse a folder that holds something, or that meets one of the others: theirs stay as is."""
+    if os.path.lexists(target) and not target.is_dir():
+        raise RunFolderError(f"{target} is no folder. Name a new folder for the sorted images.")
+    for other in others:
+        how = _meeting(target.resolve(), other.resolve())
+        if how is not None:
+            raise RunFolderError(
+                f"{target} {how} {other}. Name a folder elsewhere for the sorted images."
+            )
+    if target.is_dir() and any(target.iterdir()):
         raise RunFolderError(f"{target} is not empty. Name a new folder for the sorted images.")
+
+
+def _meeting(target: Path, other: Path) -> str | None:
+    """How two real paths meet, in words."""
+    if target == other:
+        return "is"
+    if target in other.parents:
+        return "holds"
+    return "lies in" if other in target.parents else None
 
 
 def sort_images(
     source: Path, paths: list[str], clusters: list[int], names: dict[int, str], target: Path,
     *, link: bool,
 ) -> int:  # fmt: skip
-    """Copy or link each image to TARGET/CLUSTER[-NAME]/; how many there are.
+    """Copy or link each image to TARGET/CLUSTER[-NAME]/, all or none; how many there are.
 
     Sub-folders of the source become part of the file's name: a/b.jpg is a__b.jpg.
     """
-    if not source.is_dir():
+    if not source.is_dir() and not _is_image(source):
         raise NoData(f"{source} is no folder of images, so there are no files to sort.")
-    check_target(target)
+    check_target(target, source)
+    home = source if source.is_dir() else source.parent
     width = len(str(max(clusters, default=0)))
     place: Callable[[Path, Path], object] = _link if link else shutil.copy2
-    for path, cluster in zip(paths, clusters, strict=True):
-        folder = target / _folder_name(cluster, names.get(cluster), width)
-        folder.mkdir(parents=True, exist_ok=True)
-        place(source / path, _free(folder / path.replace("/", "__")))
+    with _whole(target.resolve()) as partial:
+        for path, cluster in zip(paths, clusters, strict=True):
+            folder = partial / _folder_name(cluster, names.get(cluster), width)
+            folder.mkdir(exist_ok=True)
+            place(home / path, _free(folder, path))
     return len(paths)
+
+
+def _is_image(path: Path) -> bool:
+    return path.is_file() and path.suffix.lower() in SUFFIXES
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """A folder to fill: it becomes `target` when all went well, and is removed when not."""
+    there = target.exists()
+    # A folder that is there may be a disk of its own, onto which nothing can be renamed.
+    home = target if there else target.parent
+    partial = home / f"{_cut(target.name, 200)}.partial-{secrets.token_hex(4)}"
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        if not there:
+            partial.rename(target)
+            return
+        for folder in partial.iterdir():
+            folder.rename(target / folder.name)
+        partial.rmdir()
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def _link(file: Path, where: Path) -> None:
     os.symlink(file.resolve(), where)
 
 
-def _free(path: Path) -> Path:
-    """A name that is not taken: a/b__c.jpg and a__b/c.jpg would be one."""
-    number, free = 2, path
-    while os.path.lexists(free):
-        free, number = path.with_stem(f"{path.stem}-{number}"), number + 1
-    return free
+def _free(folder: Path, path: str) -> Path:
+    """Where an image goes: a name that is too long or taken gets a digest of its path.
+
+    a/b__c.jpg and a__b/c.jpg would be one.
+    """
+    name = path.replace("/", "__")
+    if len(os.fsencode(name)) <= LONGEST and not os.path.lexists(folder / name):
+        return folder / name
+    suffix = PurePath(path).suffix
+    end = f"-{hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()}{suffix}"
+    return folder / (_cut(name.removesuffix(suffix), LONGEST - len(os.fsencode(end))) + end)
+
+
+def _cut(name: str, most: int) -> str:
+    """As much of a name as `most` bytes hold, in whole characters."""
+    return os.fsencode(name)[:most].decode("utf-8", "ignore")
 
 
 def _folder_name(cluster: int, name: str | None, width: int) -> str:
     plain = re.sub(r"[^\w .-]+", "-", name or "").strip(" .-")
-    return f"{cluster:0{width}}-{plain}" if plain else f"{cluster:0{width}}"
+    return _cut(f"{cluster:0{width}}-{plain}" if plain else f"{cluster:0{width}}", LONGEST)

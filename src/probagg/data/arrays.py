@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import zipfile
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import numpy as np
 from probagg.data import NoData
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt", ".parquet")
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)  # what np.load raises
 
 
 @dataclass(frozen=True)
@@ -68,16 +72,24 @@ def _numpy(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         if isinstance(found, np.ndarray):
             return found, None
         with found as arrays:
-            if "X" not in arrays:
-                raise NoData(
-                    f"{path} has the arrays {', '.join(arrays) or 'none'}, but one called X is "
-                    "needed (and y for classes, if they are known)."
-                )
-            return arrays["X"], arrays.get("y")
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, NoData):
-            raise
+            return samples_and_classes(path, arrays)
+    except NoData:
+        raise
+    except UNREADABLE as error:
         raise NoData(f"{path} cannot be read as a NumPy file ({error}).") from error
+
+
+def samples_and_classes(
+    path: Path, arrays: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The array X of a .npz file, or the only one beside y whatever its name; and y, if any."""
+    others = [name for name in arrays if name != "y"]
+    if "X" not in others and len(others) != 1:
+        raise NoData(
+            f"{path} has no array X; its arrays are: {', '.join(arrays) or 'none'}. Save it with "
+            "np.savez(path, X=X), and y=y if classes are known."
+        )
+    return arrays["X" if "X" in others else others[0]], arrays.get("y")
 
 
 def _text(path: Path) -> tuple[np.ndarray, list[str] | None]:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection
 from os import PathLike
 from pathlib import Path, PurePath
+from typing import Self
 
 import numpy as np
 
@@ -51,6 +52,15 @@ class FolderImages:
         self._set_format(size, channels)
         self.paths = _image_paths(self.folder, only)
         self.y, self.class_names = _classes(self.paths)
+
+    @classmethod
+    def of_file(cls, file: Path, size: int, channels: int = 3) -> Self:
+        """The set of one image file, without a class."""
+        images = cls.__new__(cls)  # __init__ would list all that lies beside the file
+        images.folder, images.name = file.parent, file.stem
+        images._set_format(size, channels)
+        images.paths, images.y, images.class_names = [file.name], None, None
+        return images
 
     def __len__(self) -> int:
         return len(self.paths)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import zipfile
-import zlib
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,8 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from probagg.data import NoData
+from probagg.data.arrays import UNREADABLE, samples_and_classes
 from probagg.data.datasets import DatasetImages
-from probagg.data.decoding import in_threads, refit
+from probagg.data.decoding import SUFFIXES, in_threads, refit
 from probagg.data.folders import FolderImages, Progress, check_format
 
 __all__ = [
@@ -160,8 +159,9 @@ def open_images(
 ) -> ImageSet:
     """The image set in a folder, a .npz (X, and y or not) or .npy file, an array, or a Dataset.
 
-    A name of `benchmarks.IMAGE_NAMES` opens that set, and downloads it where it must; `progress`
-    is told the bytes done and in all. A folder is read at 96 pixels where no `size` is given.
+    An image file is a set of one. A name of `benchmarks.IMAGE_NAMES` opens that set, and downloads
+    it where it must; `progress` is told the bytes done and in all. Image files are read at 96
+    pixels where no `size` is given.
 
     >>> open_images("digits")
     ArrayImages 'digits': 1797 x 8 x 8 x 1
@@ -184,6 +184,8 @@ def _open_path(
     path = Path(source).expanduser()
     if path.is_dir():
         return FolderImages(path, size or FOLDER_SIZE, channels or 3)
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return FolderImages.of_file(path, size or FOLDER_SIZE, channels or 3)
     if path.is_file():
         return refitted(_read_file(path), size, channels)
     if source in benchmarks.IMAGE_NAMES:
@@ -215,27 +217,24 @@ def _read_file(path: Path) -> ArrayImages:
         except (OSError, ValueError, EOFError) as error:
             raise NoData(f"{path} is no .npy file of images ({error}). Write it again.") from error
     raise NoData(
-        f"{path} is neither a folder of images nor a .npz or .npy file. Give one of these."
+        f"{path} is neither a folder of images nor a .npz, .npy or image file. Give one of these."
     )
 
 
 def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """The arrays X and, where there is one, y of a .npz file; pickled objects are refused."""
+    """The array X (or the only one) and, if any, y of a .npz file; no pickled objects."""
     try:
         arrays = np.load(path, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise ValueError("it is a single array, as in a .npy file")
         with arrays:
-            if "X" in arrays.files:
-                return arrays["X"], arrays["y"] if "y" in arrays.files else None
-            names = ", ".join(arrays.files) or "none"
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            return samples_and_classes(path, arrays)
+    except NoData:
+        raise
+    except UNREADABLE as error:
         raise NoData(
             f"{path} is no .npz file with arrays X and y ({error}). Put such a file there."
         ) from error
-    raise NoData(
-        f"{path} has no array X; its arrays are: {names}. Save it with np.savez(path, X=X, y=y)."
-    )
 
 
 def _check_array(array: np.ndarray) -> None:

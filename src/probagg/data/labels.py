@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ import numpy as np
 from probagg.data import NoData
 
 UNKNOWN = -1
-_HEADS = {"path", "file", "filename", "name", "image", "row", "index", "label", "class", "y"}
+_NAME_HEADS = {"path", "file", "filename", "name", "image", "row", "index"}
+_HEADS = _NAME_HEADS | {"label", "class", "category", "target", "y"}
+_MARKS = ",;\t"  # what may divide columns: spreadsheets in much of Europe write semicolons
 
 
 @dataclass(frozen=True)
@@ -40,47 +43,95 @@ class Classes:
 
 
 def read_labels(path: Path, samples: Sequence[str]) -> Classes:
-    """Classes from a CSV file: `path,class` (or `row,class`) lines, or one class a line in order.
+    """Classes from a CSV file with lines of `path,class` or `row,class`, in any order.
 
     `samples` are the paths or row numbers to find. A sample without a line has no class; a file
-    that names none of them is refused.
+    that names none of them is refused. Where the samples are all the rows there are, one class a
+    line in their order is enough; files that cannot be read would shift such an order.
     """
-    rows = _lines(path)
-    if len(rows[0]) == 1:
-        if len(rows) != len(samples):
-            raise NoData(
-                f"{path} has {len(rows)} labels for {len(samples)} samples. Give one a line in "
-                "the same order, or lines of path,class."
-            )
-        return Classes.of_text([label or None for (label,) in rows])
-    given = {_plain(row[0]): row[1] for row in rows}
-    found = [given.get(_plain(sample)) or None for sample in samples]
-    if not any(found):
+    tables = _tables(path)
+    pairs = [rows for rows in tables.values() if all(len(row) == 2 for row in rows)]
+    if not pairs:
+        return Classes.of_text(_in_order(path, tables, samples))
+    found = max((_named(rows, samples) for rows in pairs), key=len)
+    if not any(found.values()):
         raise NoData(
             f"{path} names none of the {len(samples)} samples; its first line is for "
-            f"{rows[0][0]!r}, the first sample is {samples[0]!r}. Write the names as "
+            f"{pairs[0][0][0]!r}, the first sample is {samples[0]!r}. Write the names as "
             "assignments.csv has them."
         )
-    return Classes.of_text(found)
+    return Classes.of_text([found.get(sample) or None for sample in samples])
 
 
-def _plain(name: str) -> str:
+def _tables(path: Path) -> dict[str, list[list[str]]]:
+    """The lines of a file as cells, without its header, for each mark that may divide them."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
+            text = file.read()
+        first = next((line for line in text.splitlines() if line.strip()), "")
+        marks = [mark for mark in _MARKS if mark in first] or [","]
+        tables = {mark: _rows(text, mark) for mark in marks}
+    except (OSError, csv.Error) as error:
+        raise NoData(f"{path} cannot be read as a table of labels ({error}).") from error
+    if not all(tables.values()):
+        raise NoData(f"{path} holds no labels. Give lines of path,class.")
+    return tables
+
+
+def _rows(text: str, mark: str) -> list[list[str]]:
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
+    rows = [row for row in lines if any(cell.strip() for cell in row)]
+    header = bool(rows) and {cell.strip().lower() for cell in rows[0]} <= _HEADS
+    return [[*row[:-1], _class(row[-1])] for row in rows[header:]]
+
+
+def _class(cell: str) -> str:
+    """A class as text that can be shown: bytes that are no UTF-8 are taken for Latin-1."""
+    data = cell.encode("utf-8", "surrogateescape")
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError:
+        return data.decode("latin-1").strip()
+
+
+def _named(rows: list[list[str]], samples: Sequence[str]) -> dict[str, str]:
+    """The class of each sample that a line names, exactly or else nearly; a line is used once."""
+    found: dict[str, str] = {}
+    for form in (str, _slashes, _bare):
+        left = {form(sample): sample for sample in samples if sample not in found}
+        found |= {left[form(name)]: label for name, label in rows if form(name) in left}
+        rows = [row for row in rows if form(row[0]) not in left]
+    return found
+
+
+def _slashes(name: str) -> str:
     return name.replace("\\", "/").removeprefix("./")
 
 
-def _lines(path: Path) -> list[list[str]]:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise NoData(f"{path} cannot be read as a table of labels ({error}).") from error
-    if rows and {cell.lower() for cell in rows[0]} <= _HEADS:
-        rows = rows[1:]
-    if not rows:
-        raise NoData(f"{path} holds no labels. Give lines of path,class.")
-    odd = next((row for row in rows if len(row) != len(rows[0]) or len(row) > 2), None)
-    if odd is not None:
+def _bare(name: str) -> str:
+    return _slashes(name.strip()).strip()
+
+
+def _in_order(
+    path: Path, tables: dict[str, list[list[str]]], samples: Sequence[str]
+) -> list[str | None]:
+    """The classes of a file with one a line; any other file is refused."""
+    mark = max(tables, key=lambda mark: sum(len(row) == 2 for row in tables[mark]))
+    rows = tables[mark]
+    if any(len(row) != 1 for row in rows):
+        odd = next(row for row in rows if len(row) != 2)
         raise NoData(
-            f"{path} has the line {','.join(odd)!r}, but lines of path,class are needed, all alike."
+            f"{path} has the line {mark.join(odd)!r}, but lines of path,class are needed, all "
+            "alike."
         )
-    return rows
+    if list(samples) != [str(row) for row in range(len(samples))]:
+        raise NoData(
+            f"{path} has one class a line, but files are matched by name: lines of path,class are "
+            "needed, with the names as assignments.csv has them."
+        )
+    if len(rows) != len(samples):
+        raise NoData(
+            f"{path} has {len(rows)} labels for {len(samples)} samples. Give one a line in the "
+            "same order, or lines of row,class."
+        )
+    return [label or None for (label,) in rows]

@@ -26,15 +26,18 @@ class ExportError(RuntimeError):
 
 
 class _WithLabels(nn.Module):
-    """What the graph gives: probabilities and the column of the largest."""
+    """What the graph gives: probabilities, and the run's number of the most probable cluster."""
+
+    clusters: Tensor
 
     def __init__(self, labeller: Labeller) -> None:
         super().__init__()
         self.labeller = labeller
+        self.register_buffer("clusters", torch.tensor(labeller.clusters))
 
     def forward(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         P = self.labeller(batch)
-        return P, P.argmax(1)
+        return P, self.clusters[P.argmax(1)]
 
 
 def export_onnx(
@@ -42,7 +45,7 @@ def export_onnx(
 ) -> float:
     """Write the labeller as one ONNX file; returns how far it is from PyTorch at most.
 
-    Input "images" or "features", outputs "probabilities" and "labels" (columns of the former);
+    Input "images" or "features", outputs "probabilities" and "labels" (numbers as in the run);
     `names` are the columns', one for each of `labeller.clusters`. The graph is run by onnxruntime
     on a few inputs first, and a difference above 1e-4 is an `ExportError` and no file.
     """

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from probagg.runs import RunFolderError, add_to_run
+
 Progress = Callable[[int, int], None]
 
+FILE = "map.npz"
+FEATURES = "embeddings.npy"
 LANDMARKS = 2_000  # t-SNE of these takes seconds on two cores, of 50,000 rows many minutes
 DIMENSIONS = 50  # t-SNE's authors reduce to about this first
 NEIGHBOURS = 4  # landmarks that place another point
@@ -26,6 +33,7 @@ def positions(
 
     PCA, then t-SNE of some landmarks; every other point lies at the mean of its nearest landmarks'
     places, nearer ones counting more, with a little spread so that points do not hide each other.
+    NaN lies in the middle of its column, an infinite value at its end.
 
     >>> rows, xy = positions(np.eye(3))
     >>> rows.tolist(), xy.shape
@@ -57,33 +65,85 @@ def positions(
     return rows, _fit_to_square(xy)
 
 
+def add_map(run: str | PathLike[str], n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Place the features of a run on a map, keep it in the folder and return it.
+
+    None where the run has no features, as one of a matrix.
+    """
+    path = Path(run) / FEATURES
+    if not path.is_file():
+        return None
+    remedy = "Run the command again, or take the file away for a page without a map."
+    try:
+        X = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise RunFolderError(f"{path} holds no array ({error}). {remedy}") from error
+    if X.ndim != 2 or len(X) != n_samples:
+        raise RunFolderError(
+            f"{path} has shape {X.shape}, but a row for each of {n_samples} samples is needed. "
+            f"{remedy}"
+        )
+    rows, xy = positions(X)
+    buffer = io.BytesIO()
+    np.savez(buffer, rows=rows, xy=xy)
+    add_to_run(run, FILE, buffer.getvalue())
+    return rows, xy
+
+
+def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
+    for start in range(0, len(rows), _CHUNK):
+        yield rows[start : start + _CHUNK]
+
+
+def _frame(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
+    """The middle of each column (D,) and half the widest column's range; 0: the rows are equal."""
+    low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
+    for chunk in _chunks(rows):
+        x = X[chunk].astype(np.float64)
+        finite = np.isfinite(x)
+        low = np.minimum(low, x.min(axis=0, where=finite, initial=np.inf))
+        high = np.maximum(high, x.max(axis=0, where=finite, initial=-np.inf))
+    with np.errstate(invalid="ignore"):  # a column without a finite value has no middle
+        # Halves first: a sum of the largest numbers is none.
+        return low / 2 + high / 2, max(float((high / 2 - low / 2).max()), 0.0)
+
+
+def _framed(x: np.ndarray, middle: np.ndarray, half: float) -> np.ndarray:
+    """Rows in [-1, 1] as float32, which holds neither a large offset nor a large scale."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        x = (x.astype(np.float64) - middle) / (half or 1.0)
+    return np.clip(np.nan_to_num(x), -1.0, 1.0).astype(np.float32)
+
+
 def _principal_axes(X: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The rows on their first principal axes (n, 2 or more columns), float32."""
     from sklearn.decomposition import PCA
 
+    frame = _frame(X, rows)
     some = rows[np.sort(rng.permutation(len(rows))[: 5 * LANDMARKS])]
     kept = min(DIMENSIONS, len(some), X.shape[1])
     seed = int(rng.integers(2**31))
     pca = PCA(kept, svd_solver="auto", random_state=seed)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # one row, or equal rows: no variance, and no harm
-        pca.fit(X[some].astype(np.float32))
-    chunks = [rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK)]
-    Z = np.concatenate([pca.transform(X[chunk].astype(np.float32)) for chunk in chunks])
-    Z = np.nan_to_num(Z.astype(np.float32))
-    return np.pad(Z, ((0, 0), (0, max(0, 2 - kept))))
+        pca.fit(np.concatenate([_framed(X[chunk], *frame) for chunk in _chunks(some)]))
+    Z = np.concatenate([pca.transform(_framed(X[chunk], *frame)) for chunk in _chunks(rows)])
+    return np.pad(Z.astype(np.float32), ((0, 0), (0, max(0, 2 - kept))))
 
 
 def _embed(Z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """t-SNE of a few thousand rows; of very few, or equal ones, their first two axes."""
     from sklearn.manifold import TSNE
 
-    if len(Z) < FEW or Z[:, 0].std() < 1e-12:
+    # Landmarks can be equal where the rows are not. Of equal ones t-SNE makes NaN, and ends the
+    # process when it sorts these into its tree.
+    middle, half = _frame(Z, np.arange(len(Z)))
+    if len(Z) < FEW or half == 0:
         return Z[:, :2] + 1e-6 * rng.standard_normal((len(Z), 2)).astype(np.float32)
     perplexity = min(30.0, (len(Z) - 1) / 3)
     seed = int(rng.integers(2**31))
     tsne = TSNE(2, perplexity=perplexity, init="pca", max_iter=STEPS, random_state=seed)
-    return tsne.fit_transform(Z / Z[:, 0].std()).astype(np.float32)
+    return tsne.fit_transform(_framed(Z, middle, half)).astype(np.float32)
 
 
 def _place_among(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,8 +53,8 @@ class Pair:
 
     first: int
     second: int
-    probability: float
-    samples: int
+    probability: float  # that samples of either give to the other, in the mean
+    samples: int  # of either that are borderline between the two
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,9 @@ def read_run(run: Path) -> Contents:
             )
     config_text = _text(run / "config.toml")
     review, result = Review.read(run), _json(run / "result.json")
-    samples, before = _read_samples(run / "assignments.csv", review)
-    K = max(int(result.get("n_clusters", 0)), before.max(initial=-1) + 1)
+    K = int(result.get("n_clusters", 0))
+    samples, before = _read_samples(run / "assignments.csv", review, K)
+    K = max(K, before.max(initial=-1) + 1)
     return Contents(
         run=run,
         config=tomllib.loads(config_text),
@@ -159,7 +161,7 @@ def _numbers(values: Iterable[str | None]) -> np.ndarray:
     return np.array([float(value) if value else np.nan for value in values], dtype=float)
 
 
-def _read_samples(path: Path, review: Review) -> tuple[Samples, np.ndarray]:
+def _read_samples(path: Path, review: Review, n_clusters: int) -> tuple[Samples, np.ndarray]:
     """The samples after the review, and their clusters before it."""
     table = _table(path)
     if not table or "cluster" not in table[0]:
@@ -172,13 +174,15 @@ def _read_samples(path: Path, review: Review) -> tuple[Samples, np.ndarray]:
 
     before = column("cluster").astype(np.int64)
     seconds = np.nan_to_num(column("second_cluster"), nan=-1).astype(np.int64)
-    groups = review.groups(max(before.max(), seconds.max(), *review.merged, 0) + 1)
+    groups = review.groups(max(before.max() + 1, seconds.max() + 1, n_clusters))
     cluster = review.relabel(names, before)
     p, second_p = column("probability"), column("second_probability")
     first, second = groups[before], np.where(seconds < 0, -1, groups[seconds])
     joined = first == second  # merged into one: it holds both probabilities
     p = np.where(joined, p + np.nan_to_num(second_p), p)
+    flag = np.array([row.get("flag") or "" for row in table])
     moved = cluster != first
+    settled = moved | (joined & (flag == "borderline"))  # it lay between clusters that are one now
     samples = Samples(
         names=names,
         are_paths=are_paths,
@@ -187,7 +191,7 @@ def _read_samples(path: Path, review: Review) -> tuple[Samples, np.ndarray]:
         second=np.where(moved, first, np.where(joined, -1, second)),
         second_probability=np.where(moved, p, np.where(joined, np.nan, second_p)),
         distance=np.where(moved, np.nan, column("distance")),
-        flag=np.where(moved, "", np.array([row.get("flag") or "" for row in table])),
+        flag=np.where(settled, "", flag),
         moved=moved,
     )
     return samples, before
@@ -223,27 +227,24 @@ def _read_places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | 
 
 
 def _read_pairs(path: Path, groups: np.ndarray, sizes: np.ndarray) -> list[Pair]:
-    """Pairs of clusters after merges, each once; what merged clusters give adds up."""
-    given: dict[tuple[int, int], float] = {}
-    samples: dict[frozenset[int], int] = {}
-    counted = set()
+    """Pairs of clusters after merges, each once, the worst first.
+
+    A mean is over the samples of both clusters (`probagg.assignments.overlaps`), so sums add up.
+    """
+    given: defaultdict[tuple[int, int], float] = defaultdict(float)
+    samples: defaultdict[tuple[int, int], int] = defaultdict(int)
     for row in _table(path):
-        a, b = int(row["first"]), int(row["second"])
-        first, second = int(groups[a]), int(groups[b])
-        if first == second:
-            continue
-        share = sizes[a] / max(sizes[groups == first].sum(), 1)
-        key = (first, second)
-        given[key] = given.get(key, 0.0) + share * float(row["mean_probability"])
-        if frozenset((a, b)) not in counted:  # (a, b) and (b, a) tell of the same samples
-            counted.add(frozenset((a, b)))
-            both = frozenset(key)
-            samples[both] = samples.get(both, 0) + int(row["samples"])
-    pairs: dict[frozenset[int], Pair] = {}
-    for (first, second), p in sorted(given.items(), key=lambda item: -item[1]):
-        both = frozenset((first, second))
-        pairs.setdefault(both, Pair(first, second, p, samples[both]))
-    return list(pairs.values())
+        parts = [int(row["first"]), int(row["second"])]
+        first, second = sorted(groups[parts].tolist())
+        if first != second:
+            given[first, second] += float(row["mean_probability"]) * sizes[parts].sum()
+            samples[first, second] += int(row["samples"])
+    merged = np.bincount(groups, weights=sizes, minlength=len(groups))
+    pairs = [
+        Pair(a, b, float(total / max(merged[a] + merged[b], 1)), samples[a, b])
+        for (a, b), total in given.items()
+    ]
+    return sorted(pairs, key=lambda pair: -pair.probability)
 
 
 def _read_profiles(path: Path, groups: np.ndarray, before: np.ndarray) -> Profiles | None:

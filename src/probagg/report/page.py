@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import shlex
+from dataclasses import replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path, PurePath
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from probagg.data.images import ImageSet
+from probagg.report.atlas import add_map
 from probagg.report.charts import parallel, short
 from probagg.report.colours import palette
 from probagg.report.contents import Contents, read_run
@@ -39,9 +41,11 @@ def write_report(
 
     Pictures come from `images`, or from the source that config.toml names; where that is gone,
     the page says so and shows names. They are fewer and smaller where the page would otherwise be
-    larger than `max_bytes`.
+    larger than `max_bytes`. Features that have no map yet get one, kept in the folder.
     """
     contents = read_run(Path(run))
+    if contents.places is None:
+        contents = replace(contents, places=add_map(run, len(contents.samples)))
     images, reason = find_images(contents, images)
     thumbnails = Thumbnails(images, contents.samples.names)
     data = map_data(contents)

@@ -1,0 +1,90 @@
+"""What a run's numbers become once a person has merged clusters."""
+
+import json
+
+import numpy as np
+import pytest
+
+from probagg.assignments import Assignments, overlaps
+from probagg.cli.outcome import text_table
+from probagg.report import write_report
+from probagg.report.contents import read_run
+from probagg.review import Review
+
+HEADS = "first second mean_probability samples"
+
+
+def confused(n_samples, n_clusters, rng):
+    """Probabilities shared by two clusters, about half of them unsure; sizes are unequal.
+
+    A little goes to the others: too little for a merge to change who is first or who is unsure.
+    """
+    order = rng.permuted(np.tile(np.arange(n_clusters), (n_samples, 1)), axis=1)
+    order[: n_samples // 3] = np.sort(order[: n_samples // 3], axis=1)  # many in cluster 0
+    ratio = np.where(rng.random(n_samples) < 0.5, rng.uniform(0.6, 0.85, n_samples),
+                     rng.uniform(0.05, 0.35, n_samples))  # fmt: skip
+    shares = np.column_stack([1 / (1 + ratio), ratio / (1 + ratio)])
+    P = np.full((n_samples, n_clusters), 0.02 / n_clusters)
+    np.put_along_axis(P, order[:, :2], 0.98 * shares + 0.02 / n_clusters, axis=1)
+    return P
+
+
+def write_run(folder, P, review, flag=None):
+    """The files of a run that its page cannot do without, as the command writes them."""
+    folder.mkdir()
+    K = P.shape[1]
+    assigned = Assignments.of(P, np.zeros((len(P), 1)), None, range(len(P)))
+    if flag is not None:
+        assigned.flag[:] = flag
+    (folder / "config.toml").write_text('source = "rows.npy"\nmethod = "pac"\nkind = "matrix"\n')
+    (folder / "result.json").write_text(json.dumps({"method": "pac", "n_clusters": K}))
+    (folder / "assignments.csv").write_text(assigned.to_csv("row"))
+    (folder / "overlaps.csv").write_text(text_table(HEADS, overlaps(P, assigned)))
+    review.write(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "merged", [{}, {2: 0}, {0: 4}, {1: 3, 4: 3}, {5: 1, 1: 0, 3: 2}, {1: 0, 2: 0, 3: 0, 4: 0}]
+)
+def test_overlaps_after_merges_are_those_of_the_merged_probabilities(merged, tmp_path, rng):
+    """The page adds up overlaps.csv; all of P, merged first, must say the same."""
+    P, review = confused(600, 6, rng), Review(merged=merged)
+    after = review.apply(P)
+    expected = overlaps(after, Assignments.of(after, np.zeros((600, 1)), None, range(600)))
+    pairs = read_run(write_run(tmp_path / "run", P, review)).pairs
+    found = {(pair.first, pair.second): pair for pair in pairs}
+    assert len(found) == len(pairs)
+    assert found.keys() == {(a, b) for a, b, _, _ in expected}
+    for a, b, mean, samples in expected:
+        assert found[a, b].probability == pytest.approx(mean, rel=1e-4)
+        assert found[a, b].samples == samples
+    means = [pair.probability for pair in pairs]
+    assert means == sorted(means, reverse=True)
+
+
+def test_who_was_between_two_merged_clusters_is_no_longer_borderline(tmp_path, rng):
+    P, review = confused(300, 4, rng), Review(merged={1: 0})
+    before = read_run(write_run(tmp_path / "before", P, Review())).samples
+    after = read_run(write_run(tmp_path / "after", P, review)).samples
+    inside = np.isin(before.cluster, [0, 1]) & np.isin(before.second, [0, 1])
+    assert (before.flag[inside] == "borderline").any()
+    assert (after.flag[inside] == "").all()
+    assert (before.flag[~inside] == "borderline").any()
+    np.testing.assert_array_equal(after.flag[~inside], before.flag[~inside])
+
+
+def test_an_outlier_stays_one_after_a_merge(tmp_path, rng):
+    """It is far from its own part of the merged cluster still."""
+    P, review = confused(50, 3, rng), Review(merged={1: 0})
+    run = write_run(tmp_path / "run", P, review, flag="outlier")
+    assert (read_run(run).samples.flag == "outlier").all()
+
+
+def test_clusters_can_be_merged_into_an_empty_one(tmp_path):
+    P = np.tile([0.9, 0.1, 0.0], (20, 1))
+    run = write_run(tmp_path / "run", P, Review(merged={0: 2}))
+    contents = read_run(run)
+    assert contents.clusters == [1, 2]
+    assert contents.sizes == {1: 0, 2: 20}
+    assert "holds what was cluster 0" in " ".join(write_report(run).read_text().split())
