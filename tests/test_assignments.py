@@ -119,6 +119,15 @@ def test_far_from_zero_a_yardstick_keeps_its_digits(tmp_path, two_clusters):
     np.testing.assert_allclose(far, near, atol=1e-5)
 
 
+def test_few_samples_are_outliers_even_with_long_tails():
+    """Trained features put most of a cluster on one spot; Tukey's rule alone calls a tenth far."""
+    X = np.random.default_rng(0).standard_cauchy((2000, 1))
+    labels = np.zeros(2000, int)
+    yardstick = Yardstick.of(X, labels, 1, "sqeuclidean")
+    far = yardstick.distances(X, labels) > yardstick.limits[0]
+    assert 0.01 < far.mean() <= 0.026
+
+
 def test_new_samples_of_a_small_cluster_are_not_all_outliers():
     """A sample pulls the mean of its own cluster towards itself, a new one does not."""
     rng, rates = np.random.default_rng(0), []

@@ -20,7 +20,8 @@ BORDERLINE, OUTLIER = "borderline", "outlier"
 UNSURE = (
     0.5  # borderline: the second cluster has at least this share of the first one's probability
 )
-FENCE = 1.5  # outlier: Tukey's rule, so many interquartile ranges above the upper quartile
+FENCE = 1.5  # outlier: Tukey's rule, so many interquartile ranges above the upper quartile,
+FEW = 0.025  # but at most this share of a cluster: distances in trained features have long tails
 _CHUNK = 1 << 16  # rows whose differences to centres are held at once
 
 
@@ -52,8 +53,8 @@ class Yardstick:
         distances = cls(metric, centers, limits).distances(X, labels)
         for cluster in np.flatnonzero(sizes > 2):
             without = distances[labels == cluster] * sizes[cluster] / (sizes[cluster] - 1)
-            low, high = np.quantile(without, (0.25, 0.75))
-            limits[cluster] = high + FENCE * (high - low)
+            low, high, most = np.quantile(without, (0.25, 0.75, 1.0 - FEW))
+            limits[cluster] = max(high + FENCE * (high - low), most)
         return cls(metric, centers, limits)
 
     def distances(self, X: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ import tomli_w
 from sklearn.datasets import load_wine
 
 from probagg import PAC
+from probagg.assignments import Assignments, overlaps
 from probagg.metrics import evaluate
 from probagg.report.atlas import positions
 from probagg.runs import RunFolder, environment
@@ -36,19 +37,11 @@ def write_table(path, header, rows):
         table.writerows(rows)
 
 
-def write_overlaps(path, P, borderline):
-    """Pairs of clusters by the mean probability that samples of one give to the other."""
-    K, pairs = P.shape[1], []
-    ranked = (-P).argsort(axis=1, kind="stable")
-    for first in range(K):
-        for second in range(first + 1, K):
-            means = [P[ranked[:, 0] == a, b].mean() if (ranked[:, 0] == a).any() else 0.0
-                     for a, b in ((first, second), (second, first))]  # fmt: skip
-            between = (np.sort(ranked[:, :2], axis=1) == [first, second]).all(axis=1) & borderline
-            a, b = (first, second) if means[0] >= means[1] else (second, first)
-            pairs.append((a, b, f"{max(means):.6f}", int(between.sum())))
-    pairs.sort(key=lambda pair: -float(pair[2]))
-    write_table(path, ["first", "second", "mean_probability", "samples"], pairs[:50])
+def write_overlaps(path, P):
+    """Pairs of clusters that share samples, as `probagg cluster` writes them."""
+    pairs = overlaps(P, Assignments.of(P, P, None, range(len(P))))
+    rows = [(first, second, f"{mean:.6g}", n) for first, second, mean, n in pairs]
+    write_table(path, ["first", "second", "mean_probability", "samples"], rows)
 
 
 def write_profiles(path, X, labels, columns):
@@ -91,7 +84,7 @@ def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, r
         body = zip(names, labels, p[:, 0], ranked[:, 1], p[:, 1], distance, flags, strict=True)
         write_table(folder / "assignments.csv", header, body)
         np.savez(folder / "map.npz", rows=rows, xy=xy)
-        write_overlaps(folder / "overlaps.csv", P, flags == "borderline")
+        write_overlaps(folder / "overlaps.csv", P)
         if classes is not None:
             write_table(folder / "classes.csv", [what, "class"], zip(names, classes, strict=True))
         if columns is not None:

@@ -1,4 +1,4 @@
-"""Roughly how long a recipe takes on this machine, from a step or two of its network."""
+"""Roughly how long a recipe takes on this machine, from a few steps of its network."""
 
 from __future__ import annotations
 
@@ -11,25 +11,35 @@ from probagg.dpac.recipe import Recipe
 
 FORWARD = 1 / 3  # of a view that is only looked at, beside one that is learnt from
 COMPILING = 60.0  # seconds, on CUDA
+ENOUGH = 2.0  # seconds of timing, after which no batch is begun
 
 
 def estimate_seconds(recipe: Recipe, n_clusters: int, n_images: int, device: torch.device) -> float:
-    """Time a small batch forward and backward, and count the images of all stages."""
-    cuda = device.type == "cuda"
-    size = min(recipe.pretrain.batch_size, 256 if cuda else 16, n_images)
-    model = build_model(recipe, n_clusters, n_images=n_images).to(device)
-    shape = (size, recipe.channels, recipe.views.size, recipe.views.size)
-    images = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(device)
-    times = []
-    for _ in range(2):  # the first one warms up
-        began = time.perf_counter()
-        with torch.enable_grad(), torch.autocast(device.type, torch.bfloat16, enabled=cuda):
-            model.classifier(model.backbone(images)).float().logsumexp(1).sum().backward()
-        if cuda:
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
+    """Time batches forward and backward, and count the images of all stages."""
     views = len(recipe.pretext.views)
     passes = recipe.pretrain.epochs * float(views) if recipe.pretext.task != "none" else 0.0
     passes += recipe.cluster.epochs * (views + FORWARD)
     passes += recipe.self_label.epochs * (2 + FORWARD)
-    return passes * n_images * min(times) / size + (COMPILING if cuda else 0.0)
+    compiling = COMPILING if device.type == "cuda" else 0.0
+    return passes * n_images * _seconds_an_image(recipe, n_clusters, n_images, device) + compiling
+
+
+def _seconds_an_image(
+    recipe: Recipe, n_clusters: int, n_images: int, device: torch.device
+) -> float:
+    """The least over growing batches: small ones cost more than images do."""
+    cuda, largest = device.type == "cuda", min(recipe.pretrain.batch_size, n_images)
+    model = build_model(recipe, n_clusters, n_images=n_images).to(device)
+    generator = torch.Generator().manual_seed(0)
+    size, least, began = min(16, largest), float("inf"), time.perf_counter()
+    while time.perf_counter() - began < ENOUGH:
+        shape = (size, recipe.channels, recipe.views.size, recipe.views.size)
+        images = torch.randn(shape, generator=generator).to(device)
+        start = time.perf_counter()
+        with torch.enable_grad(), torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+            model.classifier(model.backbone(images)).float().logsumexp(1).sum().backward()
+        if cuda:
+            torch.cuda.synchronize()
+        least = min(least, (time.perf_counter() - start) / size)
+        size = min(2 * size, largest)
+    return least
