@@ -1,0 +1,49 @@
+"""docs/report.png: the page of the digits demo. Needs runs/demo (make demo), playwright, chromium.
+
+python docs/make_report_figure.py
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+HERE = Path(__file__).parent
+WIDTH, HEIGHT, SCALE = 1180, 1130, 0.6
+SIDEBAR, HEADER = 240, 70
+
+
+def picture(page: Page, heading: str) -> Image.Image:
+    """What the window shows with a heading at its top."""
+    page.evaluate(f"document.querySelector('#{heading}').scrollIntoView()")
+    page.wait_for_timeout(500)
+    return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+
+
+def main() -> None:
+    """Two windows side by side."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
+        page.goto((HERE.parent / "runs" / "demo" / "report.html").resolve().as_uri())
+        sides = [picture(page, name) for name in ("summary", "clusters")]
+        browser.close()
+    sides = [
+        sides[0].crop((0, 0, WIDTH, HEIGHT - HEADER)),
+        sides[1].crop((SIDEBAR, HEADER, WIDTH, HEIGHT)),
+    ]
+    sheet = Image.new("RGB", (sum(side.width for side in sides), HEIGHT - HEADER), "white")
+    sheet.paste(sides[0], (0, 0))
+    sheet.paste(sides[1], (sides[0].width, 0))
+    size = tuple(round(SCALE * side) for side in sheet.size)
+    sheet.resize(size, Image.Resampling.LANCZOS).quantize(128).save(HERE / "report.png")
+
+
+if __name__ == "__main__":
+    main()
