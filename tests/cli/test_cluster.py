@@ -1,5 +1,7 @@
 import csv
 import json
+import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -267,3 +269,23 @@ def test_named_sets_are_read_from_the_data_folder(tmp_path, monkeypatch):
     assert data.X.dtype == np.float32
     assert data.n_classes == 10
     np.testing.assert_array_equal(data.X[-1], X[-1].ravel())
+
+
+def test_a_matrix_needs_the_core_packages_only(tmp_path, blobs):
+    """Without torch, Pillow, jinja2 and pyarrow there is a run, and one line about the page."""
+    np.save(tmp_path / "rows.npy", blobs[0])
+    code = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {("torch", "PIL", "jinja2", "pyarrow", "timm", "onnx")}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+from probagg.cli import main
+main()"""
+    command = [sys.executable, "-c", code, "cluster", "rows.npy", "-k", "3", "--out", "run"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "There is no report.html." in result.stderr
+    assert "pip install 'probagg[report]'" in result.stderr
+    assert (tmp_path / "run" / "manifest.json").exists()

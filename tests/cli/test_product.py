@@ -2,6 +2,10 @@
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 import tomllib
 
 import numpy as np
@@ -359,3 +363,38 @@ def test_the_clusters_alone_can_be_exported(world, tmp_path):
     _, labels = session.run(None, {"features": X})
     table = rows_of(world / "run" / "assignments.csv")
     assert labels.tolist() == [int(row["cluster"]) for row in table]
+
+
+SLOW = """
+import time
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(1.0)
+        return x.mean((2, 3)).repeat(1, 4)
+
+def net():
+    return Net()
+"""
+
+
+def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path):
+    """Ctrl-C is exit code 75, and what was computed is not computed again."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    command = [sys.executable, "-m", "probagg", "cluster", str(world / "photos"), "-k", "3"]
+    command += ["--backbone", "slow:net", "--out", "run", "--no-report"]
+    first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for line in first.stderr:
+        if line.startswith("features  9"):  # the first batch is under way
+            time.sleep(1.5)
+            first.send_signal(signal.SIGINT)
+            break
+    said = first.stderr.read()
+    assert first.wait(60) == 75, said
+    assert "the same command goes on from there" in said
+    assert not (tmp_path / "run").exists()
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = int(next(x for x in again.stderr.splitlines() if "features" in x).split()[1])
+    assert done > 9 + 8  # those of the plan's estimate, kept the first time and made the second
+    assert (tmp_path / "run" / "manifest.json").exists()

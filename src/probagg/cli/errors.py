@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +49,9 @@ def guarded(
         fail(str(error), NO_DATA)
     except (RunFolderError, ValueError) as error:
         fail(str(error), WRONG_USAGE)
+    except BrokenPipeError:  # whoever read our output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
     except (OSError, ImportError) as error:
         fail(str(error), FAILED)
     except KeyboardInterrupt:

@@ -42,21 +42,25 @@ class Flat:
                     f"--weights and --device are for networks, but {job.source} is a matrix. Leave "
                     "them out."
                 )
-        if isinstance(self.k, int) and self.k > len(self.samples):
-            raise ValueError(
-                f"{job.source} has {len(self.samples):,} {self.samples.noun}, which cannot form "
-                f"{self.k:,} clusters. Lower -k."
-            )
-        if isinstance(self.k, tuple) and self.k[1] > len(self.samples) // 4:
-            raise ValueError(
-                f"-k goes up to {self.k[1]:,}, but {len(self.samples):,} {self.samples.noun} are "
-                f"enough to judge {len(self.samples) // 4:,} clusters at most. Lower it."
-            )
+        self._check_k()
         if method == "pac":
             options.pop("device", None)
             if not isinstance(self.k, int):  # the m that K is chosen with
                 options.setdefault("m", "auto")
         self.options = options
+
+    def _check_k(self) -> None:
+        """Before hours of features: more clusters than samples, or than can be judged."""
+        n, given = len(self.samples), f"{len(self.samples):,} {self.samples.noun}"
+        if isinstance(self.k, int) and self.k > n:
+            raise ValueError(
+                f"{self.job.source} has {given}, which cannot form {self.k:,} clusters. Lower -k."
+            )
+        if isinstance(self.k, tuple) and self.k[1] > n // 4:
+            raise ValueError(
+                f"-k goes up to {self.k[1]:,}, but {given} are enough to judge {n // 4:,} clusters "
+                "at most. Lower it."
+            )
 
     def plan(self) -> tuple[str, float]:
         """What will be done in words, and about how many seconds it takes."""
@@ -80,16 +84,16 @@ class Flat:
 
     def run(self, folder: RunFolder) -> Clustering:
         """Embed where that is needed, choose K where that is asked, cluster."""
-        from probagg import PAC, OPAHead
+        import probagg
 
         samples, embedding = self.embedded()
         facts: dict[str, Any] = {"method": self.method}
         if embedding is not None:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
         K, chosen, files = self._choose(samples)
-        model: Any = (PAC if self.method == "pac" else OPAHead)(
-            K, **self.options, random_state=self.job.seed
-        )
+        # By name: PAC alone needs no torch.
+        estimator: Any = probagg.PAC if self.method == "pac" else probagg.OPAHead
+        model = estimator(K, **self.options, random_state=self.job.seed)
         X, began = samples.features, time.perf_counter()
         model.fit(X)
         seconds = time.perf_counter() - began
