@@ -23,6 +23,9 @@ OF_FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
+LONG = 10.0  # seconds of fitting that are not left without a word
+
+
 class Flat:
     """PAC or OPA on rows; `plan` says what `run` will do."""
 
@@ -77,10 +80,13 @@ class Flat:
         if not isinstance(K, int):
             how, K = "a number of clusters to be chosen", 20
             seconds += 10.0 + 1e-6 * min(N, 10_000) * D
-        # Measured on two cores; good to a factor of three or so.
-        starts = self.options.get("n_init", 1)
-        seconds += 2e-8 * N * D * K * starts if self.method == "pac" else 1.0 + 2e-7 * N * D * K
-        return f"{what}, {self.method.upper()} into {how}", seconds
+        return f"{what}, {self.method.upper()} into {how}", seconds + self._seconds(N, D, K)
+
+    def _seconds(self, N: int, D: int, K: int) -> float:
+        """Of clustering alone: measured on two cores, good to a factor of three or so."""
+        if self.method == "pac":
+            return 2e-8 * N * D * K * self.options.get("n_init", 1)
+        return 1.0 + 2e-7 * N * D * K
 
     def run(self, folder: RunFolder) -> Clustering:
         """Embed where that is needed, choose K where that is asked, cluster."""
@@ -95,7 +101,10 @@ class Flat:
         estimator: Any = probagg.PAC if self.method == "pac" else probagg.OPAHead
         model = estimator(K, **self.options, random_state=self.job.seed)
         X, began = samples.features, time.perf_counter()
+        if self.job.loud and self._seconds(len(X), X.shape[1], K) > LONG:
+            model.set_params(verbose=2)  # sweeps and epochs on standard error
         model.fit(X)
+        model.set_params(verbose=0)
         seconds = time.perf_counter() - began
         begin(folder, self._config(samples, model))
         return Clustering(
