@@ -139,3 +139,14 @@ def test_new_samples_of_a_small_cluster_are_not_all_outliers():
     assert np.mean(rates) < 0.2
     few = Yardstick.of(rng.normal(0, 1, (2, 3)), np.zeros(2, int), 1, "sqeuclidean")
     assert np.isinf(few.limits[0])
+
+
+def test_merging_a_table_joins_what_was_undecided(two_clusters):
+    X, labels = two_clusters
+    P = np.where(labels[:, None] == [0, 1, 2], 0.5, 0.25) + np.array([0.0, 0.1, -0.1])
+    assigned = Assignments.of(P, X, None, range(41))
+    merged = assigned.merge(np.array([0, 0, 2]))
+    assert set(merged.cluster) == {0}
+    np.testing.assert_allclose(merged.probability, P[:, 0] + P[:, 1])
+    assert set(merged.second_cluster) == {-1}
+    assert set(merged.flag) == {""}

@@ -142,6 +142,19 @@ class Assignments:
         flag = np.where(far, OUTLIER, flag)
         return cls([str(n) for n in names], first, p_first, second, p_second, distance, flag)
 
+    def merge(self, groups: np.ndarray) -> Assignments:
+        """With merged clusters as one; a second cluster that became the first is none any more."""
+        second = np.where(self.second_cluster >= 0, groups[self.second_cluster], -1)
+        joined = (second == groups[self.cluster]) & (second >= 0)
+        return replace(
+            self,
+            cluster=groups[self.cluster],
+            probability=self.probability + np.where(joined, self.second_probability, 0.0),
+            second_cluster=np.where(joined, -1, second),
+            second_probability=np.where(joined, 0.0, self.second_probability),
+            flag=np.where(joined & (self.flag == BORDERLINE), "", self.flag),
+        )
+
     def put(self, clusters: np.ndarray) -> Assignments:
         """With samples in other clusters, as a person decided: certain, and no longer flagged."""
         moved = clusters != self.cluster

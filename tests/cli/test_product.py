@@ -142,6 +142,44 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
     assert f"{a}-balls - bars" in {p.name for p in (tmp_path / "sorted").iterdir()}
 
 
+def test_the_table_as_a_person_left_it_is_written_with_the_page(reviewed):
+    table = rows_of(reviewed / "assignments.csv")
+    a, b, c = (int(table[i]["cluster"]) for i in (0, 12, 24))
+    Review(names={a: "shapes"}, merged={b: a}, moved={table[0]["path"]: c}).write(reviewed)
+    result = probagg("report", reviewed)
+    assert result.exit_code == 0, result.stderr
+    after = rows_of(reviewed / "assignments_reviewed.csv")
+    assert int(after[0]["cluster"]) == c
+    assert {row["name"] for row in after[1:24]} == {"shapes"}
+    assert rows_of(reviewed / "assignments.csv") == table
+
+
+def test_a_moved_photo_stays_moved_when_it_comes_alone(world, reviewed):
+    table = rows_of(reviewed / "assignments.csv")
+    path, other = table[0]["path"], int(table[24]["cluster"])
+    Review(moved={path: other}).write(reviewed)
+    for source in (world / "photos" / path, (world / "photos" / path).parent):
+        result = probagg("predict", reviewed, source, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert json.loads(result.stdout)["samples"][0]["cluster"] == other
+
+
+def test_columns_are_matched_by_name(tmp_path, blobs):
+    heads = ["a", "b", "c", "d", "e"]
+    np.savetxt(tmp_path / "rows.csv", blobs[0], delimiter=",", header=",".join(heads), comments="")
+    assert cluster(tmp_path / "rows.csv", "-k", 3, "--out", tmp_path / "run").exit_code == 0
+    order = [3, 1, 4, 0, 2]
+    head = ",".join(heads[i] for i in order)
+    shuffled = tmp_path / "shuffled.csv"
+    np.savetxt(shuffled, blobs[0][:, order], delimiter=",", header=head, comments="")
+    result = probagg("predict", tmp_path / "run", shuffled)
+    again = [row["cluster"] for row in csv.DictReader(result.stdout.splitlines())]
+    assert again == [row["cluster"] for row in rows_of(tmp_path / "run" / "assignments.csv")]
+    np.savetxt(shuffled, blobs[0], delimiter=",", header="a,b,c,d,x", comments="")
+    other = probagg("predict", tmp_path / "run", shuffled)
+    assert (other.exit_code, "has no column 'e'" in other.stderr) == (3, True)
+
+
 def test_the_second_run_takes_its_features_from_the_cache(world, tmp_path):
     options = (*LITE, "--out", tmp_path / "again", "--method", "opa", "-k", 3)
     result = cluster(world / "photos", *options)
@@ -335,6 +373,9 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
         (("export", "{home}/run", "--format", "pickle"), 2, "possible are onnx, safetensors"),
         (("evaluate", "{home}/run", "--labels", "{home}/none.csv"), 3, "cannot be read"),
         (("report", "{home}/run", "--port", "80"), 2, "belong to --serve"),
+        (("predict", "{home}/run", "{home}/new", "--out", "a.json"), 2, "would hold CSV"),
+        (("cluster", "{home}/photos", "-k", "3", "--backbone", "eficientnet-lite0"), 2, "are effi"),
+        (("cluster", "{home}/photos", "-k", "3", *LITE, "--m", "0.5"), 2, "'m' parameter"),
         (("bench", "{home}/photos", "-k", "3", "--methods", "pac,kmean"), 2, "'kmean'"),
         (("cluster", "{home}/photos", "-k", "3", "--backbne", "x"), 2, "--backbone"),
         (("cluster", "{home}/photos", "-k", "3", "--backbone", "resnet5"), 2, "resnet50"),

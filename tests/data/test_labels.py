@@ -109,3 +109,9 @@ def test_one_class_for_each_row_is_needed(tmp_path):
 def test_a_file_that_is_not_there_is_said(tmp_path):
     with pytest.raises(NoData, match="cannot be read"):
         read_labels(tmp_path / "none.csv", ["a"])
+
+
+def test_lines_that_name_nothing_are_said(tmp_path):
+    file = write(tmp_path, "a,dog\nz.jpg,cat\n")
+    with pytest.warns(UserWarning, match=r"1 lines of .* name no sample, the first is 'z.jpg'"):
+        read_labels(file, ["a", "b"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 import probagg
 from probagg.cli import bench, cluster, evaluate, export, predict, report
+from probagg.cli.terminal import INTERRUPTED
 
 app = typer.Typer(
     name="probagg",
@@ -26,7 +28,10 @@ app.command(epilog=bench.EXAMPLE)(bench.bench)
 
 def main() -> None:
     """The console script."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before a command could say more
+        sys.exit(INTERRUPTED)
 
 
 def _version(wanted: bool) -> None:

@@ -14,7 +14,6 @@ from probagg.cli.options import AsJson, Run, example
 from probagg.cli.terminal import Voice
 from probagg.data import NoData
 from probagg.data.labels import Classes, read_labels
-from probagg.metrics import evaluate as score
 
 EXAMPLE = example(
     "probagg evaluate runs/photos --labels truth.csv",
@@ -34,6 +33,8 @@ def evaluate(
     """Compare the clusters of a RUN with known classes: ACC, NMI, ARI, confusion, each cluster."""
     voice = Voice(aside=as_json)
     with guarded(voice, as_json=as_json) as give:
+        from probagg.metrics import evaluate as score
+
         opened = OpenedRun.of(run)
         assigned = opened.assignments()
         clusters = opened.review.relabel(assigned.names, assigned.cluster)

@@ -62,6 +62,8 @@ def export(
         if out is None:  # part of the run: it goes when the run is replaced
             add_to_run(run, path.name, path.read_bytes())
         size = path.stat().st_size
-        voice.say(f"{labeller.takes.words}.")
+        voice.say(f"{labeller.takes.name}: {labeller.takes.words}.")
+        columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
+        voice.say(f"probabilities: one column for each of {columns}")
         voice.say(f"written to {path} ({size / 1e6:.1f} MB, {len(names)} clusters)")
         give(result | {"bytes": size})

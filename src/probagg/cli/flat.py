@@ -36,6 +36,7 @@ class Flat:
         self.backbone: Any = None
         if name or (opened.is_image_source(job.source) and job.source not in benchmarks.NAMES):
             self.samples = opened.open_image_samples(job.source, loud=job.loud).label(job.labels)
+            self._check_k()
             self.backbone = _open_backbone(name, weights, device)
             options = OF_FEATURES[method] | options
         else:
@@ -51,6 +52,14 @@ class Flat:
             if not isinstance(self.k, int):  # the m that K is chosen with
                 options.setdefault("m", "auto")
         self.options = options
+        self._estimator(2)._validate_params()  # before hours of features
+
+    def _estimator(self, K: int) -> Any:
+        import probagg
+
+        # By name: PAC alone needs no torch.
+        estimator: Any = probagg.PAC if self.method == "pac" else probagg.OPAHead
+        return estimator(K, **self.options, random_state=self.job.seed)
 
     def _check_k(self) -> None:
         """Before hours of features: more clusters than samples, or than can be judged."""
@@ -90,16 +99,12 @@ class Flat:
 
     def run(self, folder: RunFolder) -> Clustering:
         """Embed where that is needed, choose K where that is asked, cluster."""
-        import probagg
-
         samples, embedding = self.embedded()
         facts: dict[str, Any] = {"method": self.method}
         if embedding is not None:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
         K, chosen, files = self._choose(samples)
-        # By name: PAC alone needs no torch.
-        estimator: Any = probagg.PAC if self.method == "pac" else probagg.OPAHead
-        model = estimator(K, **self.options, random_state=self.job.seed)
+        model = self._estimator(K)
         X, began = samples.features, time.perf_counter()
         if self.job.loud and self._seconds(len(X), X.shape[1], K) > LONG:
             model.set_params(verbose=2)  # sweeps and epochs on standard error
@@ -157,6 +162,8 @@ class Flat:
         }
         if self.backbone is not None:
             config["embed"] = self.backbone.spec()
+        if samples.columns is not None:
+            config["columns"] = samples.columns
         return config | {self.method: model.get_params()}
 
 

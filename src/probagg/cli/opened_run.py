@@ -75,11 +75,18 @@ class OpenedRun:
         """The table of the run."""
         return Assignments.read(self.path / "assignments.csv")
 
+    def reviewed_table(self) -> str:
+        """The table of the run as a person left it: merged, moved and named."""
+        assigned, groups = self.assignments(), self.review.groups(self.n_clusters)
+        labels = self.review.relabel(assigned.names, assigned.cluster)
+        heading = "row" if self.config["kind"] == "matrix" else "path"
+        return assigned.merge(groups).put(labels).to_csv(heading, self.names)
+
     def assign(self, source: str, *, device: str, loud: bool) -> tuple[Samples, Assignments]:
         """New samples through the model: nothing is fitted again."""
         model = self.model(device)
         if self.config["kind"] == "matrix":
-            samples = opened.open_matrix(source)
+            samples = opened.open_matrix(source).take(self.config.get("columns"))
             X, P = samples.features, model.predict_proba(samples.features)
         elif (backbone := self.backbone(device)) is not None:
             samples = opened.open_image_samples(source, loud=loud)
@@ -99,10 +106,10 @@ class OpenedRun:
 
     def _moved(self, samples: Samples, assigned: Assignments) -> Assignments:
         """A sample of the run itself that a person moved stays where it was put."""
-        if samples.source != self.config["source"]:
+        names = samples.names_in(self.config["source"])
+        if names is None:
             return assigned
-        labels = self.review.relabel(assigned.names, assigned.cluster)
-        return assigned.put(labels)
+        return assigned.put(self.review.relabel(names, assigned.cluster))
 
 
 def check_kind(run: OpenedRun, source: str) -> None:

@@ -15,7 +15,6 @@ import tomli_w
 from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
 from probagg.cli.samples import Samples
 from probagg.cli.terminal import CountLine, Voice
-from probagg.metrics import evaluate
 from probagg.runs import RunFolder, add_to_run, environment
 
 MOST_COLUMNS = 60  # of a matrix that the profiles show
@@ -111,6 +110,8 @@ def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
     classes = samples.classes
     if classes is None or not classes.known.any():
         return {}
+    from probagg.metrics import evaluate
+
     known = classes.known
     found: dict[str, Any] = dict(evaluate(classes.y[known], labels[known]))
     return found if known.all() else found | {"n_labelled": int(known.sum())}

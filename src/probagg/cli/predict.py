@@ -6,7 +6,7 @@ import csv
 import io
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -50,8 +50,8 @@ def predict(
             voice.warn(f"{name} is left out: {reason}")
         seconds = duration(time.perf_counter() - began)
         voice.say(f"{source}: {len(samples):,} {samples.noun} in {seconds}")
-        sizes = np.bincount(assigned.cluster, minlength=opened.n_clusters).tolist()
-        voice.say_sizes(sizes, opened.names)
+        for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
+            voice.say(f"  {opened.review.name_of(k)}: {size:,}")
         table = assigned.to_csv(samples.heading, opened.names)
         if out is not None:
             write_atomically(out, encode(table))
@@ -66,13 +66,25 @@ def predict(
             {
                 "run": str(run),
                 "source": source,
-                "samples": list(csv.DictReader(io.StringIO(table, newline=""))),
+                "samples": _records(table),
                 "skipped": dict(samples.skipped),
             }
         )
 
 
+def _records(table: str) -> list[dict[str, Any]]:
+    """The lines of the table with numbers as numbers; what is not known is null."""
+    kinds: dict[str, Any] = {"cluster": int, "second_cluster": int}
+    kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
+    return [
+        {name: kinds.get(name, str)(text) if text else None for name, text in line.items()}
+        for line in csv.DictReader(io.StringIO(table, newline=""))
+    ]
+
+
 def _check_out(out: Path | None) -> None:
+    if out is not None and out.suffix.lower() not in (".csv", ".txt", ""):
+        raise ValueError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
     if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
         why = "is a folder" if out.is_dir() else "lies in a folder that does not exist"
         raise ValueError(f"--out {out} {why}. Name a file in a folder that exists.")

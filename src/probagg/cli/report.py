@@ -10,6 +10,7 @@ from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
 from probagg.cli.options import AsJson, Run, example
 from probagg.cli.terminal import Voice
+from probagg.runs import add_to_run, encode
 
 EXAMPLE = example(
     "probagg report runs/photos --serve",
@@ -33,7 +34,7 @@ def report(
     """Write report.html of a RUN anew, or serve a page to review it (127.0.0.1 only)."""
     voice = Voice(aside=as_json)
     with guarded(voice, as_json=as_json) as give:
-        OpenedRun.of(run)
+        opened = OpenedRun.of(run)
         if not serve and (not browser or port is not None):
             raise ValueError(
                 "--no-browser and --port belong to --serve. Add it, or leave them out."
@@ -43,8 +44,12 @@ def report(
 
             said = lambda url: voice.say(f"Review {run} at {url}  (Ctrl-C or Done ends it)")  # noqa: E731
             start(run, open_browser=browser, port=port or 0, on_ready=said)
+            opened = OpenedRun.of(run)
         from probagg.report.page import write_report
 
-        page = write_report(run)
-        voice.say(f"written to {page}")
-        give({"run": str(run), "report": str(page)})
+        result = {"run": str(run), "report": str(write_report(run))}
+        if opened.review:
+            table = encode(opened.reviewed_table())
+            result["reviewed"] = str(add_to_run(run, "assignments_reviewed.csv", table))
+        voice.say(f"written to {' and '.join(list(result.values())[1:])}")
+        give(result)

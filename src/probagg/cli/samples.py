@@ -67,6 +67,29 @@ class Samples:
             skipped=tuple((str(name), reason) for name, reason in skipped),
         )
 
+    def take(self, columns: list[str] | None) -> Samples:
+        """A matrix with the columns a model knows, in its order, where both have names."""
+        if columns is None or self.columns is None or self.columns == columns:
+            return self
+        missing = [name for name in columns if name not in self.columns]
+        if missing:
+            raise NoData(
+                f"{self.source} has no column {missing[0]!r}, but the run was made with "
+                f"{', '.join(columns)}. Give the same columns; their order is free."
+            )
+        places = [self.columns.index(name) for name in columns]
+        return replace(self, X=self.features[:, places], columns=columns)
+
+    def names_in(self, source: str) -> list[str] | None:
+        """What these samples are called in another source; None where they are not of it."""
+        if self.source == source:
+            return self.names
+        inside = Path(self.source)
+        if self.heading != "path" or not inside.is_relative_to(source):
+            return None
+        folder = inside if inside.is_dir() else inside.parent
+        return [str((folder / name).relative_to(source)) for name in self.names]
+
     def label(self, path: Path | None) -> Samples:
         """With the classes of a file in place of those the source has."""
         if path is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,12 +54,17 @@ def read_labels(path: Path, samples: Sequence[str]) -> Classes:
     pairs = [rows for rows in tables.values() if all(len(row) == 2 for row in rows)]
     if not pairs:
         return Classes.of_text(_in_order(path, tables, samples))
-    found = max((_named(rows, samples) for rows in pairs), key=len)
+    found, others = max((_named(rows, samples) for rows in pairs), key=lambda both: len(both[0]))
     if not any(found.values()):
         raise NoData(
             f"{path} names none of the {len(samples)} samples; its first line is for "
             f"{pairs[0][0][0]!r}, the first sample is {samples[0]!r}. Write the names as "
             "assignments.csv has them."
+        )
+    if others:
+        warnings.warn(
+            f"{len(others)} lines of {path} name no sample, the first is {others[0][0]!r}.",
+            stacklevel=2,
         )
     return Classes.of_text([found.get(sample) or None for sample in samples])
 
@@ -94,14 +100,14 @@ def _class(cell: str) -> str:
         return data.decode("latin-1").strip()
 
 
-def _named(rows: list[list[str]], samples: Sequence[str]) -> dict[str, str]:
-    """The class of each sample that a line names, exactly or else nearly; a line is used once."""
+def _named(rows: list[list[str]], samples: Sequence[str]) -> tuple[dict[str, str], list[list[str]]]:
+    """The class of each sample that a line names, exactly or else nearly, and the other lines."""
     found: dict[str, str] = {}
     for form in (str, _slashes, _bare):
         left = {form(sample): sample for sample in samples if sample not in found}
         found |= {left[form(name)]: label for name, label in rows if form(name) in left}
         rows = [row for row in rows if form(row[0]) not in left]
-    return found
+    return found, rows
 
 
 def _slashes(name: str) -> str:

@@ -91,7 +91,8 @@ def _shorter_side(config: dict[str, Any]) -> int | None:
 def _check_name(timm: Any, name: str, *, needs_weights: bool) -> None:
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
-        near = difflib.get_close_matches(name, timm.list_pretrained() + timm.list_models(), n=3)
+        known = [LITE, *timm.list_pretrained(), *timm.list_models()]
+        near = difflib.get_close_matches(name, known, n=3)
         hint = f"; near to it are {', '.join(near)}" if near else ""
         if name and Path(name).is_dir():
             hint = ", and the folder has no config.json of one"

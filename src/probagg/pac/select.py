@@ -280,7 +280,8 @@ def _reason(table: list[Candidate], best: Candidate, winners: Counter[int], clea
         return (
             f"No clear structure: no number of clusters from {table[0].n_clusters} to "
             f"{table[-1].n_clusters} gives clusters that come back and stand apart, and all rows "
-            f"in one cluster describe the data as well. Least bad is K={K}: {facts}."
+            f"in one cluster describe the data as well. Least bad is K={K}: {facts}. With fewer "
+            "than about 20 rows a cluster gaps cannot be seen: if you know K, give it."
         )
     degree = "clearly" if (best.score / K + PRICE) >= CLEAR else "partly"
     text = f"K={K}: its clusters come back and stand apart {degree} ({facts})."

@@ -103,7 +103,9 @@ def _describe(
         typical=typical,
         borderline=borderline,
         unusual=unusual,
-        neighbours=[pair for pair in contents.pairs[:PAIRS] if k in (pair.first, pair.second)][:3],
+        neighbours=[p for p in contents.pairs[:PAIRS] if k in (p.first, p.second) and p.samples][
+            :3
+        ],
         majority=majority,
         purity=purity,
         high=high,

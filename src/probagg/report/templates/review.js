@@ -128,6 +128,7 @@ function likelyTargets() {
 }
 
 async function askMove() {
+  if (!state.selection.size) grid.selectFocused();
   if (!state.selection.size) return say(`Select ${state.run.things}s first.`);
   const into = await pick(`Move ${things(state.selection.size)} to`, choices(likelyTargets(), 'likely'));
   if (into === null) return undefined;
@@ -141,7 +142,7 @@ async function askMerge() {
   const into = await pick(`Merge ${nameOf(state.cluster)} into`, choices(close, 'often confused'));
   if (into === null) return;
   merge(into);
-  $('merge')?.focus();
+  grid.focus(0);
 }
 
 async function finish() {
@@ -172,6 +173,11 @@ function renderEnd() {
 
 // ---- keys
 
+function openFromTop(step) {
+  openNeighbour(step);
+  grid.focus(0);
+}
+
 const startRenaming = () => $('rename')?.click();
 const KEYS = {
   '?': () => $('help').showModal(),
@@ -180,8 +186,8 @@ const KEYS = {
   g: () => $('merge')?.click(),
   r: startRenaming,
   F2: startRenaming,
-  j: () => openNeighbour(1),
-  k: () => openNeighbour(-1),
+  j: () => openFromTop(1),
+  k: () => openFromTop(-1),
   Escape: () => grid.select([]),
   1: () => sortBy('typical'),
   2: () => sortBy('borderline'),
@@ -194,13 +200,17 @@ const CONTROL_KEYS = {
 };
 
 function onKey(event) {
-  if (event.altKey || event.target.matches('input, textarea')) return;
-  if (document.querySelector('dialog[open]') || !$('review')) return;
+  if (event.altKey || event.target.matches('input, textarea')) return undefined;
+  if (document.querySelector('dialog[open]') || !$('review')) return undefined;
+  if (event.target === document.body && event.key.startsWith('Arrow')) {
+    event.preventDefault();
+    return grid.focus();
+  }
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const action = (event.ctrlKey || event.metaKey ? CONTROL_KEYS : KEYS)[key];
-  if (!action) return;
+  if (!action) return undefined;
   event.preventDefault();
-  action(event);
+  return action(event);
 }
 
 // ---- start

@@ -162,6 +162,10 @@ export function createGrid(state, { describe, onSelect }) {
     render,
     focus,
     select,
+    // The sample that has the focus, if one has.
+    selectFocused() {
+      if (node.contains(document.activeElement)) select([state.rows[focused]]);
+    },
     // Another cluster or order: from the top.
     restart() {
       tiles = new Map();
