@@ -386,3 +386,19 @@ def test_fifty_thousand_rows_in_a_hundred_clusters_stay_quick(open_review, large
     page.fill("#filter", "99")
     assert list(listed(page)) == ["cluster 99"]
     assert page.complaints == []
+
+
+def test_keys_work_wherever_the_focus_is(page):
+    """From the page itself an arrow finds the first image, J the next cluster's, M moves it."""
+    on_a_tile = "document.activeElement.classList.contains('tile')"
+    assert not page.evaluate(on_a_tile)
+    press(page, "ArrowRight")
+    assert page.evaluate(on_a_tile)
+    press(page, "j")
+    assert heading(page) == "cluster 1"
+    assert page.evaluate(on_a_tile)
+    press(page, "m")
+    page.keyboard.type("cluster 0")
+    press(page, "Enter")
+    assert list(review_of(page).moved.values()) == [0]
+    assert page.evaluate(on_a_tile)
