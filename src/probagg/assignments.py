@@ -17,9 +17,7 @@ from probagg.runs import read_safetensors, write_safetensors
 FORMAT = "probagg.yardstick/1"
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
 BORDERLINE, OUTLIER = "borderline", "outlier"
-UNSURE = (
-    0.5  # borderline: the second cluster has at least this share of the first one's probability
-)
+UNSURE = 0.5  # borderline: the second cluster's probability, in shares of the first one's
 FENCE = 1.5  # outlier: Tukey's rule, so many interquartile ranges above the upper quartile,
 FEW = 0.025  # but at most this share of a cluster: distances in trained features have long tails
 _CHUNK = 1 << 16  # rows whose differences to centres are held at once

@@ -154,6 +154,17 @@ def test_the_table_as_a_person_left_it_is_written_with_the_page(reviewed):
     assert rows_of(reviewed / "assignments.csv") == table
 
 
+def test_images_without_paths_are_rows_before_and_after_a_review(world, tmp_path):
+    pixels = [np.asarray(draw(kind, i).resize((64, 64))) for kind in KINDS for i in range(5)]
+    np.savez(tmp_path / "images.npz", X=np.stack(pixels))
+    run = tmp_path / "run"
+    assert cluster(tmp_path / "images.npz", "-k", 3, *LITE, "--out", run).exit_code == 0
+    Review(names={0: "first"}).write(run)
+    assert probagg("report", run).exit_code == 0
+    heads = [(run / f"assignments{end}.csv").read_text()[:12] for end in ("", "_reviewed")]
+    assert heads == ["row,cluster,"] * 2
+
+
 def test_a_moved_photo_stays_moved_when_it_comes_alone(world, reviewed):
     table = rows_of(reviewed / "assignments.csv")
     path, other = table[0]["path"], int(table[24]["cluster"])

@@ -79,7 +79,8 @@ class OpenedRun:
         """The table of the run as a person left it: merged, moved and named."""
         assigned, groups = self.assignments(), self.review.groups(self.n_clusters)
         labels = self.review.relabel(assigned.names, assigned.cluster)
-        heading = "row" if self.config["kind"] == "matrix" else "path"
+        with (self.path / "assignments.csv").open(errors="surrogateescape") as file:
+            heading = file.readline().partition(",")[0]  # path, or row where images have none
         return assigned.merge(groups).put(labels).to_csv(heading, self.names)
 
     def assign(self, source: str, *, device: str, loud: bool) -> tuple[Samples, Assignments]:

@@ -15,7 +15,7 @@ import tomli_w
 from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
 from probagg.cli.samples import Samples
 from probagg.cli.terminal import CountLine, Voice
-from probagg.runs import RunFolder, add_to_run, environment
+from probagg.runs import RunFolder, environment
 
 MOST_COLUMNS = 60  # of a matrix that the profiles show
 
@@ -79,13 +79,10 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
 
 def write_page(run: Path, clustering: Clustering, *, loud: bool) -> Path:
     """The map and report.html of a finished run, which is whole whatever happens here."""
-    from probagg.report.atlas import positions
+    from probagg.report.atlas import save_map
     from probagg.report.page import write_report
 
-    rows, xy = positions(clustering.X, progress=CountLine("map", "steps", loud))
-    buffer = io.BytesIO()
-    np.savez(buffer, rows=rows, xy=xy)
-    add_to_run(run, "map.npz", buffer.getvalue())
+    save_map(run, clustering.X, CountLine("map", "steps", loud))
     return write_report(run, images=clustering.samples.images)
 
 

@@ -83,7 +83,14 @@ def add_map(run: str | PathLike[str], n_samples: int) -> tuple[np.ndarray, np.nd
             f"{path} has shape {X.shape}, but a row for each of {n_samples} samples is needed. "
             f"{remedy}"
         )
-    rows, xy = positions(X)
+    return save_map(run, X)
+
+
+def save_map(
+    run: str | PathLike[str], X: Any, progress: Progress | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Place rows on a map and keep it in the folder of a finished run."""
+    rows, xy = positions(X, progress=progress)
     buffer = io.BytesIO()
     np.savez(buffer, rows=rows, xy=xy)
     add_to_run(run, FILE, buffer.getvalue())
