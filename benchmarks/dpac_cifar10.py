@@ -225,7 +225,7 @@ def train(data: ArrayImages, recipe: Recipe, seed: int, a: argparse.Namespace) -
     (folder / "recipe.toml").write_text(recipe.to_toml())
     model = build_model(recipe, K, seed=seed, n_images=len(data))
     if a.weights:
-        model.load_state_dict(load_compact(Path(a.weights)))
+        model.load_state_dict(model.state_dict() | load_compact(Path(a.weights)))
     watch = Watch(folder, a.every, a.keep)
     identity = {
         "recipe": recipe.to_toml(),

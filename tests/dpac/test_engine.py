@@ -56,7 +56,17 @@ def prepare(batch):
     return [batch.images.permute(0, 3, 1, 2) / 255.0 + 0.1 * noise]
 
 
-def train(net, out=None, *, stop_at=None, plan=PLAN, machine=None, stages=("one", "two"), **more):
+def train(
+    net,
+    out=None,
+    *,
+    stop_at=None,
+    plan=PLAN,
+    machine=None,
+    stages=("one", "two"),
+    before_epoch=None,
+    **more,
+):
     """Train two stages; `stop_at` asks to stop after so many steps of this call."""
     steps = 0
 
@@ -75,7 +85,7 @@ def train(net, out=None, *, stop_at=None, plan=PLAN, machine=None, stages=("one"
     engine.resume()
     feed = Feed(Pixels(), CPU)
     for stage in stages:
-        engine.train(stage, prepare, loss, feed, plan)
+        engine.train(stage, prepare, loss, feed, plan, before_epoch=before_epoch)
     return engine
 
 
@@ -98,6 +108,34 @@ def test_a_run_interrupted_anywhere_ends_with_the_same_bits(tmp_path, optimizer)
         assert weights_hash(net) == weights_hash(whole), stop_at
         again = (out / "metrics.jsonl").read_text().splitlines()
         assert [losses(line) for line in again] == [losses(line) for line in history]
+
+
+def test_strata_survive_an_interruption(tmp_path):
+    """They depend on the weights as the epoch began, which are gone in the middle of it."""
+    images = torch.from_numpy(Pixels().array).permute(0, 3, 1, 2) / 255.0
+
+    def strata_of(net):
+        def before_epoch(epoch):
+            with torch.no_grad():
+                y = net.eval()(images)[:, 0]
+                return (y > y.median()).long()
+
+        return before_epoch
+
+    whole, plain = network(), network()
+    train(whole, before_epoch=strata_of(whole))
+    train(plain)
+    assert weights_hash(plain) != weights_hash(whole)
+    for stop_at in (1, 6, 7):
+        done = False
+        while not done:
+            net = network()
+            try:
+                train(net, tmp_path / str(stop_at), stop_at=stop_at, before_epoch=strata_of(net))
+                done = True
+            except Interrupted:
+                pass
+        assert weights_hash(net) == weights_hash(whole), stop_at
 
 
 def losses(line):

@@ -125,3 +125,24 @@ def test_numbers_are_the_same_on_a_gpu():
     assert torch.equal(uniforms(*(t.cuda() for t in at), 9, 1).cpu(), uniforms(*at, 9, 1))
     compiled = torch.compile(uniforms, fullgraph=True, dynamic=False)
     assert torch.equal(compiled(*(t.cuda() for t in at), 9, 1).cpu(), uniforms(*at, 9, 1))
+
+
+def test_strata_are_spread_evenly_and_in_random_order():
+    generator = torch.Generator().manual_seed(0)
+    strata = torch.multinomial(
+        torch.tensor([0.5, 0.3, 0.15, 0.05]), 5000, True, generator=generator
+    )
+    orders = [permutation(key(seed, "order"), 5000, strata) for seed in (0, 1)]
+    assert torch.equal(orders[0].sort().values, torch.arange(5000))
+    assert not torch.equal(*orders)
+    share = torch.bincount(strata) / 5000
+    for batch in orders[0].split(250):
+        assert ((torch.bincount(strata[batch], minlength=4) - 250 * share).abs() < 2.0).all()
+    within = orders[0][strata[orders[0]] == 0]
+    assert abs(np.corrcoef(np.arange(len(within)), within)[0, 1]) < 0.1
+
+
+def test_strata_may_have_any_numbers():
+    strata = torch.tensor([7, -1, 7, -1, 7, -1])
+    order = permutation(key(0), 6, strata)
+    assert strata[order].reshape(3, 2).sum(1).tolist() == [6, 6, 6]

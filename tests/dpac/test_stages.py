@@ -1,5 +1,7 @@
 """Algorithm 3 against a transcription, and that odd data train or say why not."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
-from probagg.dpac.offline import cluster_all, fuzzy_c_means
+from probagg.dpac.offline import cluster_all, fuzzy_c_means, sweep
+from probagg.dpac.randomness import key, permutation
 from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.stages import cluster, make_views, pretrain, self_label
 from probagg.dpac.step import Batch
@@ -48,6 +51,9 @@ class OneBatch:
     """An engine that keeps the loss instead of training."""
 
     seed = 0
+
+    def autocast(self):
+        return nullcontext()
 
     def train(self, stage, prepare, loss, feed, plan, before_epoch=None):
         if before_epoch is not None:
@@ -171,7 +177,7 @@ def test_targets_carry_no_gradient():
     assert made[1].grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
+@pytest.mark.parametrize("method", ["sweep", "kmeans", "fcm", "pac"])
 def test_offline_targets_cluster_everything_and_stay_between_refreshes(method):
     recipe, model, views, feed, batch = setting(f"cluster.targets={method}")
     engine = OneBatch()
@@ -190,6 +196,29 @@ def test_every_offline_method_finds_three_blobs(method, blobs):
     assert clustering_accuracy(y, Q.argmax(1)) > 0.95
 
 
+def test_a_sweep_of_single_rows_is_algorithm_1(blobs):
+    """Row after row in the order of the seed, each from the newest of all others (Eq. 8)."""
+    X = torch.from_numpy(blobs[0][::10]).double()
+    n, settings = len(X), Cluster(m=1.0 + 1.5 / len(X))  # so narrow an m that a block is one row
+    P = torch.rand(n, 3, generator=torch.Generator().manual_seed(0)).double().softmax(1)
+    Q, D = P.clone(), torch.cdist(X, X) ** 2
+    for i in permutation(key(4, "sweep"), n):
+        S = (Q * D[i][:, None]).sum(0)
+        Q[i] = (-S.log() / (settings.m - 1.0)).softmax(0)
+    torch.testing.assert_close(sweep(X, P, settings, seed=4), Q)
+
+
+def test_sweeps_end_where_pac_does(blobs):
+    X, y = blobs
+    X, settings = torch.from_numpy(X).float(), Cluster()
+    P = cluster_all("pac", X, 3, settings, seed=0)
+    torch.testing.assert_close(sweep(X, P, settings, seed=1), P, atol=1e-3, rtol=0.0)
+    Q = 0.4 * P + 0.2
+    for seed in range(10):
+        Q = sweep(X, Q, settings, seed)
+    assert clustering_accuracy(y, Q.argmax(1)) > 0.95
+
+
 def test_fuzzy_c_means_is_a_fixed_point_of_bezdeks_equations(blobs):
     X, m = blobs[0], 1.5
     P = fuzzy_c_means(X, 3, m=m, max_iter=500)
@@ -203,11 +232,11 @@ def test_refreshed_targets_keep_their_numbers():
     """k-means numbers its clusters anew each time; ours keep those they overlap most."""
     _, model, _, _, _ = setting("cluster.targets=kmeans")
     features = torch.eye(3).repeat(20, 1) + 0.01
-    settings = Cluster(targets="kmeans", metric="cosine")
-    model.offline.refresh(features, settings, seed=0)
+    settings, uniform = Cluster(targets="kmeans", metric="cosine"), torch.full((60, 3), 1 / 3)
+    model.offline.refresh(features, uniform, settings, seed=0)
     first = model.offline.Q.argmax(1)
     for seed in range(1, 5):
-        model.offline.refresh(features, settings, seed=seed)
+        model.offline.refresh(features, uniform, settings, seed=seed)
         assert torch.equal(model.offline.Q.argmax(1), first)
 
 

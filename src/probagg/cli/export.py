@@ -1,4 +1,4 @@
-"""probagg export: a run as one file for other programs."""
+"""probagg export: the model of a run for other programs, or to carry about."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from probagg.cli.compact import PLACE, write_compact
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
 from probagg.cli.options import AsJson, Run, example
@@ -17,24 +18,27 @@ from probagg.runs import add_to_run
 EXAMPLE = example(
     "probagg export runs/photos --format onnx",
     "Writes runs/photos/model.onnx, which takes pixels and gives probabilities; it is checked "
-    "against PyTorch first. Names and merges of probagg report --serve are in it.",
+    "against PyTorch first. Names and merges of probagg report --serve are in it. Of a DPAC run, "
+    "--format compact writes a folder for probagg predict: weights of half the size, in files of "
+    "15 MiB at most.",
 )
-FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors"}
+FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
 
 
 def export(
     run: Run,
-    how: Annotated[str, typer.Option("--format", help="onnx or safetensors.")] = "onnx",
+    how: Annotated[str, typer.Option("--format", help="onnx, safetensors or compact.")] = "onnx",
     features: Annotated[
         bool,
         typer.Option("--features", help="Without the backbone: features in, probabilities out."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The file. [default: model.onnx or exported.safetensors]")
+        Path | None,
+        typer.Option(help="Where. [default: in RUN: model.onnx, exported.safetensors, compact]"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the model of a RUN, backbone included, as one ONNX or safetensors file."""
+    """Write the model of a RUN: one ONNX or safetensors file, or a compact folder for predict."""
     voice = Voice(aside=as_json)
     with guarded(voice, as_json=as_json) as give:
         if how not in FORMATS:
@@ -42,28 +46,59 @@ def export(
         opened = OpenedRun.of(run)
         if features and "embed" not in opened.config:
             raise ValueError(f"--features leaves out the backbone, but {run} has none. Drop it.")
-        from probagg.export import export_onnx, export_safetensors, labeller_of
-
-        backbone = None if features else opened.backbone("cpu")
-        size = opened.config.get("image_size")  # of a set that is no folder of photos
-        groups = opened.review.groups(opened.n_clusters)
-        names = [opened.review.name_of(k) for k in np.unique(groups)]
-        labeller = labeller_of(
-            opened.model("cpu"), backbone=backbone, groups=groups, size=size and tuple(size)
-        )
-        path, said = out or run / FORMATS[how], f"probagg export of {run}"
-        result: dict[str, Any] = {"run": str(run), "format": how, "file": str(path), "names": names}
-        if how == "onnx":
-            difference = export_onnx(labeller, path, names=names, description=said)
-            voice.say(f"onnxruntime and PyTorch agree to {difference:.1e}")
-            result["difference"] = difference
+        path = out or run / FORMATS[how]
+        if how == "compact":
+            result = _write_folder(voice, opened, path)
         else:
-            export_safetensors(labeller, path, names=names, description=said)
-        if out is None:  # part of the run: it goes when the run is replaced
-            add_to_run(run, path.name, path.read_bytes())
-        size = path.stat().st_size
-        voice.say(f"{labeller.takes.name}: {labeller.takes.words}.")
-        columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
-        voice.say(f"probabilities: one column for each of {columns}")
-        voice.say(f"written to {path} ({size / 1e6:.1f} MB, {len(names)} clusters)")
-        give(result | {"bytes": size})
+            result = _write_file(voice, opened, path, how, features)
+            if out is None:  # part of the run: it goes when the run is replaced
+                add_to_run(run, path.name, path.read_bytes())
+        give({"run": str(run), "format": how, "names": _names(opened), **result})
+
+
+def _names(opened: OpenedRun) -> list[str]:
+    """What the clusters that merges left are called."""
+    groups = opened.review.groups(opened.n_clusters)
+    return [opened.review.name_of(k) for k in np.unique(groups)]
+
+
+def _write_folder(voice: Voice, opened: OpenedRun, folder: Path) -> dict[str, Any]:
+    """The network in small parts and what predict needs beside it."""
+    if (method := opened.config["method"]) != "dpac":
+        raise ValueError(
+            f"--format compact is for networks that DPAC trained, but {opened.path} is of "
+            f"{method.upper()}. Use --format safetensors or onnx."
+        )
+    files = write_compact(opened.model("cpu"), opened.path, folder)
+    size = sum(files.values())
+    voice.say(f"written to {folder} ({size / 1e6:.1f} MB, {len(files)} files, weights in bfloat16)")
+    voice.say(f"It needs nothing else of the run: probagg predict {folder} images/")
+    return {"folder": str(folder), "files": files, "bytes": size}
+
+
+def _write_file(
+    voice: Voice, opened: OpenedRun, path: Path, how: str, features: bool
+) -> dict[str, Any]:
+    """Pixels or features to probabilities, as one file."""
+    from probagg.export import export_onnx, export_safetensors, labeller_of
+
+    size = opened.config.get("image_size")  # of a set that is no folder of photos
+    labeller = labeller_of(
+        opened.model("cpu"),
+        backbone=None if features else opened.backbone("cpu"),
+        groups=opened.review.groups(opened.n_clusters),
+        size=size and tuple(size),
+    )
+    names, said = _names(opened), f"probagg export of {opened.path}"
+    result: dict[str, Any] = {"file": str(path)}
+    if how == "onnx":
+        result["difference"] = export_onnx(labeller, path, names=names, description=said)
+        voice.say(f"onnxruntime and PyTorch agree to {result['difference']:.1e}")
+    else:
+        export_safetensors(labeller, path, names=names, description=said)
+    result["bytes"] = path.stat().st_size
+    voice.say(f"{labeller.takes.name}: {labeller.takes.words}.")
+    columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
+    voice.say(f"probabilities: one column for each of {columns}")
+    voice.say(f"written to {path} ({result['bytes'] / 1e6:.1f} MB, {len(names)} clusters)")
+    return result

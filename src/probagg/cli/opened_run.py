@@ -1,4 +1,4 @@
-"""A finished run, opened to label new samples."""
+"""A finished run or its compact export, opened to label new samples."""
 
 from __future__ import annotations
 
@@ -9,33 +9,52 @@ from typing import Any
 
 from probagg.assignments import Assignments, Yardstick
 from probagg.cli import samples as opened
+from probagg.cli.compact import is_compact
 from probagg.cli.samples import Samples, is_image_source
 from probagg.data import NoData, benchmarks
 from probagg.review import Review
 from probagg.runs import MANIFEST, RunFolderError, decode
 
+CONFIG = "config.toml"
+
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """The model of a run folder, and what a person made of its clusters."""
+    """The model of a run folder or of a compact export, and what a person made of its clusters."""
 
     path: Path
     config: dict[str, Any]
     review: Review
+    model_path: Path
+
+    @classmethod
+    def to_predict(cls, path: Path) -> OpenedRun:
+        """Open a run folder or a compact export: either has what new samples need."""
+        if not is_compact(path):
+            return cls.of(path)
+        # All that predict must know of a network that DPAC.save wrote without a run.
+        config: dict[str, Any] = {"method": "dpac", "kind": "images"}
+        if (path / CONFIG).is_file():
+            config |= _read_config(path)
+        return cls(path, config, Review.read(path), model_path=path)
 
     @classmethod
     def of(cls, path: Path) -> OpenedRun:
         """Open a run folder, or say why it is none."""
+        if is_compact(path):
+            raise NoData(
+                f"{path} is a compact export: it holds a model for probagg predict and no "
+                "assignments. Name the run folder that it was made from."
+            )
         if not path.is_dir():
             raise NoData(f"{path} is no run folder. Name one that probagg cluster wrote.")
-        if not (path / "config.toml").is_file():
+        if not (path / CONFIG).is_file():
             raise NoData(f"{path} holds no run (no config.toml). Name a folder of probagg cluster.")
         if not (path / MANIFEST).is_file():
             raise RunFolderError(
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )
-        config = tomllib.loads(decode((path / "config.toml").read_bytes()))
-        return cls(path, config, Review.read(path))
+        return cls(path, _read_config(path), Review.read(path), path / "model.safetensors")
 
     @property
     def n_clusters(self) -> int:
@@ -49,8 +68,7 @@ class OpenedRun:
 
     def model(self, device: str = "auto") -> Any:
         """The estimator that the run fitted."""
-        file = self.path / "model.safetensors"
-        method = self.config["method"]
+        file, method = self.model_path, self.config["method"]
         if method == "pac":
             from probagg import PAC
 
@@ -85,7 +103,7 @@ class OpenedRun:
 
     def assign(self, source: str, *, device: str, loud: bool) -> tuple[Samples, Assignments]:
         """New samples through the model: nothing is fitted again."""
-        model = self.model(device)
+        model, yardstick = self.model(device), self.yardstick
         if self.config["kind"] == "matrix":
             samples = opened.open_matrix(source).take(self.config.get("columns"))
             X, P = samples.features, model.predict_proba(samples.features)
@@ -98,19 +116,31 @@ class OpenedRun:
             samples = opened.readable(samples, loud=loud)
             X, P = model.infer(samples.pictures)
         groups = self.review.groups(P.shape[1])
-        assigned = Assignments.of(P, X, self._yardstick(), samples.names, groups)
+        assigned = Assignments.of(P, X, yardstick, samples.names, groups)
         return samples, self._moved(samples, assigned)
 
-    def _yardstick(self) -> Yardstick | None:
+    @property
+    def yardstick(self) -> Yardstick | None:
+        """What measures distances of new samples; None where a model was saved without it."""
         file = self.path / "yardstick.safetensors"
         return Yardstick.load(file) if file.is_file() else None
 
     def _moved(self, samples: Samples, assigned: Assignments) -> Assignments:
         """A sample of the run itself that a person moved stays where it was put."""
-        names = samples.names_in(self.config["source"])
+        source = self.config.get("source")  # none of a network that was saved without a run
+        names = None if source is None else samples.names_in(source)
         if names is None:
             return assigned
         return assigned.put(self.review.relabel(names, assigned.cluster))
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(decode((path / CONFIG).read_bytes()))
+    except tomllib.TOMLDecodeError as error:
+        raise NoData(
+            f"{path / CONFIG} is damaged ({error}). Copy the whole folder there again."
+        ) from error
 
 
 def check_kind(run: OpenedRun, source: str) -> None:
@@ -120,4 +150,4 @@ def check_kind(run: OpenedRun, source: str) -> None:
     images = is_image_source(source)
     if images != (run.config["kind"] == "images"):
         wanted = "images" if run.config["kind"] == "images" else "a matrix"
-        raise NoData(f"The run in {run.path} is of {wanted}. Give the same kind to predict.")
+        raise NoData(f"The model in {run.path} is of {wanted}. Give the same kind to predict.")

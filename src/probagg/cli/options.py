@@ -14,6 +14,9 @@ def example(command: str, *says: str) -> str:
 
 
 Run = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
+RunOrCompact = Annotated[
+    Path, typer.Argument(help="A run folder of probagg cluster, or a compact export of one.")
+]
 Backbone = Annotated[
     str | None,
     typer.Option(

@@ -13,7 +13,7 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun, check_kind
-from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, Run, example
+from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, RunOrCompact, example
 from probagg.cli.sorting import check_sorting, sort_images
 from probagg.cli.terminal import Voice, duration
 from probagg.runs import encode, write_atomically
@@ -25,7 +25,7 @@ EXAMPLE = example(
 
 
 def predict(
-    run: Run,
+    run: RunOrCompact,
     source: Annotated[str, typer.Argument(help="New images or rows, as for probagg cluster.")],
     out: Annotated[Path | None, typer.Option(help="CSV file. [default: standard output]")] = None,
     copy_to: CopyTo = None,
@@ -37,7 +37,7 @@ def predict(
     """Say to which clusters of a finished RUN new samples belong; nothing is fitted again."""
     voice = Voice(quiet=quiet, aside=out is None or as_json)
     with guarded(voice, as_json=as_json) as give:
-        opened = OpenedRun.of(run)
+        opened = OpenedRun.to_predict(run)
         check_kind(opened, source)
         _check_out(out)
         folder = Path(source).expanduser()
@@ -50,6 +50,8 @@ def predict(
             voice.warn(f"{name} is left out: {reason}")
         seconds = duration(time.perf_counter() - began)
         voice.say(f"{source}: {len(samples):,} {samples.noun} in {seconds}")
+        if opened.yardstick is None:
+            voice.say(f"distances and outliers are not known: no yardstick.safetensors in {run}")
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             voice.say(f"  {opened.review.name_of(k)}: {size:,}")
         table = assigned.to_csv(samples.heading, opened.names)

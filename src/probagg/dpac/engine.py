@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from probagg.devices import choose_device
 from probagg.dpac.checkpoint import Checkpoint, read_checkpoint, save_checkpoint
@@ -25,6 +25,7 @@ from probagg.dpac.machine import (
     Machine,
     agree,
     is_first_process,
+    of_first_process,
     own_share,
     place,
     stop_on_signals,
@@ -32,7 +33,7 @@ from probagg.dpac.machine import (
 from probagg.dpac.randomness import key as random_key
 from probagg.dpac.randomness import permutation
 from probagg.dpac.recipe import Training
-from probagg.dpac.step import Loss, Prepare, Step
+from probagg.dpac.step import Loss, Prepare, Step, choose_precision
 from probagg.opa.processes import n_processes, sum_over_processes
 
 logger = logging.getLogger("probagg")
@@ -95,6 +96,7 @@ class Engine:
         self.position = Position()
         self.history = History(out if is_first_process() else None)
         self._restored: Checkpoint | None = None
+        self._strata: Tensor | None = None  # of the epoch
         self._began = self._saved = time.monotonic()
         self.stop = ""
 
@@ -118,9 +120,12 @@ class Engine:
         feed: Feed,
         plan: Training,
         *,
-        before_epoch: Callable[[int], None] | None = None,
+        before_epoch: Callable[[int], Tensor | None] | None = None,
     ) -> None:
-        """Run one stage to its end, or from where a checkpoint left it."""
+        """Run one stage to its end, or from where a checkpoint left it.
+
+        `before_epoch` may return strata (N,): every batch takes its share of each.
+        """
         if stage in self.position.done or not plan.epochs:
             return
         batch_size = fitting_batch(plan, len(feed))
@@ -138,15 +143,28 @@ class Engine:
         with stop_on_signals(self._ask_to_stop), _fast_convolutions():
             self.module.train()
             while at.epoch < plan.epochs:
-                if before_epoch is not None and at.step == 0:
-                    before_epoch(at.epoch)
-                    agree(self.module)
-                    self.module.train()
+                if at.step == 0:
+                    self._prepare_epoch(before_epoch)
                 self._epoch(stage, step, feed, plan, batch_size, steps)
         agree(self.module)  # batch norm's running statistics are each process's own
         at.done.append(stage)
         self._save(step)
         at.stage = ""
+
+    def _prepare_epoch(self, before_epoch: Callable[[int], Tensor | None] | None) -> None:
+        self._strata = None
+        if before_epoch is None:
+            return
+        strata = before_epoch(self.position.epoch)
+        if strata is not None:
+            self._strata = of_first_process(strata, self.device)
+        agree(self.module)
+        self.module.train()
+
+    def autocast(self) -> torch.autocast:
+        """A context in which the network runs in the precision of training."""
+        dtype = choose_precision(self.machine.precision, self.device)
+        return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
 
     def _ask_to_stop(self, reason: str) -> bool:
         """Stop at the end of a step; whether that had been asked before."""
@@ -157,6 +175,7 @@ class Engine:
         at = self.position
         if at.stage == stage and self._restored is not None:
             step.load(self._restored.part("step."), self._restored.description["scaler"])
+            self._strata = self._restored.tensors.get("strata")
         else:
             at.stage, at.epoch, at.step = stage, 0, 0
         self._restored = None
@@ -168,7 +187,8 @@ class Engine:
         at = self.position
         began, first = time.monotonic(), at.step
         step.key.fill_(random_key(self.seed, stage, at.epoch))
-        order = permutation(random_key(self.seed, stage, at.epoch, "order"), len(feed))
+        order_key = random_key(self.seed, stage, at.epoch, "order")
+        order = permutation(order_key, len(feed), self._strata)
         rows = [own_share(batch) for batch in order.split(batch_size)[first:steps]]
         for images, samples in feed.batches(rows):
             share = (at.epoch * steps + at.step) / (plan.epochs * steps)
@@ -213,6 +233,7 @@ class Engine:
         tensors = {f"module.{k}": v for k, v in self.module.state_dict().items()}
         if at.stage not in at.done:
             tensors |= {f"step.{k}": v for k, v in step.tensors().items()}
+            tensors |= {} if self._strata is None else {"strata": self._strata}
         description = {
             "identity": self.identity,
             "position": vars(at),

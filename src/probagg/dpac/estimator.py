@@ -24,7 +24,7 @@ from probagg.dpac.engine import Engine, Progress, check_identity
 from probagg.dpac.estimate import estimate_seconds
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.inference import infer
-from probagg.dpac.machine import Machine, agree_on_seed, join_processes
+from probagg.dpac.machine import Machine, join_processes, of_first_process
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.recipes import adapt
@@ -110,7 +110,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         """
         data, recipe, device = self._plan(images)
         with join_processes(device):
-            seed = agree_on_seed(self._seed(), device)
+            seed = int(of_first_process(torch.tensor([self._seed()]), device))
             model = build_model(recipe, self.n_clusters, seed=seed, n_images=len(data))
             engine = Engine(
                 model,
@@ -215,8 +215,7 @@ class DPAC(ClusterMixin, BaseEstimator):
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
         """Read what `save` wrote: ready to predict, without labels_ of the training images."""
         if Path(path).is_dir():
-            tensors = load_compact(Path(path))
-            description = json.loads((Path(path) / "model.json").read_text())
+            tensors, description = _read_compact(Path(path))
         else:
             arrays, description = read_safetensors(path, FORMAT)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -224,7 +223,13 @@ class DPAC(ClusterMixin, BaseEstimator):
         online = recipe.override(["cluster.targets=online", "network.pretrained=false"])
         estimator = cls(description["n_clusters"], recipe=recipe, device=device)
         estimator.model_ = build_model(online, description["n_clusters"])
-        estimator.model_.load_state_dict(tensors)
+        try:
+            estimator.model_.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise ValueError(
+                f"{path} holds other weights than its recipe has. If it mixes files of two models, "
+                "copy one whole model there again."
+            ) from error
         estimator.recipe_ = recipe
         return estimator
 
@@ -272,6 +277,25 @@ def open_for(images: Any, recipe: Recipe) -> ImageSet:
     if isinstance(images, str | PathLike) and Path(images).is_dir():
         return open_images(images, size=recipe.decode_size, channels=recipe.channels)
     return open_images(images)
+
+
+def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `save` wrote with `compact`, or an error that says what is damaged."""
+    from safetensors import SafetensorError
+
+    try:
+        found = json.loads((folder / "model.json").read_text())
+        description = {"n_clusters": int(found["n_clusters"]), "recipe": str(found["recipe"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder / 'model.json'} is missing or damaged. Copy the whole model there again."
+        ) from error
+    try:
+        return load_compact(folder), description
+    except SafetensorError as error:
+        raise ValueError(
+            f"A weights file in {folder} is damaged ({error}). Copy the whole model there again."
+        ) from error
 
 
 def _without_offline(model: Model) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from probagg.dpac.model import Model
 from probagg.dpac.views import Views
 from probagg.opa.functional import as_float
 
-BATCH = 500
+PIXELS = 2**21  # of the views of a batch: 2048 views of 32 x 32, 227 of 96 x 96
 
 
 @torch.no_grad()
@@ -26,7 +26,7 @@ def infer(
     model.eval()
     features, probabilities = [], []
     rows = torch.arange(len(feed)) if rows is None else rows
-    for images, _ in feed.batches(rows.split(BATCH)):
+    for images, _ in feed.batches(rows.split(max(1, PIXELS // views.settings.size**2))):
         x, logits = model(views.clean(images))
         features.append(as_float(x).cpu())
         probabilities.append(as_float(logits).softmax(1).cpu())

@@ -69,13 +69,13 @@ def agree(module: nn.Module) -> None:
             dist.broadcast(tensor, src=0)
 
 
-def agree_on_seed(seed: int, device: torch.device) -> int:
-    """The first process's seed."""
+def of_first_process(tensor: Tensor, device: torch.device) -> Tensor:
+    """The first process's tensor, in every process; `device` is the one they speak through."""
     if n_processes() == 1:
-        return seed
-    shared = torch.tensor([seed], device=device)
+        return tensor
+    shared = tensor.to(device)
     dist.broadcast(shared, src=0)
-    return int(shared.item())
+    return shared.to(tensor.device)
 
 
 @contextlib.contextmanager

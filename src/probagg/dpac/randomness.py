@@ -49,13 +49,28 @@ def uniforms(key: Tensor, samples: Tensor, n: int, stream: int) -> Tensor:
     return (bits >> 8).to(torch.float32) * 2.0**-24
 
 
-def permutation(key: int, n: int) -> Tensor:
-    """A random order of 0..n-1, on the CPU.
+def permutation(key: int, n: int, strata: Tensor | None = None) -> Tensor:
+    """A random order of 0..n-1, on the CPU; each of the strata (n,) is spread evenly over it.
+
+    So any stretch of the order has its share of each stratum, to one or two.
 
     >>> permutation(key(0, "order"), 4).sort().values
     tensor([0, 1, 2, 3])
+    >>> strata = torch.tensor([0, 0, 0, 0, 1, 1])
+    >>> order = permutation(key(0, "order"), 6, strata)
+    >>> strata[order[:3]].sum(), strata[order[3:]].sum()
+    (tensor(1), tensor(1))
     """
-    return torch.randperm(n, generator=torch.Generator().manual_seed(key))
+    generator = torch.Generator().manual_seed(key)
+    order = torch.randperm(n, generator=generator)
+    if strata is None:
+        return order
+    _, strata, sizes = strata.unique(return_inverse=True, return_counts=True)
+    grouped = order[strata[order].argsort(stable=True)]
+    stratum = strata[grouped]
+    rank = torch.arange(n) - (sizes.cumsum(0) - sizes)[stratum]
+    offset = torch.rand(len(sizes), generator=generator, dtype=torch.float64)
+    return grouped[((rank + offset[stratum]) / sizes[stratum]).argsort()]
 
 
 def _mix(x: Tensor) -> Tensor:

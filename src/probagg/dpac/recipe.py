@@ -17,7 +17,7 @@ import tomli_w
 from probagg.dpac.views import ViewSettings
 
 TASKS = ("wcl", "simclr", "moco", "autoencoder", "none")
-TARGETS = ("online", "kmeans", "fcm", "pac")
+TARGETS = ("online", "sweep", "kmeans", "fcm", "pac")
 
 
 class RecipeError(ValueError):
@@ -119,6 +119,7 @@ class Cluster(Training):
     regularization: float = 0.0  # weight of the entropy of the mean assignment (Table 5c)
     start: str = "random"  # of the classifier; "pac" teaches it PAC's clusters of the features
     backbone_gradient: float = 1.0  # share of this loss's gradient that goes on into the backbone
+    stratify: bool = False  # batches take their share of each cluster, so that masses hold still
     targets: str = "online"  # or computed for all images every refresh_epochs (Table 7)
     refresh_epochs: int = 10
 

@@ -63,15 +63,14 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         terms["pretext"] = pretext(pair, features, P)
         return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
 
-    def before_epoch(epoch: int) -> None:
+    def before_epoch(epoch: int) -> Tensor | None:
         if epoch == 0 and settings.objective == "opa" and model.offline is None:
             _warn_of_critical_m(model, views, feed, settings)
         if epoch == 0 and settings.start == "pac":
             features, _ = infer(model, views, feed)
             start_classifier(model.classifier, features, settings, engine.seed)
-        if model.offline is not None and epoch % settings.refresh_epochs == 0:
-            features, _ = infer(model, views, feed)
-            model.offline.refresh(features, settings, engine.seed + epoch)
+        _refresh(engine, model, views, feed, settings, epoch)
+        return _strata(engine, model, views, feed) if settings.stratify else None
 
     engine.train("cluster", prepare, loss, feed, recipe.cluster, before_epoch=before_epoch)
 
@@ -105,13 +104,39 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         terms["self_label"] = (rows * chosen).mean()
         return {"loss": _total(terms), **terms, "confident": chosen.mean()}
 
-    def before_epoch(epoch: int) -> None:
+    def before_epoch(epoch: int) -> Tensor | None:
         if epoch == 0 and settings.start == "classifier":
             teach(model.self_labeller, *infer(model, views, feed), engine.seed)
+        if settings.keep_losses:
+            _refresh(engine, model, views, feed, recipe.cluster, epoch)
+        stratify = recipe.cluster.stratify and settings.keep_losses
+        return _strata(engine, model, views, feed) if stratify else None
 
     if settings.epochs:
         engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
         _trust_linear_head(model, views, feed)
+
+
+def _refresh(
+    engine: Engine, model: Model, views: Views, feed: Feed, settings: Cluster, epoch: int
+) -> None:
+    """New targets of all images, where they are not those of the batch and it is time."""
+    if model.offline is not None and epoch % settings.refresh_epochs == 0:
+        with engine.autocast():
+            features, P = infer(model, views, feed)
+        model.offline.refresh(features, P, settings, engine.seed + epoch)
+
+
+def _strata(engine: Engine, model: Model, views: Views, feed: Feed) -> Tensor:
+    """The cluster of every image, by h.
+
+    Eq. 9 takes a cluster's mass from the batch. Of 1024 random rows and K = 10 that is off by 9 %,
+    which the power 1/(m - 1) makes 4.7 in the logits of the targets at m = 1.02: on features of
+    CIFAR-10 they agreed with PAC on all images for 80 % of the rows, and for 97 % where every batch
+    had its share of each cluster.
+    """
+    with engine.autocast():
+        return infer(model, views, feed)[1].argmax(1)
 
 
 class ClusterLoss:

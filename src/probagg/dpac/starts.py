@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from probagg.dpac.offline import cluster_all
 from probagg.dpac.recipe import Cluster
 
+N_INIT = 10  # of PAC: the lowest objective is taken
 ROWS = 512  # a step of teaching a head
 PASSES, STEPS = 30, 500  # over the features; at least so many steps where they are few
 
@@ -23,9 +24,8 @@ PASSES, STEPS = 30, 500  # over the features; at least so many steps where they 
 def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster, seed: int) -> None:
     """Teach the classifier PAC's probabilities of the features."""
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
-    teach(
-        classifier, features, cluster_all("pac", features, last.out_features, settings, seed), seed
-    )
+    P = cluster_all("pac", features, last.out_features, settings, seed, n_init=N_INIT)
+    teach(classifier, features, P, seed)
 
 
 def teach(head: nn.Module, features: Tensor, probabilities: Tensor, seed: int) -> None:

@@ -1,0 +1,87 @@
+"""A compact export: a folder of small files with all that it takes to label new images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from probagg.runs import MANIFEST, REVIEW, RunFolderError, write_json
+
+PLACE = "compact"  # in the run, where --out says nothing
+MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
+BESIDE = ("config.toml", "result.json", REVIEW, "yardstick.safetensors")  # copied from the run
+
+
+def is_compact(folder: Path) -> bool:
+    """Whether a folder holds a network in parts, be it damaged, and is no run."""
+    if not folder.is_dir() or (folder / MANIFEST).is_file():
+        return False
+    return (folder / MODEL).is_file() or any(folder.glob(WEIGHTS))
+
+
+def check_place(folder: Path) -> None:
+    """Refuse a place whose content an export would destroy, unless that is an older export."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder. Name one for the export with --out.")
+    if Path.cwd().is_relative_to(folder.resolve()):  # it will be another folder of that name
+        raise RunFolderError(f"You are in {folder.resolve()}. Name another folder with --out.")
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    others = [path.name for path in inside if not _is_ours(path)]
+    if others or (inside and not is_compact(folder)):
+        raise RunFolderError(
+            f"{folder} holds {(others or [inside[0].name])[0]}, so it is no compact export that "
+            "may be replaced. Name a new or empty folder with --out."
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and (path.name in (MODEL, *BESIDE) or fnmatch(path.name, WEIGHTS))
+
+
+def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
+    """Write the DPAC of a run to a folder, whole or not at all; its files and their bytes."""
+    check_place(folder)
+    place = folder.resolve()
+    with _whole(place) as partial:
+        model.save(partial, compact=True)
+        for name in BESIDE:
+            if (run / name).is_file():
+                shutil.copyfile(run / name, partial / name)
+    if place == (run / PLACE).resolve():
+        _note_in_manifest(run)
+    return {path.name: path.stat().st_size for path in sorted(place.iterdir())}
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[Path]:
+    """A folder to fill: it takes the place of `target` when all went well, and goes when not."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
+        new, old = Path(beside, "new"), Path(beside, "old")
+        new.mkdir()
+        yield new
+        if target.exists():
+            target.rename(old)
+        try:
+            new.rename(target)
+        except BaseException:
+            if old.exists():
+                old.rename(target)
+            raise
+
+
+def _note_in_manifest(run: Path) -> None:
+    """An export inside the run is part of it: it goes when the run is replaced."""
+    sealed = json.loads((run / MANIFEST).read_text())
+    hashes = {k: v for k, v in sealed["sha256"].items() if not k.startswith(f"{PLACE}/")}
+    for path in (run / PLACE).iterdir():
+        hashes[f"{PLACE}/{path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    write_json(run / MANIFEST, sealed | {"sha256": dict(sorted(hashes.items()))})
