@@ -37,7 +37,8 @@ from probagg.dpac.inference import infer
 from probagg.dpac.machine import Machine
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.randomness import key
-from probagg.dpac.stages import cluster, make_views, pretrain, self_label
+from probagg.dpac.self_labelling import self_label
+from probagg.dpac.stages import cluster, make_views, pretrain
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.metrics import clustering_accuracy, evaluate

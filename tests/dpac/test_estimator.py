@@ -60,8 +60,9 @@ def test_a_saved_model_predicts_the_same(fitted, images, tmp_path):
     assert loaded.recipe_ == fitted.recipe_
 
 
-def test_offline_targets_are_not_saved_with_the_model(images, tmp_path):
-    recipe = quick("cluster.targets=kmeans", "cluster.epochs=1", "pretrain.epochs=1")
+@pytest.mark.parametrize("setting", ["cluster.targets=kmeans", "self_label.labels=anchored"])
+def test_rows_of_training_images_are_not_saved_with_the_model(setting, images, tmp_path):
+    recipe = quick(setting, "cluster.epochs=1", "pretrain.epochs=1")
     fitted = DPAC(5, recipe=recipe, random_state=0, device="cpu").fit(images[:200])
     fitted.save(tmp_path / "model.safetensors")
     loaded = DPAC.load(tmp_path / "model.safetensors", device="cpu")

@@ -75,7 +75,7 @@ def test_settings_take_numbers_words_lists_and_truths():
         ("cluster.m=1.0", "cluster.m is 1.0, but a number above 1 is needed"),
         ("cluster.epochs=1.5", "cluster.epochs is 1.5, but int is needed"),
         ("cluster.objective=kmeans", "cluster.objective is 'kmeans', but opa, pac are possible"),
-        ("cluster.targets=spectral", "but online, sweep, kmeans, fcm, pac are possible"),
+        ("cluster.targets=spectral", "but online, kmeans, fcm, pac are possible"),
         ("pretext.task=byol", "pretext.task is 'byol', but wcl, simclr, moco"),
         ("pretext.views=['weak']", "compares two views"),
         ("views.crop=[0.5]", "views.crop is [0.5], but tuple[float, float] is needed"),

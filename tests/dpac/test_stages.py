@@ -11,10 +11,10 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
-from probagg.dpac.offline import cluster_all, fuzzy_c_means, sweep
-from probagg.dpac.randomness import key, permutation
+from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.stages import cluster, make_views, pretrain, self_label
+from probagg.dpac.self_labelling import self_label
+from probagg.dpac.stages import cluster, make_views, pretrain
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.metrics import clustering_accuracy
@@ -26,6 +26,8 @@ SMALL = [
     "network.backbone=convnet", "network.width=8", "network.classifier=[16]",
     "pretext.head=[16, 8]", "views.size=8", "pretrain.epochs=2", "pretrain.batch_size=20",
     "pretrain.warmup_epochs=0",
+    "cluster.start=random", "cluster.stratify=false", "cluster.balance=1.0",
+    "cluster.backbone_gradient=1.0", "self_label.start=random",
     "cluster.epochs=2", "cluster.batch_size=20", "self_label.epochs=2", "self_label.batch_size=20",
 ]  # fmt: skip
 
@@ -56,8 +58,7 @@ class OneBatch:
         return nullcontext()
 
     def train(self, stage, prepare, loss, feed, plan, before_epoch=None):
-        if before_epoch is not None:
-            before_epoch(0)
+        self.strata = None if before_epoch is None else before_epoch(0)
         self.prepare, self.loss, self.plan = prepare, loss, plan
 
 
@@ -177,7 +178,7 @@ def test_targets_carry_no_gradient():
     assert made[1].grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("method", ["sweep", "kmeans", "fcm", "pac"])
+@pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
 def test_offline_targets_cluster_everything_and_stay_between_refreshes(method):
     recipe, model, views, feed, batch = setting(f"cluster.targets={method}")
     engine = OneBatch()
@@ -196,29 +197,6 @@ def test_every_offline_method_finds_three_blobs(method, blobs):
     assert clustering_accuracy(y, Q.argmax(1)) > 0.95
 
 
-def test_a_sweep_of_single_rows_is_algorithm_1(blobs):
-    """Row after row in the order of the seed, each from the newest of all others (Eq. 8)."""
-    X = torch.from_numpy(blobs[0][::10]).double()
-    n, settings = len(X), Cluster(m=1.0 + 1.5 / len(X))  # so narrow an m that a block is one row
-    P = torch.rand(n, 3, generator=torch.Generator().manual_seed(0)).double().softmax(1)
-    Q, D = P.clone(), torch.cdist(X, X) ** 2
-    for i in permutation(key(4, "sweep"), n):
-        S = (Q * D[i][:, None]).sum(0)
-        Q[i] = (-S.log() / (settings.m - 1.0)).softmax(0)
-    torch.testing.assert_close(sweep(X, P, settings, seed=4), Q)
-
-
-def test_sweeps_end_where_pac_does(blobs):
-    X, y = blobs
-    X, settings = torch.from_numpy(X).float(), Cluster()
-    P = cluster_all("pac", X, 3, settings, seed=0)
-    torch.testing.assert_close(sweep(X, P, settings, seed=1), P, atol=1e-3, rtol=0.0)
-    Q = 0.4 * P + 0.2
-    for seed in range(10):
-        Q = sweep(X, Q, settings, seed)
-    assert clustering_accuracy(y, Q.argmax(1)) > 0.95
-
-
 def test_fuzzy_c_means_is_a_fixed_point_of_bezdeks_equations(blobs):
     X, m = blobs[0], 1.5
     P = fuzzy_c_means(X, 3, m=m, max_iter=500)
@@ -232,11 +210,11 @@ def test_refreshed_targets_keep_their_numbers():
     """k-means numbers its clusters anew each time; ours keep those they overlap most."""
     _, model, _, _, _ = setting("cluster.targets=kmeans")
     features = torch.eye(3).repeat(20, 1) + 0.01
-    settings, uniform = Cluster(targets="kmeans", metric="cosine"), torch.full((60, 3), 1 / 3)
-    model.offline.refresh(features, uniform, settings, seed=0)
+    settings = Cluster(targets="kmeans", metric="cosine")
+    model.offline.refresh(features, settings, seed=0)
     first = model.offline.Q.argmax(1)
     for seed in range(1, 5):
-        model.offline.refresh(features, uniform, settings, seed=seed)
+        model.offline.refresh(features, settings, seed=seed)
         assert torch.equal(model.offline.Q.argmax(1), first)
 
 
@@ -283,3 +261,40 @@ def test_a_view_named_twice_is_two_views():
     _, _, views, _, batch = setting()
     pair = make_views(views, ("weak", "weak"), batch)
     assert not torch.equal(*pair)
+
+
+def test_anchors_stay_and_the_linear_head_labels_the_others():
+    """Rows of which h was sure keep its label, whatever h says later; the others need be sure."""
+    settings = ("self_label.labels=anchored", "self_label.keep_losses=false")
+    recipe, model, views, feed, batch = setting(*settings, "self_label.confidence=0.6")
+    engine = OneBatch()
+    self_label(engine, model, views, feed, recipe)
+    model.self_labelled.fill_(False)  # so that h answers, as when the stage began
+    torch.testing.assert_close(model.anchors.Q, infer(model, views, feed)[1])
+    Q = torch.eye(K)[batch.samples % K]
+    Q[::2] = 1 / K  # every second row has no anchor
+    model.anchors.Q[batch.samples] = Q
+    with torch.no_grad():
+        for parameter in model.classifier.parameters():
+            parameter.zero_()
+    found = engine.loss(batch, made := engine.prepare(batch))
+    assert set(found) == {"loss", "self_label", "confident"}
+    x1, x2 = model.backbone(torch.cat(made)).chunk(2)
+    own, labels = model.self_labeller(x1).softmax(1).max(1)
+    own[1::2], labels[1::2] = 1.0, batch.samples[1::2] % K
+    rows = F.cross_entropy(model.self_labeller(x2), labels, reduction="none")
+    expected = torch.where(own >= 0.6, rows, 0.0).mean()
+    torch.testing.assert_close(found["self_label"], expected)
+    torch.testing.assert_close(found["confident"], (own >= 0.6).float().mean())
+
+
+def test_strata_are_the_classifiers_clusters_in_both_stages():
+    recipe, model, views, feed, _ = setting("cluster.stratify=true")
+    for stage in (cluster, self_label):
+        engine = OneBatch()
+        stage(engine, model, views, feed, recipe)
+        model.self_labelled.fill_(False)
+        assert torch.equal(engine.strata, infer(model, views, feed)[1].argmax(1))
+    recipe = recipe.override(["self_label.keep_losses=false"])  # which has no masses
+    self_label(engine, model, views, feed, recipe)
+    assert engine.strata is None

@@ -28,13 +28,15 @@ from probagg.dpac.machine import Machine, join_processes, of_first_process
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.recipes import adapt
-from probagg.dpac.stages import cluster, pretrain, self_label
+from probagg.dpac.self_labelling import self_label
+from probagg.dpac.stages import cluster, pretrain
 from probagg.dpac.step import choose_precision
 from probagg.dpac.views import Views
 from probagg.opa.diagnose import Diagnosis, diagnose
 from probagg.runs import read_safetensors, write_atomically, write_safetensors
 
 FORMAT = "probagg.dpac/1"
+OF_IMAGES = ("offline.", "anchors.")  # buffers with a row for each training image
 DIAGNOSED = 2000  # images of the reading after training
 
 
@@ -205,10 +207,10 @@ class DPAC(ClusterMixin, BaseEstimator):
         check_is_fitted(self, "model_")
         description = {"n_clusters": self.model_.n_clusters, "recipe": self.recipe_.to_toml()}
         if compact:
-            export_compact(_without_offline(self.model_), Path(path))
+            export_compact(_weights(self.model_), Path(path))
             write_atomically(Path(path) / "model.json", json.dumps(description).encode())
             return
-        tensors = {k: t.numpy() for k, t in _without_offline(self.model_).items()}
+        tensors = {k: t.numpy() for k, t in _weights(self.model_).items()}
         write_safetensors(path, FORMAT, tensors, description)
 
     @classmethod
@@ -220,9 +222,10 @@ class DPAC(ClusterMixin, BaseEstimator):
             arrays, description = read_safetensors(path, FORMAT)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         recipe = Recipe.from_toml(description["recipe"])
-        online = recipe.override(["cluster.targets=online", "network.pretrained=false"])
+        without = ["cluster.targets=online", "self_label.labels=classifier"]  # rows of images
+        bare = recipe.override([*without, "network.pretrained=false"])
         estimator = cls(description["n_clusters"], recipe=recipe, device=device)
-        estimator.model_ = build_model(online, description["n_clusters"])
+        estimator.model_ = build_model(bare, description["n_clusters"])
         try:
             estimator.model_.load_state_dict(tensors)
         except RuntimeError as error:
@@ -298,6 +301,6 @@ def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
 
 
-def _without_offline(model: Model) -> dict[str, Tensor]:
-    """The weights; targets of the training images are no part of a model."""
-    return {k: t for k, t in model.state_dict().items() if not k.startswith("offline.")}
+def _weights(model: Model) -> dict[str, Tensor]:
+    """The weights; targets and labels of the training images are no part of a model."""
+    return {k: t for k, t in model.state_dict().items() if not k.startswith(OF_IMAGES)}

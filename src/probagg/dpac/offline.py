@@ -1,4 +1,4 @@
-"""Targets of all images at once, computed every few epochs; in between they stay (Table 7)."""
+"""Offline targets: all images are clustered every few epochs, in between they stay (Table 7)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.metrics import pairwise_distances
 from torch import Tensor, nn
 
-from probagg.aggregation import Moments, aggregate, assign, embed
-from probagg.dpac.randomness import key, permutation
 from probagg.dpac.recipe import Cluster
 from probagg.opa.functional import as_float, full_precision
 from probagg.pac.estimator import PAC
@@ -32,35 +30,11 @@ class OfflineTargets(nn.Module):
         with full_precision(logits):
             return F.kl_div(as_float(logits).log_softmax(1), self.Q[samples], reduction="batchmean")
 
-    def refresh(self, features: Tensor, P: Tensor, settings: Cluster, seed: int) -> None:
-        """Cluster the features of now; clusters keep the numbers of those they overlap most.
-
-        "sweep" goes on from the classifier's probabilities P, so it has their numbers already.
-        """
-        if settings.targets == "sweep":
-            self.Q.copy_(sweep(features, P, settings, seed))
-            return
+    def refresh(self, features: Tensor, settings: Cluster, seed: int) -> None:
+        """Cluster the features of now; clusters keep the numbers of those they overlap most."""
         Q = cluster_all(settings.targets, features, self.Q.shape[1], settings, seed)
         _, column = linear_sum_assignment(-(self.Q.cpu().T @ Q).numpy())
         self.Q.copy_(Q[:, column])
-
-
-def sweep(features: Tensor, P: Tensor, settings: Cluster, seed: int) -> Tensor:
-    """One sweep of PAC over all rows from P: OPA's step (Eq. 9) with the whole set as its batch.
-
-    Rows change a block at a time, of the size that PAC takes, so that they see each other's change
-    of mass; all of them at once would flee from a cluster together.
-    """
-    X = embed(features, settings.metric)
-    X = X - X.mean(0)
-    n, K = P.shape
-    block = max(1, min(n // (4 * K), int(n * (settings.m - 1.0))))
-    Q, moments = P.clone(), Moments.of(X, P)
-    for rows in permutation(key(seed, "sweep"), n).split(block):
-        S = aggregate(X[rows], moments, balance=settings.balance)
-        moments = moments + Moments.of(X[rows], (new := assign(S, settings.m)) - Q[rows])
-        Q[rows] = new
-    return Q
 
 
 def cluster_all(

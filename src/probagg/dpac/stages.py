@@ -1,4 +1,4 @@
-"""Section 3.5: pre-training, clustering (Algorithm 3) and self-labelling, each a loss of a batch.
+"""Section 3.5: pre-training and clustering (Algorithm 3), each a loss of a batch.
 
 Notation of the paper: x, p from the clean view of an image; x1, p1 from its first (weak) view and
 x2 from its second (strong) one; f the backbone, g the projector, h the classifier.
@@ -6,12 +6,10 @@ x2 from its second (strong) one; f the backbone, g the projector, h the classifi
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from probagg.aggregation import critical_m
@@ -20,15 +18,13 @@ from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.starts import start_classifier, teach
+from probagg.dpac.starts import start_classifier
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.opa.diagnose import ClusteringWarning
 from probagg.opa.functional import as_float, full_precision
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes, sum_over_processes
-
-TRUSTED = 0.8  # share of images on which a trained linear head says what its teacher says
 
 
 def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
@@ -48,20 +44,20 @@ def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Rec
 def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
     """Algorithm 3: the pretext task and KL(Q || P1) (Eq. 12), or Tr(P1^T D P1) / B (Eq. 13)."""
     settings = recipe.cluster
-    objective, pretext = ClusterLoss(model, settings), _weighted(model, recipe)
+    objective, pretext = ClusterLoss(model, settings), weighted_pretext(model, recipe)
 
     def prepare(batch: Batch) -> list[Tensor]:
         return make_views(views, ("clean", *recipe.pretext.views), batch)
 
     def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
         clean, *pair = made
-        x, logits = _without_gradient(model, clean)
+        x, logits = without_gradient(model, clean)
         features = model.backbone(torch.cat(pair))
-        logits1 = _student(model, features[: len(x)], settings)
+        logits1 = student(model, features[: len(x)], settings)
         terms = objective(batch, x, logits, logits1)
         P = as_float(logits).softmax(1)
         terms["pretext"] = pretext(pair, features, P)
-        return {"loss": _total(terms), **terms, "sharpness": P.amax(1).mean()}
+        return {"loss": total(terms), **terms, "sharpness": P.amax(1).mean()}
 
     def before_epoch(epoch: int) -> Tensor | None:
         if epoch == 0 and settings.objective == "opa" and model.offline is None:
@@ -69,65 +65,15 @@ def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Reci
         if epoch == 0 and settings.start == "pac":
             features, _ = infer(model, views, feed)
             start_classifier(model.classifier, features, settings, engine.seed)
-        _refresh(engine, model, views, feed, settings, epoch)
-        return _strata(engine, model, views, feed) if settings.stratify else None
+        if model.offline is not None and epoch % settings.refresh_epochs == 0:
+            features, _ = infer(model, views, feed)
+            model.offline.refresh(features, settings, engine.seed + epoch)
+        return strata(engine, model, views, feed) if settings.stratify else None
 
     engine.train("cluster", prepare, loss, feed, recipe.cluster, before_epoch=before_epoch)
 
 
-def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
-    """Confident labels of h on the weak view train a linear head on the strong view.
-
-    The probability must reach `confidence`; the cross-entropy is averaged over the whole batch, so
-    few confident rows move little. The losses of the clustering stage go on beside it, or not.
-    """
-    settings = recipe.self_label
-    objective, pretext = ClusterLoss(model, recipe.cluster), _weighted(model, recipe)
-
-    def prepare(batch: Batch) -> list[Tensor]:
-        return make_views(views, ("clean", "weak", "strong"), batch)
-
-    def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
-        clean, *pair = made
-        features = model.backbone(torch.cat(pair))
-        x1, x2 = features.chunk(2)
-        logits1 = _student(model, x1, recipe.cluster)
-        terms = {}
-        if settings.keep_losses:
-            x, logits = _without_gradient(model, clean)
-            terms = objective(batch, x, logits, logits1)
-            P = as_float(logits).softmax(1)
-            terms["pretext"] = pretext(pair, features, P)
-        confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
-        chosen = (confidence >= settings.confidence).float()
-        rows = F.cross_entropy(as_float(model.self_labeller(x2)), labels, reduction="none")
-        terms["self_label"] = (rows * chosen).mean()
-        return {"loss": _total(terms), **terms, "confident": chosen.mean()}
-
-    def before_epoch(epoch: int) -> Tensor | None:
-        if epoch == 0 and settings.start == "classifier":
-            teach(model.self_labeller, *infer(model, views, feed), engine.seed)
-        if settings.keep_losses:
-            _refresh(engine, model, views, feed, recipe.cluster, epoch)
-        stratify = recipe.cluster.stratify and settings.keep_losses
-        return _strata(engine, model, views, feed) if stratify else None
-
-    if settings.epochs:
-        engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
-        _trust_linear_head(model, views, feed)
-
-
-def _refresh(
-    engine: Engine, model: Model, views: Views, feed: Feed, settings: Cluster, epoch: int
-) -> None:
-    """New targets of all images, where they are not those of the batch and it is time."""
-    if model.offline is not None and epoch % settings.refresh_epochs == 0:
-        with engine.autocast():
-            features, P = infer(model, views, feed)
-        model.offline.refresh(features, P, settings, engine.seed + epoch)
-
-
-def _strata(engine: Engine, model: Model, views: Views, feed: Feed) -> Tensor:
+def strata(engine: Engine, model: Model, views: Views, feed: Feed) -> Tensor:
     """The cluster of every image, by h.
 
     Eq. 9 takes a cluster's mass from the batch. Of 1024 random rows and K = 10 that is off by 9 %,
@@ -166,7 +112,7 @@ class ClusterLoss:
         return terms
 
 
-def _student(model: Model, x1: Tensor, settings: Cluster) -> Tensor:
+def student(model: Model, x1: Tensor, settings: Cluster) -> Tensor:
     """The logits of p1; the backbone feels only a share of their gradient if so asked."""
     share = settings.backbone_gradient
     if share != 1.0:  # the value stays x1 exactly
@@ -174,7 +120,9 @@ def _student(model: Model, x1: Tensor, settings: Cluster) -> Tensor:
     return model.classifier(x1)
 
 
-def _weighted(model: Model, recipe: Recipe) -> Callable[[list[Tensor], Tensor, Tensor], Tensor]:
+def weighted_pretext(
+    model: Model, recipe: Recipe
+) -> Callable[[list[Tensor], Tensor, Tensor], Tensor]:
     """The pretext's loss of views, features and P, with its weight beside clustering."""
 
     def loss(pair: list[Tensor], features: Tensor, P: Tensor) -> Tensor:
@@ -183,7 +131,8 @@ def _weighted(model: Model, recipe: Recipe) -> Callable[[list[Tensor], Tensor, T
     return loss
 
 
-def _total(terms: dict[str, Tensor]) -> Tensor:
+def total(terms: dict[str, Tensor]) -> Tensor:
+    """The loss of all terms."""
     return torch.stack(list(terms.values())).sum()
 
 
@@ -201,7 +150,7 @@ def make_views(views: Views, names: tuple[str, ...], batch: Batch) -> list[Tenso
 
 
 @torch.no_grad()
-def _without_gradient(model: Model, clean: Tensor) -> tuple[Tensor, Tensor]:
+def without_gradient(model: Model, clean: Tensor) -> tuple[Tensor, Tensor]:
     """x and the logits of p, in training mode as in the authors' code."""
     x = model.backbone(clean)
     return x, model.classifier(x)
@@ -212,23 +161,6 @@ def _negative_entropy(logits: Tensor) -> Tensor:
     with full_precision(logits):
         mean = sum_over_processes(as_float(logits).softmax(1).mean(0)) / n_processes()
         return (mean * mean.clamp(min=1e-12).log()).sum()
-
-
-def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
-    """Let the linear head answer if it has learnt what the classifier says; else say so."""
-    features, P = infer(model, views, feed)
-    head = copy.deepcopy(model.self_labeller).cpu()
-    with torch.no_grad():
-        agreement = float((head(features).argmax(1) == P.argmax(1)).float().mean())
-    model.self_labelled.fill_(agreement >= TRUSTED)
-    if agreement < TRUSTED:
-        warnings.warn(
-            f"The self-labelling head agrees with the classifier on {100 * agreement:.0f} % of the "
-            "images, so the classifier's labels are kept. Raise self_label.epochs, or lower "
-            "self_label.confidence.",
-            ClusteringWarning,
-            stacklevel=3,
-        )
 
 
 def _warn_of_critical_m(model: Model, views: Views, feed: Feed, settings: Cluster) -> None:
