@@ -1,6 +1,7 @@
 """Rank ways of clustering CIFAR-10 without labels; then, if asked, see how right the ranking was.
 
-    python benchmarks/dpac_cifar10_ways.py runs/cifar10/ways --neighbours FILE.npy [--reveal]
+    python benchmarks/dpac_cifar10_ways.py runs/cifar10/ways --neighbours FILE.npy \\
+        [--reveal] [--name dpac_cifar10_ways]
 
 The folder holds runs of dpac_cifar10.py from the same pre-trained weights, and FILE the neighbours
 that pre-training left. A way that `diagnose` does not call "clustering" comes last. The others are
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import record
 from scipy.stats import rankdata, spearmanr
 
 from probagg.metrics import clustering_accuracy
@@ -61,22 +64,49 @@ def main() -> None:
     parser.add_argument("--stage", default="cluster")
     parser.add_argument("--neighbours", type=Path, required=True)
     parser.add_argument("--reveal", action="store_true", help="add accuracies, at the end")
+    parser.add_argument("--name", help="with --reveal: write benchmarks/results/NAME.json")
     a = parser.parse_args()
     ways = collect(a.folder, a.stage, np.load(a.neighbours))
     order = ranked(ways)
-    scores = {}
+    found = {name: revealed(Path(name), a.stage) for name in order} if a.reveal else {}
     for name in order:
         line = " ".join(f"{key} {float(value):.4f}" for key, value in ways[name].items())
         if a.reveal:
-            scores[name] = json.loads((Path(name) / f"{a.stage}.revealed.json").read_text())
-            line += " | " + " ".join(f"{key} {scores[name][key]:.4f}" for key in ("acc", "knn"))
+            line += " | " + " ".join(f"{key} {found[name][key]:.4f}" for key in ("acc", "knn"))
         print(f"{name}: {line}")
-    if a.reveal:
-        accuracies = [scores[name]["acc"] for name in order]
-        for key in READINGS:
-            values = [ways[name][key] for name in order]
-            print(f"{key}: rank correlation with ACC {spearmanr(values, accuracies)[0]:.2f}")
-        print(f"ranking: {spearmanr(range(len(order)), accuracies)[0]:.2f} (-1 is perfect)")
+    if not a.reveal:
+        return
+    agreement = correlations(ways, [found[name]["acc"] for name in order], order)
+    print("rank correlation with ACC:", agreement)
+    if a.name:
+        rows = [
+            {"way": Path(name).parent.name, "label_free": ways[name], **found[name]}
+            for name in order
+        ]
+        record(a.name, {"stage": a.stage, "ways": rows, "rank_correlation_with_acc": agreement})
+
+
+def revealed(folder: Path, stage: str) -> dict[str, Any]:
+    """Scores of a way, their curve, and what was run where."""
+    recipe = tomllib.loads((folder / "recipe.toml").read_text())
+    result = json.loads((folder.parent / "result.json").read_text())
+    lines = (folder / "revealed.jsonl").read_text().splitlines()
+    return {
+        **json.loads((folder / f"{stage}.revealed.json").read_text()),
+        "settings": {"pretext": recipe["pretext"]["task"], **recipe["cluster"]}
+        | {f"self_label.{key}": value for key, value in recipe["self_label"].items()},
+        "gpu": result["gpu"],
+        "torch": result["env"]["packages"]["torch"],
+        "time": result["env"]["time"],
+        "curve": [json.loads(line) for line in lines],
+    }
+
+
+def correlations(ways: dict[str, Any], acc: list[float], order: list[str]) -> dict[str, float]:
+    """How well each reading, and the ranking, orders the ways as their accuracy does."""
+    values = {key: [ways[name][key] for name in order] for key in READINGS}
+    values["ranking"] = [-place for place in range(len(order))]
+    return {key: round(float(spearmanr(v, acc)[0]), 2) for key, v in values.items()}
 
 
 if __name__ == "__main__":
