@@ -18,8 +18,9 @@ def estimate_seconds(recipe: Recipe, n_clusters: int, n_images: int, device: tor
     """Time batches forward and backward, and count the images of all stages."""
     views = len(recipe.pretext.views)
     passes = recipe.pretrain.epochs * float(views) if recipe.pretext.task != "none" else 0.0
-    passes += recipe.cluster.epochs * (views + FORWARD)
-    passes += recipe.self_label.epochs * (2 + FORWARD)
+    looks = 2 if recipe.cluster.stratify else 1  # the clean view, and the labels before an epoch
+    passes += recipe.cluster.epochs * (views + looks * FORWARD)
+    passes += recipe.self_label.epochs * (2 + looks * FORWARD * recipe.self_label.keep_losses)
     compiling = COMPILING if device.type == "cuda" else 0.0
     return passes * n_images * _seconds_an_image(recipe, n_clusters, n_images, device) + compiling
 
