@@ -7,10 +7,10 @@
         --recipe imagenet10/fast
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
-against the classes), STAGE.labels.npy and the compact weights STAGE/, which --weights takes; the
-neighbours of pre-training's features; the curves readings.jsonl and revealed.jsonl. What is printed
-has seen no label. A run that --minutes stops goes on with the same command, here or wherever its
-folder is copied to. `dpac_cifar10_ways.py` compares several ways of clustering.
+against the classes), STAGE.labels.npy and the compact model STAGE/, which --weights takes, and
+`probagg predict` too; the neighbours of pre-training's features; the curves readings.jsonl and
+revealed.jsonl. What is printed has seen no label. A run that --minutes stops goes on with the same
+command, here or wherever its folder is copied to. `dpac_cifar10_ways.py` compares several ways.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from torch import Tensor
 from probagg import PAC, Recipe
 from probagg.aggregation import critical_m
 from probagg.data.images import ArrayImages, open_images
-from probagg.dpac.checkpoint import export_compact, load_compact, weights_hash
+from probagg.dpac.checkpoint import load_compact, weights_hash
 from probagg.dpac.engine import Engine, Interrupted, Progress
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.machine import Machine
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.randomness import key
+from probagg.dpac.saved import load_weights, save_model
 from probagg.dpac.self_labelling import self_label
 from probagg.dpac.stages import cluster, make_views, pretrain
 from probagg.dpac.step import Batch
@@ -161,8 +162,8 @@ def table3(X: np.ndarray, y: np.ndarray, metric: str, m: float, runs: int) -> di
 class Watch:
     """Follows training: losses of each epoch, a look at all images every few of them."""
 
-    def __init__(self, folder: Path, every: int, keep: int | None) -> None:
-        self.folder, self.every, self.keep = folder, every, keep
+    def __init__(self, folder: Path, recipe: Recipe, every: int, keep: int | None) -> None:
+        self.folder, self.recipe, self.every, self.keep = folder, recipe, every, keep
         self.subject: Subject | None = None
         self.before: Tensor | None = None  # labels at the last look, and the epoch of it
         self.read = 0
@@ -175,7 +176,9 @@ class Watch:
         self.last = progress.metrics
         self.seconds += progress.metrics["seconds"]
         if progress.stage == "pretrain" and progress.epoch == self.keep:
-            export_compact(self.subject.model.state_dict(), self.folder / f"pretrain-{self.keep}")
+            save_model(
+                self.subject.model, self.recipe, self.folder / f"pretrain-{self.keep}", compact=True
+            )
         if progress.epoch % self.every and progress.epoch not in (1, progress.epochs):
             return
         X, P = self.subject.infer()
@@ -236,8 +239,8 @@ def train(data: ArrayImages, recipe: Recipe, seed: int, a: argparse.Namespace) -
     (folder / "recipe.toml").write_text(recipe.to_toml())
     model = build_model(recipe, K, seed=seed, n_images=len(data))
     if a.weights:
-        model.load_state_dict(model.state_dict() | load_compact(Path(a.weights)))
-    watch = Watch(folder, a.every, a.keep)
+        load_weights(model, load_compact(Path(a.weights)), a.weights)
+    watch = Watch(folder, recipe, a.every, a.keep)
     identity = {
         "recipe": recipe.to_toml(),
         "seed": seed,
@@ -256,7 +259,7 @@ def train(data: ArrayImages, recipe: Recipe, seed: int, a: argparse.Namespace) -
     for stage in a.stages:
         began = time.monotonic()
         STAGES[stage](engine, model, subject.views, subject.feed, recipe)
-        export_compact(model.state_dict(), folder / stage)
+        save_model(model, recipe, folder / stage, compact=True)
         seconds = time.monotonic() - began
         readings, scores = read_stage(stage, subject, recipe, folder, a.table3)
         readings |= {"last_epoch": watch.last, "seconds": seconds}

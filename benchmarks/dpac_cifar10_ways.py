@@ -93,8 +93,8 @@ def revealed(folder: Path, stage: str) -> dict[str, Any]:
     lines = (folder / "revealed.jsonl").read_text().splitlines()
     return {
         **json.loads((folder / f"{stage}.revealed.json").read_text()),
-        "settings": {"pretext": recipe["pretext"]["task"], **recipe["cluster"]}
-        | {f"self_label.{key}": value for key, value in recipe["self_label"].items()},
+        "settings": {key: recipe[key] for key in ("pretext", "cluster", "self_label")},
+        "command": result["env"]["command"],
         "gpu": result["gpu"],
         "torch": result["env"]["packages"]["torch"],
         "time": result["env"]["time"],

@@ -161,10 +161,13 @@ def test_other_files_are_never_replaced(run, tmp_path, monkeypatch):
     half = tmp_path / "half"
     half.mkdir()
     shutil.copy(run / "config.toml", half)  # a name of ours alone makes no export
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model.json").write_text('{"a": 1}')  # of another program
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     before = content(tmp_path)
-    for out in (notes, own, half, run, run.parent, tmp_path / "file", "."):
+    for out in (notes, own, half, other, run, run.parent, tmp_path / "file", "."):
         result = probagg("export", run, "--format", "compact", "--out", out)
         assert (result.exit_code, "with --out" in result.stderr) == (2, True), result.stderr
     assert content(tmp_path) == before
@@ -212,7 +215,7 @@ def shorten(path, by):
 
 PART = "weights-1-of-1.safetensors"
 DAMAGE = {
-    "no part": (lambda small: (small / PART).unlink(), 2, "0 of 1 weights files. Copy all"),
+    "no part": (lambda small: (small / PART).unlink(), 2, "0 of the weights files. Copy all"),
     "an empty part": (lambda small: (small / PART).write_bytes(b""), 2, "A weights file in"),
     "half a part": (lambda small: shorten(small / PART, 9000), 2, "A weights file in"),
     "a byte less": (lambda small: shorten(small / PART, 1), 2, "A weights file in"),

@@ -211,3 +211,14 @@ def test_an_estimate_grows_with_the_epochs(images):
     short = DPAC(10, recipe=quick(), device="cpu").estimate(images)
     epochs = [f"{stage}.epochs=1000" for stage in ("pretrain", "cluster", "self_label")]
     assert 0 < 10 * short < DPAC(10, recipe=quick(*epochs), device="cpu").estimate(images)
+
+
+@pytest.mark.parametrize("n", [20, 60])
+def test_a_users_own_few_images_train_with_the_recipe_for_them(images, n):
+    """As it is but for length and network: from PAC, in stratified batches."""
+    short = [f"{stage}.epochs=2" for stage in ("pretrain", "cluster", "self_label")]
+    recipe = Recipe.of("own/fast").override([*short, "network.backbone=convnet", "network.width=8"])
+    dpac = DPAC(3, recipe=recipe, random_state=0, device="cpu").fit(images[:n])
+    assert dpac.probabilities_.shape == (n, 3)
+    assert np.isfinite(dpac.probabilities_).all()
+    assert dpac.diagnosis_.state != "uniform"

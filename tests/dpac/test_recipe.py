@@ -41,6 +41,16 @@ def test_a_name_alone_is_the_fast_recipe():
     assert Recipe.of("cifar10") == Recipe.of("cifar10/fast")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_fast_recipes_of_photos_keep_the_loop_of_opa_quiet(name):
+    """Their gain is small, they begin with PAC's clusters, and batches have fixed masses."""
+    recipe = Recipe.of(name)
+    c = recipe.cluster
+    calm = name.endswith("/fast") and name not in ("mnist/fast", "digits/fast")
+    assert (c.start == "pac" and c.stratify and recipe.self_label.start == "classifier") == calm
+    assert (c.learning_rate * c.balance * c.backbone_gradient < 1e-4) == calm
+
+
 def test_a_recipe_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Recipe.of("digits").channels = 3

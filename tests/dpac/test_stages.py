@@ -13,7 +13,7 @@ from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.self_labelling import self_label
+from probagg.dpac.self_labelling import _trust_linear_head, self_label
 from probagg.dpac.stages import cluster, make_views, pretrain
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
@@ -243,7 +243,7 @@ def test_a_linear_head_that_learnt_nothing_does_not_answer(trained):
         with torch.no_grad():
             model.self_labeller.weight.copy_(-model.classifier[0].weight)
             model.self_labeller.bias.copy_(-model.classifier[0].bias)
-        with pytest.warns(ClusteringWarning, match="so the classifier's labels are kept"):
+        with pytest.warns(ClusteringWarning, match="so the classifier's are kept"):
             self_label(engine, model, views, feed, recipe)
     assert bool(model.self_labelled) == trained
 
@@ -298,3 +298,19 @@ def test_strata_are_the_classifiers_clusters_in_both_stages():
     recipe = recipe.override(["self_label.keep_losses=false"])  # which has no masses
     self_label(engine, model, views, feed, recipe)
     assert engine.strata is None
+
+
+def test_a_head_is_trusted_by_the_labels_it_was_taught():
+    """Of three sure anchors it knows all; what h says of the others now is not its lesson."""
+    settings = ("self_label.labels=anchored", "self_label.keep_losses=false")
+    _, model, views, feed, _ = setting(*settings)
+    features, _ = infer(model, views, feed)
+    known = model.self_labeller(features).argmax(1).detach()
+    model.anchors.Q.copy_(torch.eye(K)[(known + 1) % K] * 0.9 + 0.1 / K)
+    model.anchors.Q[:3] = torch.eye(K)[known[:3]]
+    _trust_linear_head(model, views, feed, sure=0.99)
+    assert model.self_labelled
+    model.self_labelled.fill_(False)
+    with pytest.warns(ClusteringWarning, match="agrees with its labels on 5.0 % of the images"):
+        _trust_linear_head(model, views, feed, sure=0.5)
+    assert not model.self_labelled

@@ -35,11 +35,20 @@ def check_place(folder: Path) -> None:
         raise RunFolderError(f"You are in {folder.resolve()}. Name another folder with --out.")
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
     others = [path.name for path in inside if not _is_ours(path)]
-    if others or (inside and not is_compact(folder)):
+    if others or (inside and not _is_whole(folder)):
         raise RunFolderError(
             f"{folder} holds {(others or [inside[0].name])[0]}, so it is no compact export that "
             "may be replaced. Name a new or empty folder with --out."
         )
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a model.json of ours lies beside weights."""
+    try:
+        description = json.loads((folder / MODEL).read_text())
+        return {"n_clusters", "recipe"} <= set(description) and any(folder.glob(WEIGHTS))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _is_ours(path: Path) -> bool:
@@ -68,9 +77,9 @@ def _whole(target: Path) -> Iterator[Path]:
         new, old = Path(beside, "new"), Path(beside, "old")
         new.mkdir()
         yield new
-        if target.exists():
-            target.rename(old)
         try:
+            if target.exists():
+                target.rename(old)
             new.rename(target)
         except BaseException:
             if old.exists():

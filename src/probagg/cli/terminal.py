@@ -89,17 +89,19 @@ class ProgressLine:
 
     def _write(self, progress: Progress, now: float) -> None:
         share = progress.epoch + progress.step / progress.steps
-        left = (now - self._began) * (progress.epochs - share) / max(share - self._first, 1e-9)
+        done = share - self._first  # 0 after the only step of the first epoch
+        rest = (now - self._began) * (progress.epochs - share) / done if done > 0.0 else 0.0
+        left = f"  {duration(rest)} left" if done > 0.0 else ""
         text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}{self._loss}"
         if progress.epoch == progress.epochs:
             typer.echo(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
             self._last = ""
         elif self.live:
-            text += f"  {duration(left)} left"
+            text += left
             typer.echo(f"{self._over()}{text}", err=True, nl=False)
             self._last = text
         else:
-            typer.echo(f"{text}  {duration(left)} left", err=True)
+            typer.echo(f"{text}{left}", err=True)
 
     def _over(self) -> str:
         return f"\r{' ' * len(self._last)}\r" if self._last else ""

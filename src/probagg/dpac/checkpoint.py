@@ -156,9 +156,9 @@ def load_compact(folder: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     paths = sorted(folder.glob(_PARTS))
-    wanted = int(paths[0].stem.rpartition("-of-")[2]) if paths else 1
-    if len(paths) != wanted:
+    wanted = paths[0].stem.rpartition("-of-")[2] if paths else "the"
+    if str(len(paths)) != wanted:
         raise ValueError(
-            f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of an export there."
+            f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of one export there."
         )
     return {name: tensor for path in paths for name, tensor in load_file(path).items()}

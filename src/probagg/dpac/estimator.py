@@ -15,11 +15,10 @@ import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from probagg.data.images import ImageSet, open_images
 from probagg.devices import choose_device
-from probagg.dpac.checkpoint import export_compact, load_compact, read_description
+from probagg.dpac.checkpoint import read_description
 from probagg.dpac.engine import Engine, Progress, check_identity
 from probagg.dpac.estimate import estimate_seconds
 from probagg.dpac.feed import Feed, Joined
@@ -28,15 +27,13 @@ from probagg.dpac.machine import Machine, join_processes, of_first_process
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.recipes import adapt
+from probagg.dpac.saved import load_model, save_model
 from probagg.dpac.self_labelling import self_label
 from probagg.dpac.stages import cluster, pretrain
 from probagg.dpac.step import choose_precision
 from probagg.dpac.views import Views
 from probagg.opa.diagnose import Diagnosis, diagnose
-from probagg.runs import read_safetensors, write_atomically, write_safetensors
 
-FORMAT = "probagg.dpac/1"
-OF_IMAGES = ("offline.", "anchors.")  # buffers with a row for each training image
 DIAGNOSED = 2000  # images of the reading after training
 
 
@@ -202,38 +199,18 @@ class DPAC(ClusterMixin, BaseEstimator):
     def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
         """Write the trained network and its recipe to one safetensors file.
 
-        `compact` writes a folder instead: weights rounded to bfloat16, in files of at most 15 MiB.
+        `compact` writes a folder instead: weights rounded to bfloat16, in files of about
+        15 MiB at most.
         """
         check_is_fitted(self, "model_")
-        description = {"n_clusters": self.model_.n_clusters, "recipe": self.recipe_.to_toml()}
-        if compact:
-            export_compact(_weights(self.model_), Path(path))
-            write_atomically(Path(path) / "model.json", json.dumps(description).encode())
-            return
-        tensors = {k: t.numpy() for k, t in _weights(self.model_).items()}
-        write_safetensors(path, FORMAT, tensors, description)
+        save_model(self.model_, self.recipe_, path, compact=compact)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
         """Read what `save` wrote: ready to predict, without labels_ of the training images."""
-        if Path(path).is_dir():
-            tensors, description = _read_compact(Path(path))
-        else:
-            arrays, description = read_safetensors(path, FORMAT)
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        recipe = Recipe.from_toml(description["recipe"])
-        without = ["cluster.targets=online", "self_label.labels=classifier"]  # rows of images
-        bare = recipe.override([*without, "network.pretrained=false"])
-        estimator = cls(description["n_clusters"], recipe=recipe, device=device)
-        estimator.model_ = build_model(bare, description["n_clusters"])
-        try:
-            estimator.model_.load_state_dict(tensors)
-        except RuntimeError as error:
-            raise ValueError(
-                f"{path} holds other weights than its recipe has. If it mixes files of two models, "
-                "copy one whole model there again."
-            ) from error
-        estimator.recipe_ = recipe
+        model, recipe = load_model(path)
+        estimator = cls(model.n_clusters, recipe=recipe, device=device)
+        estimator.model_, estimator.recipe_ = model, recipe
         return estimator
 
     def _out(self) -> Path | None:
@@ -280,27 +257,3 @@ def open_for(images: Any, recipe: Recipe) -> ImageSet:
     if isinstance(images, str | PathLike) and Path(images).is_dir():
         return open_images(images, size=recipe.decode_size, channels=recipe.channels)
     return open_images(images)
-
-
-def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `save` wrote with `compact`, or an error that says what is damaged."""
-    from safetensors import SafetensorError
-
-    try:
-        found = json.loads((folder / "model.json").read_text())
-        description = {"n_clusters": int(found["n_clusters"]), "recipe": str(found["recipe"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{folder / 'model.json'} is missing or damaged. Copy the whole model there again."
-        ) from error
-    try:
-        return load_compact(folder), description
-    except SafetensorError as error:
-        raise ValueError(
-            f"A weights file in {folder} is damaged ({error}). Copy the whole model there again."
-        ) from error
-
-
-def _weights(model: Model) -> dict[str, Tensor]:
-    """The weights; targets and labels of the training images are no part of a model."""
-    return {k: t for k, t in model.state_dict().items() if not k.startswith(OF_IMAGES)}

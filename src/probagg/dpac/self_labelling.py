@@ -63,7 +63,7 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         return {"loss": total(terms), **terms, "confident": chosen.mean()}
 
     def before_epoch(epoch: int) -> Tensor | None:
-        if epoch == 0:
+        if epoch == 0 and (settings.start == "classifier" or model.anchors is not None):
             features, P = infer(model, views, feed)
             if settings.start == "classifier":
                 teach(model.self_labeller, features, P, engine.seed)
@@ -73,7 +73,7 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
 
     if settings.epochs:
         engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
-        _trust_linear_head(model, views, feed)
+        _trust_linear_head(model, views, feed, settings.confidence)
 
 
 @torch.no_grad()
@@ -94,18 +94,25 @@ def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
     return confidence, labels
 
 
-def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
-    """Let the linear head answer if it has learnt what its teacher says; else say so."""
+def _trust_linear_head(model: Model, views: Views, feed: Feed, sure: float) -> None:
+    """Let the linear head answer if it has learnt what its teacher says; else say so.
+
+    The teacher is h as it is now, or what it was sure of as the stage began.
+    """
     features, P = infer(model, views, feed)
-    P = P if model.anchors is None else model.anchors.Q.cpu()
+    taught = torch.ones(len(P), dtype=torch.bool)
+    if model.anchors is not None:
+        P = model.anchors.Q.cpu()
+        taught = P.amax(1) >= sure
     head = copy.deepcopy(model.self_labeller).cpu()
     with torch.no_grad():
-        agreement = float((head(features).argmax(1) == P.argmax(1)).float().mean())
+        same = head(features).argmax(1) == P.argmax(1)
+    agreement = float(same[taught].float().mean()) if taught.any() else 0.0
     model.self_labelled.fill_(agreement >= TRUSTED)
     if agreement < TRUSTED:
         warnings.warn(
-            f"The self-labelling head agrees with the classifier on {100 * agreement:.0f} % of the "
-            "images, so the classifier's labels are kept. Raise self_label.epochs, or lower "
+            f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
+            "images, so the classifier's are kept. Raise self_label.epochs, or lower "
             "self_label.confidence.",
             ClusteringWarning,
             stacklevel=3,

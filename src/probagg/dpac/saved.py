@@ -1,0 +1,80 @@
+"""A trained network with its recipe: one safetensors file, or a folder of small ones."""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probagg.dpac.checkpoint import export_compact, load_compact
+from probagg.dpac.model import Model, build_model
+from probagg.dpac.recipe import Recipe
+from probagg.runs import read_safetensors, write_atomically, write_safetensors
+
+FORMAT = "probagg.dpac/1"
+OF_IMAGES = ("offline.", "anchors.")  # buffers with a row for each training image: not the network
+
+
+def save_model(
+    model: Model, recipe: Recipe, path: str | PathLike[str], *, compact: bool = False
+) -> None:
+    """Write a file, or with `compact` a folder of weights in bfloat16."""
+    description = {"n_clusters": model.n_clusters, "recipe": recipe.to_toml()}
+    tensors = {k: t for k, t in model.state_dict().items() if not k.startswith(OF_IMAGES)}
+    if compact:
+        export_compact(tensors, Path(path))
+        write_atomically(Path(path) / "model.json", json.dumps(description).encode())
+    else:
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        write_safetensors(path, FORMAT, arrays, description)
+
+
+def load_model(path: str | PathLike[str]) -> tuple[Model, Recipe]:
+    """Read back what `save_model` wrote, on the CPU."""
+    if Path(path).is_dir():
+        tensors, description = _read_compact(Path(path))
+    else:
+        arrays, description = read_safetensors(path, FORMAT)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    recipe = Recipe.from_toml(description["recipe"])
+    without = ["cluster.targets=online", "self_label.labels=classifier"]  # rows of images
+    bare = recipe.override([*without, "network.pretrained=false"])
+    model = build_model(bare, description["n_clusters"])
+    load_weights(model, tensors, path)
+    return model, recipe
+
+
+def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[str]) -> None:
+    """Put saved weights into a model; only its rows of training images may be missing."""
+    try:
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+        different = [name for name in [*missing, *unexpected] if not name.startswith(OF_IMAGES)]
+    except RuntimeError as error:  # of another shape
+        different = [str(error).strip().splitlines()[-1].strip()]
+    if different:
+        raise ValueError(
+            f"{path} holds other weights than its recipe has ({different[0]}). If it mixes files "
+            "of two models, copy one whole model there again."
+        )
+
+
+def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors import SafetensorError
+
+    try:
+        found = json.loads((folder / "model.json").read_text())
+        description = {"n_clusters": int(found["n_clusters"]), "recipe": str(found["recipe"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder / 'model.json'} is missing or damaged. Copy the whole model there again."
+        ) from error
+    try:
+        return load_compact(folder), description
+    except SafetensorError as error:
+        raise ValueError(
+            f"A weights file in {folder} is damaged ({error}). Copy the whole model there again."
+        ) from error

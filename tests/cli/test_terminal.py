@@ -1,0 +1,23 @@
+"""What a long training says of itself."""
+
+import pytest
+
+from probagg.cli.terminal import ProgressLine
+from probagg.dpac.engine import Progress
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("probagg.cli.terminal.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_nothing_is_said_of_the_rest_before_anything_is_known(clock, capsys):
+    """With one step an epoch the first report comes when an epoch has just ended."""
+    line, said = ProgressLine(True), {"loss": 1.0, "images_per_second": 60.0}
+    line(Progress("cluster", 1, 10, 0, 1, said))
+    assert "left" not in capsys.readouterr().err
+    clock[0] = 2.0
+    line(Progress("cluster", 2, 10, 0, 1, said))
+    assert "16 s left" in capsys.readouterr().err
