@@ -5,7 +5,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 
 import numpy as np
@@ -423,7 +422,7 @@ import torch
 
 class Net(torch.nn.Module):
     def forward(self, x):
-        time.sleep(1.0)
+        time.sleep(2.0)
         return x.mean((2, 3)).repeat(1, 4)
 
 def net():
@@ -438,8 +437,7 @@ def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path):
     command += ["--backbone", "slow:net", "--out", "run", "--no-report"]
     first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     for line in first.stderr:
-        if line.startswith("features  9"):  # the first batch is under way
-            time.sleep(1.5)
+        if line.startswith("features  25"):  # a batch is kept, the last one takes two seconds
             first.send_signal(signal.SIGINT)
             break
     said = first.stderr.read()

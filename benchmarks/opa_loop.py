@@ -1,0 +1,102 @@
+"""OPA is a feedback loop: when does a classifier keep the clusters it begins with?
+
+    python benchmarks/opa_loop.py        PROBAGG_DATA has cifar10_simclr.npz
+
+A classifier (two hidden layers, as DPAC's) is taught PAC's clusters of 60,000 SimCLR features of
+CIFAR-10 and then goes on with OPA's loss alone (m = 1.02, batches of 1024, SGD with momentum 0.9).
+Batches are random, or stratified by the classifier's labels as the epoch began. Nothing but the
+learning rate, `balance` and the batches changes. Of each epoch: how many targets are PAC's
+clusters, the mean KL, and the largest departure of a batch's mass from a K-th.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from record import record
+from torch import Tensor
+
+from probagg import OPALoss, clustering_accuracy, opa_targets
+from probagg.dpac.offline import cluster_all
+from probagg.dpac.pretext import mlp
+from probagg.dpac.randomness import key, permutation
+from probagg.dpac.recipe import Cluster
+from probagg.dpac.starts import teach
+
+K, B, M, EPOCHS = 10, 1024, 1.02, 4
+SETTINGS = [  # learning rate, balance, stratified
+    (0.005, 1.0, False), (0.005, 1.0, True), (0.02, 1.0, True), (0.02, 0.25, True),
+    (0.005, 0.5, False), (0.005, 0.5, True),
+]  # fmt: skip
+
+
+def go_on(
+    X: Tensor, start: dict[str, Tensor], first: Tensor, rate: float, balance: float,
+    stratified: bool, seed: int,
+) -> tuple[list[dict[str, float]], Tensor]:  # fmt: skip
+    """Train from the taught classifier; a reading an epoch, and the labels at the end."""
+    classifier = mlp((X.shape[1], 512, 512, K), "batch")
+    classifier.load_state_dict(start)
+    optimizer = torch.optim.SGD(classifier.parameters(), lr=rate, momentum=0.9, weight_decay=5e-4)
+    loss_of = OPALoss(M, balance=balance)
+    labels, curve = first, []
+    for epoch in range(EPOCHS):
+        order = permutation(key(seed, epoch), len(X), labels if stratified else None)
+        readings = []
+        classifier.train()
+        for rows in order.split(B)[: len(X) // B]:
+            logits = classifier(X[rows])
+            P = logits.detach().softmax(1)
+            Q = opa_targets(X[rows], P, m=M, balance=balance)
+            kl = loss_of(X[rows], logits.detach(), logits)
+            optimizer.zero_grad()
+            kl.backward()
+            optimizer.step()
+            same = (Q.argmax(1) == first[rows]).float().mean()
+            readings.append((float(same), kl.item(), float((K * P.mean(0) - 1.0).abs().max())))
+        with torch.no_grad():
+            labels = classifier.eval()(X).argmax(1)
+        same, kls, swings = zip(*readings, strict=True)
+        curve.append({"targets": np.mean(same), "kl": np.mean(kls), "largest_swing": max(swings)})
+    return curve, labels
+
+
+def main() -> None:
+    """Every setting with every seed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    a = parser.parse_args()
+    with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
+        X, y = torch.from_numpy(file["X"].astype(np.float32)), file["y"]
+    P = cluster_all("pac", X, K, Cluster(m=M, metric="cosine"), seed=0, n_init=10)
+    torch.manual_seed(0)
+    classifier = mlp((X.shape[1], 512, 512, K), "batch")
+    teach(classifier, X, P, seed=0)
+    start, first = classifier.state_dict(), P.argmax(1)
+    print(f"PAC ACC {100 * clustering_accuracy(y, first):.1f}")
+    rows: list[dict[str, Any]] = []
+    for rate, balance, stratified in SETTINGS:
+        for seed in a.seeds:
+            curve, labels = go_on(X, start, first, rate, balance, stratified, seed)
+            row = {"learning_rate": rate, "balance": balance, "stratified": stratified}
+            kept = clustering_accuracy(first, labels)
+            rows.append(row | {"seed": seed, "curve": curve, "kept": kept})
+            rows[-1]["acc"] = clustering_accuracy(y, labels)
+            print(
+                f"rate {rate}  balance {balance}  {'stratified' if stratified else 'random':10} "
+                f"first epoch: targets {100 * curve[0]['targets']:.1f} % PAC's, "
+                f"KL {curve[0]['kl']:.2f}, swing {curve[0]['largest_swing']:.2f}; after {EPOCHS}: "
+                f"{100 * kept:.1f} % PAC's, swing {curve[-1]['largest_swing']:.2f}, "
+                f"ACC {100 * rows[-1]['acc']:.1f}",
+                flush=True,
+            )
+    record("opa_loop", {"pac_acc": clustering_accuracy(y, first), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
