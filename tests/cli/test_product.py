@@ -422,7 +422,7 @@ import torch
 
 class Net(torch.nn.Module):
     def forward(self, x):
-        time.sleep(2.0)
+        time.sleep(1.0)
         return x.mean((2, 3)).repeat(1, 4)
 
 def net():
@@ -430,14 +430,21 @@ def net():
 """
 
 
+def listen_to_interrupts():
+    """A shell's job in the background ignores them, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path):
     """Ctrl-C is exit code 75, and what was computed is not computed again."""
     (tmp_path / "slow.py").write_text(SLOW)
     command = [sys.executable, "-m", "probagg", "cluster", str(world / "photos"), "-k", "3"]
     command += ["--backbone", "slow:net", "--out", "run", "--no-report"]
-    first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    first = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_interrupts
+    )
     for line in first.stderr:
-        if line.startswith("features  25"):  # a batch is kept, the last one takes two seconds
+        if line.startswith("features  25"):  # a batch is kept, the last one takes a second
             first.send_signal(signal.SIGINT)
             break
     said = first.stderr.read()
