@@ -60,7 +60,7 @@ def test_a_saved_model_predicts_the_same(fitted, images, tmp_path):
     assert loaded.recipe_ == fitted.recipe_
 
 
-@pytest.mark.parametrize("setting", ["cluster.targets=kmeans", "self_label.labels=anchored"])
+@pytest.mark.parametrize("setting", ["cluster.targets=kmeans", "self_label.labels=neighbours"])
 def test_rows_of_training_images_are_not_saved_with_the_model(setting, images, tmp_path):
     recipe = quick(setting, "cluster.epochs=1", "pretrain.epochs=1")
     fitted = DPAC(5, recipe=recipe, random_state=0, device="cpu").fit(images[:200])

@@ -11,6 +11,7 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
+from probagg.dpac.neighbours import ask_neighbours
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.self_labelling import _trust_linear_head, self_label
@@ -60,6 +61,7 @@ class OneBatch:
     def train(self, stage, prepare, loss, feed, plan, before_epoch=None):
         self.strata = None if before_epoch is None else before_epoch(0)
         self.prepare, self.loss, self.plan = prepare, loss, plan
+        self.before_epoch = before_epoch
 
 
 def setting(*settings, n=60):
@@ -263,29 +265,47 @@ def test_a_view_named_twice_is_two_views():
     assert not torch.equal(*pair)
 
 
-def test_anchors_stay_and_the_linear_head_labels_the_others():
-    """Rows of which h was sure keep its label, whatever h says later; the others need be sure."""
-    settings = ("self_label.labels=anchored", "self_label.keep_losses=false")
-    recipe, model, views, feed, batch = setting(*settings, "self_label.confidence=0.6")
+def test_what_neighbours_say_teaches_the_head_and_where_sure_the_backbone():
+    """The head learns from all rows, the contrast is weighted by Q; unsure rows move no feature."""
+    settings = ("self_label.labels=neighbours", "self_label.confidence=0.6")
+    recipe, model, views, feed, batch = setting(*settings, "self_label.start=classifier")
     engine = OneBatch()
     self_label(engine, model, views, feed, recipe)
-    model.self_labelled.fill_(False)  # so that h answers, as when the stage began
-    torch.testing.assert_close(model.anchors.Q, infer(model, views, feed)[1])
-    Q = torch.eye(K)[batch.samples % K]
-    Q[::2] = 1 / K  # every second row has no anchor
-    model.anchors.Q[batch.samples] = Q
-    with torch.no_grad():
-        for parameter in model.classifier.parameters():
-            parameter.zero_()
+    Q = torch.eye(K)[batch.samples % K] * 0.7 + 0.3 / K
+    Q[::2] = 1 / K  # every second row is not sure
+    model.lessons.Q[batch.samples] = Q
     found = engine.loss(batch, made := engine.prepare(batch))
-    assert set(found) == {"loss", "self_label", "confident"}
-    x1, x2 = model.backbone(torch.cat(made)).chunk(2)
-    own, labels = model.self_labeller(x1).softmax(1).max(1)
-    own[1::2], labels[1::2] = 1.0, batch.samples[1::2] % K
-    rows = F.cross_entropy(model.self_labeller(x2), labels, reduction="none")
-    expected = torch.where(own >= 0.6, rows, 0.0).mean()
-    torch.testing.assert_close(found["self_label"], expected)
-    torch.testing.assert_close(found["confident"], (own >= 0.6).float().mean())
+    assert set(found) == {"loss", "pretext", "self_label", "confident"}
+    assert len(made) == 2 and found["confident"] == 0.5
+    features = model.backbone(torch.cat(made)).detach().requires_grad_()
+    x2 = features.chunk(2)[1]
+    rows = F.cross_entropy(model.self_labeller(x2), Q, reduction="none")
+    torch.testing.assert_close(found["self_label"], rows.mean())
+    torch.testing.assert_close(
+        found["pretext"],
+        recipe.pretext.weight * model.pretext(model.backbone, made, features, Q),
+    )
+    model.backbone.register_forward_hook(lambda *_: features)
+    (gradient,) = torch.autograd.grad(engine.loss(batch, made)["self_label"], features)
+    _, strong = gradient.chunk(2)
+    assert (strong[::2] == 0).all() and (strong[1::2] != 0).any(1).all()
+
+
+def test_neighbours_are_asked_as_the_stage_begins_in_between_and_at_its_end():
+    settings = ("self_label.labels=neighbours", "self_label.refresh_epochs=2")
+    recipe, model, views, feed, _ = setting(*settings, "self_label.start=classifier")
+    features, P = infer(model, views, feed)
+    first = ask_neighbours(features, P, balance=recipe.cluster.balance)
+    engine = OneBatch()
+    self_label(engine, model, views, feed, recipe)
+    assert not torch.equal(model.lessons.Q, first)  # the head was asked at the end
+    for epoch, asked in ((0, True), (1, False), (2, True)):
+        model.self_labelled.fill_(False)
+        model.lessons.Q.zero_()
+        assert engine.before_epoch(epoch) is None
+        assert bool(model.lessons.Q.any()) == asked
+        if epoch == 0:
+            torch.testing.assert_close(model.lessons.Q, first)
 
 
 def test_strata_are_the_classifiers_clusters_in_both_stages():
@@ -301,16 +321,15 @@ def test_strata_are_the_classifiers_clusters_in_both_stages():
 
 
 def test_a_head_is_trusted_by_the_labels_it_was_taught():
-    """Of three sure anchors it knows all; what h says of the others now is not its lesson."""
-    settings = ("self_label.labels=anchored", "self_label.keep_losses=false")
-    _, model, views, feed, _ = setting(*settings)
+    """What h says now is not its lesson."""
+    _, model, views, feed, _ = setting("self_label.labels=neighbours")
     features, _ = infer(model, views, feed)
     known = model.self_labeller(features).argmax(1).detach()
-    model.anchors.Q.copy_(torch.eye(K)[(known + 1) % K] * 0.9 + 0.1 / K)
-    model.anchors.Q[:3] = torch.eye(K)[known[:3]]
-    _trust_linear_head(model, views, feed, sure=0.99)
+    model.lessons.Q.copy_(torch.eye(K)[known])
+    _trust_linear_head(model, views, feed)
     assert model.self_labelled
     model.self_labelled.fill_(False)
+    model.lessons.Q[3:] = torch.eye(K)[(known[3:] + 1) % K]
     with pytest.warns(ClusteringWarning, match="agrees with its labels on 5.0 % of the images"):
-        _trust_linear_head(model, views, feed, sure=0.5)
+        _trust_linear_head(model, views, feed)
     assert not model.self_labelled

@@ -38,9 +38,9 @@ class Model(nn.Module):
         self.offline = None
         if recipe.cluster.targets != "online":
             self.offline = OfflineTargets(n_images, n_clusters)
-        self.anchors = None
-        if recipe.self_label.labels == "anchored":
-            self.anchors = OfflineTargets(n_images, n_clusters)
+        self.lessons = None
+        if recipe.self_label.labels == "neighbours":
+            self.lessons = OfflineTargets(n_images, n_clusters)
         self.register_buffer("self_labelled", torch.tensor(False))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:

@@ -145,14 +145,16 @@ class SelfLabel(Training):
     """The third stage: the classifier's confident labels train a linear head on strong views."""
 
     confidence: float = 0.95
-    labels: str = "classifier"  # or "anchored": its sure ones as the stage begins stay
+    labels: str = "classifier"  # or "neighbours": what the nearest images say, as probabilities
+    refresh_epochs: int = 5  # between two questions to the neighbours
     keep_losses: bool = True  # go on with the losses of the second stage beside it
     start: str = "random"  # of the linear head; "classifier" teaches it what that says
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _one_of(self.start, ("random", "classifier"), "self_label.start")
-        _one_of(self.labels, ("classifier", "anchored"), "self_label.labels")
+        _one_of(self.labels, ("classifier", "neighbours"), "self_label.labels")
+        _at_least(self.refresh_epochs, 1, "self_label.refresh_epochs")
         if not 0.0 <= self.confidence <= 1.0:
             raise RecipeError(f"self_label.confidence is {self.confidence}, but 0 to 1 is needed.")
 

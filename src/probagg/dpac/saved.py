@@ -16,7 +16,7 @@ from probagg.dpac.recipe import Recipe
 from probagg.runs import read_safetensors, write_atomically, write_safetensors
 
 FORMAT = "probagg.dpac/1"
-OF_IMAGES = ("offline.", "anchors.")  # buffers with a row for each training image: not the network
+OF_IMAGES = ("offline.", "lessons.")  # buffers with a row for each training image: not the network
 
 
 def save_model(

@@ -13,6 +13,7 @@ from probagg.dpac.engine import Engine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import Model
+from probagg.dpac.neighbours import ask_neighbours
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.stages import (
     ClusterLoss,
@@ -33,81 +34,88 @@ TRUSTED = 0.8  # share of images on which a trained linear head says what its te
 
 
 def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
-    """Confident labels of the weak view train a linear head on the strong view.
+    """Confident labels train a linear head on the strong view, averaged over the whole batch.
 
-    They are those of h as it goes on, as in the paper; or, `labels="anchored"`, those of which h is
-    sure as the stage begins, and the linear head's own for the other images (FixMatch). The
-    probability must reach `confidence`; the cross-entropy is averaged over the whole batch, so few
-    confident rows move little. The losses of the clustering stage go on beside it, or not.
+    They are those of h on the weak view as it goes on, as in the paper; or, `labels="neighbours"`,
+    what the neighbours of an image say of it, as probabilities. The losses of the clustering stage
+    go on beside it, or not; of neighbours only the pretext task's, weighted by what they say.
     """
     settings, kept = recipe.self_label, recipe.self_label.keep_losses
+    online = model.lessons is None
     objective, pretext = ClusterLoss(model, recipe.cluster), weighted_pretext(model, recipe)
 
     def prepare(batch: Batch) -> list[Tensor]:
-        return make_views(views, ("weak", "strong", "clean") if kept else ("weak", "strong"), batch)
+        clean = ("clean",) if kept and online else ()
+        return make_views(views, ("weak", "strong", *clean), batch)
 
     def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
-        pair = made[:2]
+        pair, clean = made[:2], made[2:]
         features = model.backbone(torch.cat(pair))
         x1, x2 = features.chunk(2)
-        logits1 = student(model, x1, recipe.cluster)
         terms = {}
+        if model.lessons is not None:
+            P = Q = model.lessons.Q[batch.samples]
+        else:
+            logits1 = student(model, x1, recipe.cluster)
+            Q = as_float(logits1.detach()).softmax(1)
+            if kept:
+                x, logits = without_gradient(model, *clean)
+                terms = objective(batch, x, logits, logits1)
+                P = as_float(logits).softmax(1)
         if kept:
-            x, logits = without_gradient(model, made[2])
-            terms = objective(batch, x, logits, logits1)
-            terms["pretext"] = pretext(pair, features, as_float(logits).softmax(1))
-        confidence, labels = teacher(model, batch.samples, x1, logits1, settings.confidence)
-        chosen = (confidence >= settings.confidence).float()
-        rows = F.cross_entropy(as_float(model.self_labeller(x2)), labels, reduction="none")
-        terms["self_label"] = (rows * chosen).mean()
-        return {"loss": total(terms), **terms, "confident": chosen.mean()}
+            terms["pretext"] = pretext(pair, features, P)
+        confidence, labels = Q.max(1)
+        chosen = confidence >= settings.confidence
+        if online:
+            rows = F.cross_entropy(_answer(model, x2), labels, reduction="none") * chosen
+        else:  # all rows teach the head, the sure ones the backbone too
+            x2 = torch.where(chosen[:, None], x2, x2.detach())
+            rows = F.cross_entropy(_answer(model, x2), Q, reduction="none")
+        terms["self_label"] = rows.mean()
+        return {"loss": total(terms), **terms, "confident": chosen.float().mean()}
+
+    def ask(epoch: int) -> None:
+        """What is there to learn now; a head that starts taught learns it at once."""
+        with engine.autocast():
+            features, P = infer(model, views, feed)
+        if model.lessons is not None:
+            P = _answers(model, features) if epoch else P
+            device, balance = model.lessons.Q.device, recipe.cluster.balance
+            P = ask_neighbours(features.to(device), P.to(device), balance=balance)
+            model.lessons.Q.copy_(P)
+        if settings.start == "classifier":
+            teach(model.self_labeller, features, P, engine.seed)
 
     def before_epoch(epoch: int) -> Tensor | None:
-        if epoch == 0 and (settings.start == "classifier" or model.anchors is not None):
-            features, P = infer(model, views, feed)
-            if settings.start == "classifier":
-                teach(model.self_labeller, features, P, engine.seed)
-            if model.anchors is not None:
-                model.anchors.Q.copy_(P)
-        return strata(engine, model, views, feed) if recipe.cluster.stratify and kept else None
+        every = settings.refresh_epochs
+        if epoch == 0 and settings.start == "classifier" if online else epoch % every == 0:
+            ask(epoch)
+        massed = kept and online and recipe.cluster.stratify
+        return strata(engine, model, views, feed) if massed else None
 
     if settings.epochs:
         engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
-        _trust_linear_head(model, views, feed, settings.confidence)
+        if not online:
+            ask(settings.epochs)
+        _trust_linear_head(model, views, feed)
+
+
+def _answer(model: Model, x: Tensor) -> Tensor:
+    return as_float(model.self_labeller(x))
 
 
 @torch.no_grad()
-def teacher(
-    model: Model, samples: Tensor, x1: Tensor, logits1: Tensor, sure: float
-) -> tuple[Tensor, Tensor]:
-    """How certain the label of each row is, and which it is."""
-    if model.anchors is None:
-        return _confidence(logits1)
-    anchor, anchored = model.anchors.Q[samples].max(1)
-    own, labels = _confidence(model.self_labeller(x1))
-    fixed = anchor >= sure
-    return torch.where(fixed, anchor, own), torch.where(fixed, anchored, labels)
+def _answers(model: Model, features: Tensor) -> Tensor:
+    """What the linear head says of features on the CPU."""
+    return copy.deepcopy(model.self_labeller).cpu()(features).softmax(1)
 
 
-def _confidence(logits: Tensor) -> tuple[Tensor, Tensor]:
-    confidence, labels = as_float(logits).softmax(1).max(1)
-    return confidence, labels
-
-
-def _trust_linear_head(model: Model, views: Views, feed: Feed, sure: float) -> None:
-    """Let the linear head answer if it has learnt what its teacher says; else say so.
-
-    The teacher is h as it is now, or what it was sure of as the stage began.
-    """
+def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
+    """Let the linear head answer if it has learnt what its teacher says; else say so."""
     features, P = infer(model, views, feed)
-    taught = torch.ones(len(P), dtype=torch.bool)
-    if model.anchors is not None:
-        P = model.anchors.Q.cpu()
-        taught = P.amax(1) >= sure
-    head = copy.deepcopy(model.self_labeller).cpu()
-    with torch.no_grad():
-        same = head(features).argmax(1) == P.argmax(1)
-    agreement = float(same[taught].float().mean()) if taught.any() else 0.0
+    if model.lessons is not None:
+        P = model.lessons.Q.cpu()
+    agreement = float((_answers(model, features).argmax(1) == P.argmax(1)).float().mean())
     model.self_labelled.fill_(agreement >= TRUSTED)
     if agreement < TRUSTED:
         warnings.warn(
