@@ -23,7 +23,9 @@ SCRIPT = textwrap.dedent("""
     recipe = Recipe.of("digits").override([
         "network.width=8", "pretrain.epochs=6", "cluster.epochs=6",
         "self_label.epochs=4", "pretrain.batch_size=32", "cluster.batch_size=32",
-        "self_label.batch_size=32", "cluster.targets=pac", "cluster.refresh_epochs=2"])
+        "self_label.batch_size=32", "cluster.targets=pac", "cluster.refresh_epochs=2",
+        "self_label.labels=neighbours", "self_label.refresh_epochs=2",
+        "self_label.start=classifier"])
 
     def train(out):
         torch.set_num_threads(1)

@@ -22,17 +22,17 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def fit(out, start):
+def fit(out, setting):
     images = (load_digits().images[:60] * 15.9).astype(np.uint8)
-    recipe = Recipe.of("digits").override([*SETTINGS, f"cluster.start={start}"])
+    recipe = Recipe.of("digits").override([*SETTINGS, setting])
     return DPAC(3, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
 
 
-def worker(rank, port, out, start):
+def worker(rank, port, out, setting):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
-    fitted = fit(out, start)
+    fitted = fit(out, setting)
     np.save(out / f"probabilities-{rank}.npy", fitted.probabilities_)
 
 
@@ -41,9 +41,14 @@ def records(out):
 
 
 @pytest.mark.parametrize(
-    ("start", "within", "at_the_end"), [("random", 1e-4, 1e-3), ("pac", 0.1, 0.03)]
+    ("setting", "within", "at_the_end"),
+    [
+        ("cluster.start=random", 1e-4, 1e-3),
+        ("self_label.labels=neighbours", 1e-4, 1e-3),
+        ("cluster.start=pac", 0.1, 0.03),
+    ],
 )
-def test_two_processes_follow_the_curve_of_one(tmp_path, start, within, at_the_end):
+def test_two_processes_follow_the_curve_of_one(tmp_path, setting, within, at_the_end):
     """Views depend on the sample, losses on the global batch, gradients are averaged.
 
     Teaching the classifier what PAC finds multiplies the rounding of its features.
@@ -51,11 +56,11 @@ def test_two_processes_follow_the_curve_of_one(tmp_path, start, within, at_the_e
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    alone = fit(one, start)
+    alone = fit(one, setting)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(worker, args=(port, two, start), nprocs=2)
+    mp.spawn(worker, args=(port, two, setting), nprocs=2)
     for a, b in zip(records(one), records(two), strict=True):
         assert (a["stage"], a["epoch"]) == (b["stage"], b["epoch"])
         for name in set(a) - {"stage", "epoch", "step", "seconds", "images_per_second"}:

@@ -11,7 +11,7 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
-from probagg.dpac.neighbours import ask_neighbours
+from probagg.dpac.neighbours import ask, nearest
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.self_labelling import _trust_linear_head, self_label
@@ -28,7 +28,7 @@ SMALL = [
     "pretext.head=[16, 8]", "views.size=8", "pretrain.epochs=2", "pretrain.batch_size=20",
     "pretrain.warmup_epochs=0",
     "cluster.start=random", "cluster.stratify=false", "cluster.balance=1.0",
-    "cluster.backbone_gradient=1.0", "self_label.start=random",
+    "cluster.backbone_gradient=1.0", "self_label.start=random", "self_label.labels=classifier",
     "cluster.epochs=2", "cluster.batch_size=20", "self_label.epochs=2", "self_label.batch_size=20",
 ]  # fmt: skip
 
@@ -276,7 +276,8 @@ def test_what_neighbours_say_teaches_the_head_and_where_sure_the_backbone():
     model.lessons.Q[batch.samples] = Q
     found = engine.loss(batch, made := engine.prepare(batch))
     assert set(found) == {"loss", "pretext", "self_label", "confident"}
-    assert len(made) == 2 and found["confident"] == 0.5
+    assert len(made) == 2
+    assert found["confident"] == 0.5
     features = model.backbone(torch.cat(made)).detach().requires_grad_()
     x2 = features.chunk(2)[1]
     rows = F.cross_entropy(model.self_labeller(x2), Q, reduction="none")
@@ -288,14 +289,15 @@ def test_what_neighbours_say_teaches_the_head_and_where_sure_the_backbone():
     model.backbone.register_forward_hook(lambda *_: features)
     (gradient,) = torch.autograd.grad(engine.loss(batch, made)["self_label"], features)
     _, strong = gradient.chunk(2)
-    assert (strong[::2] == 0).all() and (strong[1::2] != 0).any(1).all()
+    assert (strong[::2] == 0).all()
+    assert (strong[1::2] != 0).any(1).all()
 
 
 def test_neighbours_are_asked_as_the_stage_begins_in_between_and_at_its_end():
     settings = ("self_label.labels=neighbours", "self_label.refresh_epochs=2")
     recipe, model, views, feed, _ = setting(*settings, "self_label.start=classifier")
     features, P = infer(model, views, feed)
-    first = ask_neighbours(features, P, balance=recipe.cluster.balance)
+    first = ask(nearest(features, K, "cosine"), P, balance=recipe.cluster.balance)
     engine = OneBatch()
     self_label(engine, model, views, feed, recipe)
     assert not torch.equal(model.lessons.Q, first)  # the head was asked at the end
@@ -331,5 +333,19 @@ def test_a_head_is_trusted_by_the_labels_it_was_taught():
     model.self_labelled.fill_(False)
     model.lessons.Q[3:] = torch.eye(K)[(known[3:] + 1) % K]
     with pytest.warns(ClusteringWarning, match="agrees with its labels on 5.0 % of the images"):
+        _trust_linear_head(model, views, feed)
+    assert not model.self_labelled
+
+
+def test_a_head_that_is_far_less_sure_than_h_does_not_answer():
+    """Neighbours that know nothing teach it that; h is asked instead."""
+    _, model, views, feed, _ = setting("self_label.labels=neighbours", "network.classifier=[]")
+    with torch.no_grad():
+        model.self_labeller.weight.copy_(0.01 * model.classifier[0].weight)
+        model.self_labeller.bias.copy_(0.01 * model.classifier[0].bias)
+        model.classifier[0].weight *= 1000.0
+        model.classifier[0].bias *= 1000.0
+    model.lessons.Q.copy_(infer(model, views, feed)[1])
+    with pytest.warns(ClusteringWarning, match="on 100.0 % of the images and is 5. % as sure"):
         _trust_linear_head(model, views, feed)
     assert not model.self_labelled

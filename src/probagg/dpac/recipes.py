@@ -51,7 +51,7 @@ _FAST = {
     "views": {"grayscale": 0.1},
     "pretext": {"head": [1024, 128]},
     "pretrain": {
-        "epochs": 400,
+        "epochs": 700,
         "batch_size": 512,
         "optimizer": "sgd",
         "learning_rate": 0.1,
@@ -70,7 +70,7 @@ _FAST = {
         "m": 1.02,
     },
     "self_label": {
-        "epochs": 50,
+        "epochs": 60,
         "batch_size": 1024,
         "optimizer": "sgd",
         "learning_rate": 0.005,
@@ -80,7 +80,7 @@ _FAST = {
 }
 _CALM = {  # PAC's clusters of good features are refined; docs/cifar10.md has the measurements
     "cluster": {"start": "pac", "stratify": True, "balance": 0.5, "backbone_gradient": 0.01},
-    "self_label": {"start": "classifier"},
+    "self_label": {"start": "classifier", "labels": "neighbours"},
 }
 _DIGITS_FAST: dict[str, Any] = {
     "network": {"backbone": "convnet", "width": 32, "classifier": [128]},

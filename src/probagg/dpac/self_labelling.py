@@ -13,7 +13,7 @@ from probagg.dpac.engine import Engine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import Model
-from probagg.dpac.neighbours import ask_neighbours
+from probagg.dpac.neighbours import ask, nearest, sureness
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.stages import (
     ClusterLoss,
@@ -30,7 +30,7 @@ from probagg.dpac.views import Views
 from probagg.opa.diagnose import ClusteringWarning
 from probagg.opa.functional import as_float
 
-TRUSTED = 0.8  # share of images on which a trained linear head says what its teacher says
+TRUSTED = 0.8  # so much of the labels a trained linear head must say, and be as sure as h
 
 
 def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
@@ -65,43 +65,40 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         if kept:
             terms["pretext"] = pretext(pair, features, P)
         confidence, labels = Q.max(1)
-        chosen = confidence >= settings.confidence
-        if online:
-            rows = F.cross_entropy(_answer(model, x2), labels, reduction="none") * chosen
-        else:  # all rows teach the head, the sure ones the backbone too
-            x2 = torch.where(chosen[:, None], x2, x2.detach())
-            rows = F.cross_entropy(_answer(model, x2), Q, reduction="none")
-        terms["self_label"] = rows.mean()
-        return {"loss": total(terms), **terms, "confident": chosen.float().mean()}
+        sure = confidence >= settings.confidence
+        if not online:  # all rows teach the head, the sure ones the backbone too
+            x2 = torch.where(sure[:, None], x2, x2.detach())
+        answers = as_float(model.self_labeller(x2))
+        rows = F.cross_entropy(answers, labels if online else Q, reduction="none")
+        terms["self_label"] = (sure * rows if online else rows).mean()
+        return {"loss": total(terms), **terms, "confident": sure.float().mean()}
 
-    def ask(epoch: int) -> None:
+    def renew(epoch: int) -> None:
         """What is there to learn now; a head that starts taught learns it at once."""
         with engine.autocast():
             features, P = infer(model, views, feed)
         if model.lessons is not None:
             P = _answers(model, features) if epoch else P
-            device, balance = model.lessons.Q.device, recipe.cluster.balance
-            P = ask_neighbours(features.to(device), P.to(device), balance=balance)
+            device, how = model.lessons.Q.device, recipe.cluster
+            near = nearest(features.to(device), model.n_clusters, how.metric)
+            P = ask(near, P.to(device), balance=how.balance)
             model.lessons.Q.copy_(P)
         if settings.start == "classifier":
             teach(model.self_labeller, features, P, engine.seed)
 
     def before_epoch(epoch: int) -> Tensor | None:
-        every = settings.refresh_epochs
-        if epoch == 0 and settings.start == "classifier" if online else epoch % every == 0:
-            ask(epoch)
+        once = online and epoch == 0 and settings.start == "classifier"
+        again = not online and epoch % settings.refresh_epochs == 0
+        if once or again:
+            renew(epoch)
         massed = kept and online and recipe.cluster.stratify
         return strata(engine, model, views, feed) if massed else None
 
     if settings.epochs:
         engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
         if not online:
-            ask(settings.epochs)
+            renew(settings.epochs)
         _trust_linear_head(model, views, feed)
-
-
-def _answer(model: Model, x: Tensor) -> Tensor:
-    return as_float(model.self_labeller(x))
 
 
 @torch.no_grad()
@@ -111,17 +108,21 @@ def _answers(model: Model, features: Tensor) -> Tensor:
 
 
 def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
-    """Let the linear head answer if it has learnt what its teacher says; else say so."""
+    """Let the linear head answer if it has learnt what its teacher says; else say so.
+
+    Where features form no clusters, neighbours know nothing, and a head taught that is unsure.
+    """
     features, P = infer(model, views, feed)
-    if model.lessons is not None:
-        P = model.lessons.Q.cpu()
-    agreement = float((_answers(model, features).argmax(1) == P.argmax(1)).float().mean())
-    model.self_labelled.fill_(agreement >= TRUSTED)
-    if agreement < TRUSTED:
+    answers = _answers(model, features)
+    lessons = P if model.lessons is None else model.lessons.Q.cpu()
+    agreement = float((answers.argmax(1) == lessons.argmax(1)).float().mean())
+    as_sure = sureness(answers) / sureness(P)
+    model.self_labelled.fill_(min(agreement, as_sure) >= TRUSTED)
+    if not model.self_labelled:
         warnings.warn(
             f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
-            "images, so the classifier's are kept. Raise self_label.epochs, or lower "
-            "self_label.confidence.",
+            f"images and is {100 * as_sure:.0f} % as sure as the classifier, so the classifier's "
+            "are kept. Raise self_label.epochs, or lower self_label.confidence.",
             ClusteringWarning,
             stacklevel=3,
         )
