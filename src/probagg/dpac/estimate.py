@@ -18,9 +18,11 @@ def estimate_seconds(recipe: Recipe, n_clusters: int, n_images: int, device: tor
     """Time batches forward and backward, and count the images of all stages."""
     views = len(recipe.pretext.views)
     passes = recipe.pretrain.epochs * float(views) if recipe.pretext.task != "none" else 0.0
-    looks = 2 if recipe.cluster.stratify else 1  # the clean view, and the labels before an epoch
+    looks = 2.0 if recipe.cluster.stratify else 1.0  # clean view, and labels before an epoch
     passes += recipe.cluster.epochs * (views + looks * FORWARD)
-    passes += recipe.self_label.epochs * (2 + looks * FORWARD * recipe.self_label.keep_losses)
+    last = recipe.self_label
+    looks = looks * last.keep_losses if last.labels == "classifier" else 1 / last.refresh_epochs
+    passes += last.epochs * (2 + looks * FORWARD)
     compiling = COMPILING if device.type == "cuda" else 0.0
     return passes * n_images * _seconds_an_image(recipe, n_clusters, n_images, device) + compiling
 
