@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from probagg.dpac import neighbours
-from probagg.dpac.neighbours import ask, nearest
+from probagg.dpac.neighbours import ask, nearest, sharpen, sureness
 
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
@@ -31,23 +31,41 @@ def test_neighbours_correct_what_is_said_of_single_rows(generator):
     X = 4.0 * torch.eye(3)[y] + 0.3 * torch.randn(600, 3, generator=generator)
     wrong = torch.rand(600, generator=generator) < 0.25
     P = 0.7 * torch.eye(3)[torch.where(wrong, (y + 1) % 3, y)] + 0.1
-    Q = ask(nearest(X, 3, "sqeuclidean"), P, balance=0.5)
+    Q = ask(nearest(X, 3, "sqeuclidean"), P)
     torch.testing.assert_close(Q.sum(1), torch.ones(600))
     assert (P.argmax(1) == y).float().mean() < 0.8
     assert torch.equal(Q.argmax(1), y)
 
 
-def test_balance_holds_a_small_cluster_against_averages():
-    """A ring in which every row is averaged with its two next: a run of four rows would go."""
+@pytest.mark.parametrize("sizes", [(900, 100), (550, 450)])
+def test_unequal_clusters_keep_their_masses_and_stay_sure(sizes, generator):
+    """Also if they are asked again and again, as in training, and one more cluster is empty."""
+    y = torch.arange(2).repeat_interleave(torch.tensor(sizes))
+    X = 4.0 * torch.eye(2)[y] + 0.3 * torch.randn(1000, 2, generator=generator)
+    near = nearest(X, 3, "sqeuclidean")
+    Q = torch.eye(3)[y] * 0.999 + torch.tensor([0.001, 0.001, 1e-15])
+    for _ in range(5):
+        Q = ask(near, Q)
+    torch.testing.assert_close(Q.sum(0)[:2], torch.tensor(sizes).float(), atol=2.0, rtol=0.0)
+    assert (Q.amax(1) > 0.99).all()
+
+
+def test_averages_do_not_eat_a_small_cluster():
+    """A ring in which every row is averaged with its two next: a run of four rows has its mass."""
     rows = torch.arange(100)
     near = torch.stack([rows, (rows + 1) % 100, (rows - 1) % 100], 1)
     P = torch.eye(2)[(rows < 4).long()]
-    sizes = [int((ask(near, P, balance=b).argmax(1) == 1).sum()) for b in (0.0, 0.5)]
-    assert sizes[0] == 0
-    assert sizes[1] >= 4
+    assert 3.0 < ask(near, P)[:, 1].sum() < 6.0
 
 
-def test_an_empty_cluster_stays_empty():
-    P = torch.tensor([[1.0, 0.0]] * 5)
-    Q = ask(torch.arange(5)[:, None], P, balance=1.0)
-    assert torch.equal(Q, P)
+def test_an_offset_does_not_hide_neighbours(generator):
+    X = torch.randn(500, 64, generator=generator)
+    near, far = nearest(X, 5, "sqeuclidean"), nearest(X + 1000.0, 5, "sqeuclidean")
+    same = [len(set(a.tolist()) & set(b.tolist())) for a, b in zip(near, far, strict=True)]
+    assert sum(same) > 0.95 * near.numel()
+
+
+def test_who_is_surer_is_not_sharpened():
+    Q = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    torch.testing.assert_close(sharpen(Q, to=0.5), Q)
+    assert sureness(sharpen(Q, to=0.95)) == pytest.approx(0.95, abs=1e-4)

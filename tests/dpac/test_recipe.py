@@ -48,6 +48,7 @@ def test_fast_recipes_of_photos_keep_the_loop_of_opa_quiet(name):
     c = recipe.cluster
     calm = name.endswith("/fast") and name not in ("mnist/fast", "digits/fast")
     assert (c.start == "pac" and c.stratify and recipe.self_label.start == "classifier") == calm
+    assert (recipe.self_label.labels == "neighbours") == calm
     assert (c.learning_rate * c.balance * c.backbone_gradient < 1e-4) == calm
 
 

@@ -11,7 +11,7 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
-from probagg.dpac.neighbours import ask, nearest
+from probagg.dpac.neighbours import ask, nearest, sharpen, sureness
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.self_labelling import _trust_linear_head, self_label
@@ -295,9 +295,9 @@ def test_what_neighbours_say_teaches_the_head_and_where_sure_the_backbone():
 
 def test_neighbours_are_asked_as_the_stage_begins_in_between_and_at_its_end():
     settings = ("self_label.labels=neighbours", "self_label.refresh_epochs=2")
-    recipe, model, views, feed, _ = setting(*settings, "self_label.start=classifier")
+    recipe, model, views, feed, _ = setting(*settings)
     features, P = infer(model, views, feed)
-    first = ask(nearest(features, K, "cosine"), P, balance=recipe.cluster.balance)
+    first = sharpen(ask(nearest(features, K, "cosine"), P), to=sureness(P))
     engine = OneBatch()
     self_label(engine, model, views, feed, recipe)
     assert not torch.equal(model.lessons.Q, first)  # the head was asked at the end
@@ -308,6 +308,11 @@ def test_neighbours_are_asked_as_the_stage_begins_in_between_and_at_its_end():
         assert bool(model.lessons.Q.any()) == asked
         if epoch == 0:
             torch.testing.assert_close(model.lessons.Q, first)
+        if asked:  # and the head is taught, whatever it knew
+            answers = model.self_labeller(infer(model, views, feed)[0])
+            assert (answers.argmax(1) == model.lessons.Q.argmax(1)).float().mean() > 0.8
+        with torch.no_grad():
+            model.self_labeller.weight.neg_()
 
 
 def test_strata_are_the_classifiers_clusters_in_both_stages():
@@ -322,16 +327,16 @@ def test_strata_are_the_classifiers_clusters_in_both_stages():
     assert engine.strata is None
 
 
+@torch.no_grad()
 def test_a_head_is_trusted_by_the_labels_it_was_taught():
     """What h says now is not its lesson."""
     _, model, views, feed, _ = setting("self_label.labels=neighbours")
     features, _ = infer(model, views, feed)
-    known = model.self_labeller(features).argmax(1).detach()
-    model.lessons.Q.copy_(torch.eye(K)[known])
+    model.lessons.Q.copy_(model.self_labeller(features).softmax(1))
     _trust_linear_head(model, views, feed)
     assert model.self_labelled
     model.self_labelled.fill_(False)
-    model.lessons.Q[3:] = torch.eye(K)[(known[3:] + 1) % K]
+    model.lessons.Q[3:] = model.lessons.Q[3:].roll(1, dims=1)
     with pytest.warns(ClusteringWarning, match="agrees with its labels on 5.0 % of the images"):
         _trust_linear_head(model, views, feed)
     assert not model.self_labelled

@@ -80,7 +80,7 @@ _FAST = {
 }
 _CALM = {  # PAC's clusters of good features are refined; docs/cifar10.md has the measurements
     "cluster": {"start": "pac", "stratify": True, "balance": 0.5, "backbone_gradient": 0.01},
-    "self_label": {"start": "classifier", "labels": "neighbours"},
+    "self_label": {"start": "classifier", "labels": "neighbours", "confidence": 0.98},
 }
 _DIGITS_FAST: dict[str, Any] = {
     "network": {"backbone": "convnet", "width": 32, "classifier": [128]},

@@ -12,8 +12,9 @@ from torch import Tensor
 from probagg.dpac.engine import Engine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
+from probagg.dpac.machine import agree
 from probagg.dpac.model import Model
-from probagg.dpac.neighbours import ask, nearest, sureness
+from probagg.dpac.neighbours import ask, nearest, sharpen, sureness
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.stages import (
     ClusterLoss,
@@ -30,7 +31,7 @@ from probagg.dpac.views import Views
 from probagg.opa.diagnose import ClusteringWarning
 from probagg.opa.functional import as_float
 
-TRUSTED = 0.8  # so much of the labels a trained linear head must say, and be as sure as h
+TRUSTED = 0.8  # so much of the labels a trained linear head must say, and so sure of them be
 
 
 def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
@@ -74,17 +75,16 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         return {"loss": total(terms), **terms, "confident": sure.float().mean()}
 
     def renew(epoch: int) -> None:
-        """What is there to learn now; a head that starts taught learns it at once."""
+        """What there is to learn now; the head learns it at once, of the features as they are."""
         with engine.autocast():
             features, P = infer(model, views, feed)
         if model.lessons is not None:
             P = _answers(model, features) if epoch else P
-            device, how = model.lessons.Q.device, recipe.cluster
-            near = nearest(features.to(device), model.n_clusters, how.metric)
-            P = ask(near, P.to(device), balance=how.balance)
+            device = model.lessons.Q.device
+            near = nearest(features.to(device), model.n_clusters, recipe.cluster.metric)
+            P = sharpen(ask(near, P.to(device)), to=sureness(P))
             model.lessons.Q.copy_(P)
-        if settings.start == "classifier":
-            teach(model.self_labeller, features, P, engine.seed)
+        teach(model.self_labeller, features, P, engine.seed)
 
     def before_epoch(epoch: int) -> Tensor | None:
         once = online and epoch == 0 and settings.start == "classifier"
@@ -98,6 +98,7 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
         if not online:
             renew(settings.epochs)
+            agree(model)
         _trust_linear_head(model, views, feed)
 
 
@@ -110,19 +111,19 @@ def _answers(model: Model, features: Tensor) -> Tensor:
 def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
     """Let the linear head answer if it has learnt what its teacher says; else say so.
 
-    Where features form no clusters, neighbours know nothing, and a head taught that is unsure.
+    A head that says the same but far less surely has not.
     """
     features, P = infer(model, views, feed)
     answers = _answers(model, features)
     lessons = P if model.lessons is None else model.lessons.Q.cpu()
     agreement = float((answers.argmax(1) == lessons.argmax(1)).float().mean())
-    as_sure = sureness(answers) / sureness(P)
+    as_sure = sureness(answers) / sureness(lessons)
     model.self_labelled.fill_(min(agreement, as_sure) >= TRUSTED)
     if not model.self_labelled:
         warnings.warn(
             f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
-            f"images and is {100 * as_sure:.0f} % as sure as the classifier, so the classifier's "
-            "are kept. Raise self_label.epochs, or lower self_label.confidence.",
+            f"images and is {100 * as_sure:.0f} % as sure of them, so the classifier's are kept. "
+            "Raise self_label.epochs, pre-train longer, or set self_label.start to classifier.",
             ClusteringWarning,
             stacklevel=3,
         )

@@ -35,13 +35,12 @@ def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster,
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device, paper = last.weight.device, replace(settings, balance=1.0)
     near = nearest(features.to(device), last.out_features, settings.metric)
-    found: list[tuple[float, Tensor]] = []
+    found: list[tuple[Tensor, float]] = []
     for number in range(N_INIT):
         P = cluster_all("pac", features, last.out_features, paper, seed + number, n_init=1)
-        Q = ask(near, P.to(device), balance=settings.balance)
-        found.append((sureness(Q), sharpen(Q, to=sureness(P))))
-    _, Q = max(found, key=lambda pair: pair[0])
-    teach(classifier, features, Q, seed)
+        found.append((ask(near, P.to(device)), sureness(P)))
+    Q, before = max(found, key=lambda pair: sureness(pair[0]))
+    teach(classifier, features, sharpen(Q, to=before), seed)
 
 
 def teach(head: nn.Module, features: Tensor, probabilities: Tensor, seed: int) -> None:
