@@ -21,7 +21,7 @@ from record import record
 
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
-from probagg.dpac.neighbours import ask, nearest, sureness
+from probagg.dpac.neighbours import ask, nearest, sharpness
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")
 RUNS = 10
@@ -45,7 +45,7 @@ def compare(name: str) -> dict[str, Any]:
     for seed in range(RUNS):
         pac = PAC(n_clusters, m=m, metric=metric, random_state=seed).fit(X)
         Q = ask(near, torch.from_numpy(pac.probabilities_).float())
-        row = {"objective": pac.objective_, "sureness": sureness(Q)}
+        row = {"objective": pac.objective_, "sureness": sharpness(Q)}
         row["pac"] = clustering_accuracy(y, pac.labels_)
         row["asked"] = clustering_accuracy(y, Q.argmax(1))
         runs.append({key: float(value) for key, value in row.items()})

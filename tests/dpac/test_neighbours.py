@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from probagg.dpac import neighbours
-from probagg.dpac.neighbours import ask, nearest, sharpen, sureness
+from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
 
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
@@ -68,4 +68,4 @@ def test_an_offset_does_not_hide_neighbours(generator):
 def test_who_is_surer_is_not_sharpened():
     Q = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
     torch.testing.assert_close(sharpen(Q, to=0.5), Q)
-    assert sureness(sharpen(Q, to=0.95)) == pytest.approx(0.95, abs=1e-4)
+    assert sharpness(sharpen(Q, to=0.95)) == pytest.approx(0.95, abs=1e-4)

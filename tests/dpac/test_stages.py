@@ -11,7 +11,7 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
-from probagg.dpac.neighbours import ask, nearest, sharpen, sureness
+from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
 from probagg.dpac.offline import cluster_all, fuzzy_c_means
 from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.self_labelling import _trust_linear_head, self_label
@@ -297,7 +297,7 @@ def test_neighbours_are_asked_as_the_stage_begins_in_between_and_at_its_end():
     settings = ("self_label.labels=neighbours", "self_label.refresh_epochs=2")
     recipe, model, views, feed, _ = setting(*settings)
     features, P = infer(model, views, feed)
-    first = sharpen(ask(nearest(features, K, "cosine"), P), to=sureness(P))
+    first = sharpen(ask(nearest(features, K, "cosine"), P), to=sharpness(P))
     engine = OneBatch()
     self_label(engine, model, views, feed, recipe)
     assert not torch.equal(model.lessons.Q, first)  # the head was asked at the end

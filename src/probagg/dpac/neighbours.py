@@ -59,7 +59,7 @@ def ask(near: Tensor, P: Tensor) -> Tensor:
     return Q
 
 
-def sureness(Q: Tensor) -> float:
+def sharpness(Q: Tensor) -> float:
     """The mean of the largest probabilities."""
     return float(Q.amax(1).mean())
 
@@ -70,11 +70,11 @@ def sharpen(Q: Tensor, to: float) -> Tensor:
     Where clusters touch, twenty rounds leave little but the mean, which is no start for OPA.
 
     >>> Q = torch.tensor([[0.5, 0.3, 0.2], [0.3, 0.3, 0.4]])
-    >>> round(sureness(sharpen(Q, to=0.9)), 3)
+    >>> round(sharpness(sharpen(Q, to=0.9)), 3)
     0.9
     """
     logs, low, high = Q.clamp(min=1e-30).log(), 1.0, 1e4
     for _ in range(40):
         power = (low * high) ** 0.5
-        low, high = (power, high) if sureness((power * logs).softmax(1)) < to else (low, power)
+        low, high = (power, high) if sharpness((power * logs).softmax(1)) < to else (low, power)
     return (low * logs).softmax(1)

@@ -148,7 +148,7 @@ class SelfLabel(Training):
     labels: str = "classifier"  # or "neighbours": what the nearest images say, as probabilities
     refresh_epochs: int = 5  # between two questions to the neighbours
     keep_losses: bool = True  # go on with the losses of the second stage beside it
-    start: str = "random"  # of the linear head; "classifier" teaches it its labels at once
+    start: str = "random"  # of the linear head; "classifier" teaches it, as neighbours always do
 
     def __post_init__(self) -> None:
         super().__post_init__()

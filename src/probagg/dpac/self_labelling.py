@@ -14,7 +14,7 @@ from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.machine import agree
 from probagg.dpac.model import Model
-from probagg.dpac.neighbours import ask, nearest, sharpen, sureness
+from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.stages import (
     ClusterLoss,
@@ -82,7 +82,7 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
             P = _answers(model, features) if epoch else P
             device = model.lessons.Q.device
             near = nearest(features.to(device), model.n_clusters, recipe.cluster.metric)
-            P = sharpen(ask(near, P.to(device)), to=sureness(P))
+            P = sharpen(ask(near, P.to(device)), to=sharpness(P))
             model.lessons.Q.copy_(P)
         teach(model.self_labeller, features, P, engine.seed)
 
@@ -117,7 +117,7 @@ def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
     answers = _answers(model, features)
     lessons = P if model.lessons is None else model.lessons.Q.cpu()
     agreement = float((answers.argmax(1) == lessons.argmax(1)).float().mean())
-    as_sure = sureness(answers) / sureness(lessons)
+    as_sure = sharpness(answers) / sharpness(lessons)
     model.self_labelled.fill_(min(agreement, as_sure) >= TRUSTED)
     if not model.self_labelled:
         warnings.warn(

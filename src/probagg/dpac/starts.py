@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.dpac.neighbours import ask, nearest, sharpen, sureness
+from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
 from probagg.dpac.offline import cluster_all
 from probagg.dpac.recipe import Cluster
 
@@ -30,7 +30,7 @@ def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster,
 
     PAC has several optima, and the lowest objective is not always the best one: on two of three
     sets of features of CIFAR-10 another one was two points better. The neighbours were surer of the
-    better one on all three (docs/cifar10.md).
+    better one on all three, though not on Pendigits (docs/cifar10.md).
     """
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device, paper = last.weight.device, replace(settings, balance=1.0)
@@ -38,8 +38,8 @@ def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster,
     found: list[tuple[Tensor, float]] = []
     for number in range(N_INIT):
         P = cluster_all("pac", features, last.out_features, paper, seed + number, n_init=1)
-        found.append((ask(near, P.to(device)), sureness(P)))
-    Q, before = max(found, key=lambda pair: sureness(pair[0]))
+        found.append((ask(near, P.to(device)), sharpness(P)))
+    Q, before = max(found, key=lambda pair: sharpness(pair[0]))
     teach(classifier, features, sharpen(Q, to=before), seed)
 
 
