@@ -65,7 +65,9 @@ def test_an_offset_does_not_hide_neighbours(generator):
     assert sum(same) > 0.95 * near.numel()
 
 
-def test_who_is_surer_is_not_sharpened():
+def test_answers_are_made_as_sure_as_asked_for_whether_they_were_more_or_less():
     Q = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
-    torch.testing.assert_close(sharpen(Q, to=0.5), Q)
-    assert sharpness(sharpen(Q, to=0.95)) == pytest.approx(0.95, abs=1e-4)
+    for to in (0.5, 0.75, 0.95):
+        sharpened = sharpen(Q, to)
+        assert sharpness(sharpened) == pytest.approx(to, abs=1e-4)
+        assert torch.equal(sharpened.argsort(1), Q.argsort(1))

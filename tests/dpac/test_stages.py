@@ -303,9 +303,10 @@ def test_neighbours_are_asked_as_the_stage_begins_in_between_and_at_its_end():
     assert not torch.equal(model.lessons.Q, first)  # the head was asked at the end
     for epoch, asked in ((0, True), (1, False), (2, True)):
         model.self_labelled.fill_(False)
-        model.lessons.Q.zero_()
+        model.lessons.Q.copy_(before := first.roll(1, dims=1))
         assert engine.before_epoch(epoch) is None
-        assert bool(model.lessons.Q.any()) == asked
+        assert torch.equal(model.lessons.Q, before) != asked
+        assert sharpness(model.lessons.Q) == pytest.approx(sharpness(first), abs=1e-4)
         if epoch == 0:
             torch.testing.assert_close(model.lessons.Q, first)
         if asked:  # and the head is taught, whatever it knew
