@@ -21,11 +21,9 @@ import torch
 from record import record
 from torch import Tensor
 
-from probagg import OPALoss, clustering_accuracy, opa_targets
-from probagg.dpac.offline import cluster_all
+from probagg import PAC, OPALoss, clustering_accuracy, opa_targets
 from probagg.dpac.pretext import mlp
 from probagg.dpac.randomness import key, permutation
-from probagg.dpac.recipe import Cluster
 from probagg.dpac.starts import teach
 
 K, B, M, EPOCHS = 10, 1024, 1.02, 4
@@ -73,7 +71,8 @@ def main() -> None:
     a = parser.parse_args()
     with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
         X, y = torch.from_numpy(file["X"].astype(np.float32)), file["y"]
-    P = cluster_all("pac", X, K, Cluster(m=M, metric="cosine"), seed=0, n_init=10)
+    pac = PAC(K, m=M, metric="cosine", n_init=10, random_state=0).fit(X.numpy())
+    P = torch.from_numpy(pac.probabilities_).float()
     torch.manual_seed(0)
     classifier = mlp((X.shape[1], 512, 512, K), "batch")
     teach(classifier, X, P, seed=0)

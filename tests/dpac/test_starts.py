@@ -1,14 +1,17 @@
 """A classifier that begins with what PAC knows."""
 
+from typing import NamedTuple
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from probagg.dpac import starts
-from probagg.dpac.neighbours import sharpness
+from probagg.dpac.neighbours import nearest, sharpness
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import Cluster
-from probagg.dpac.starts import start_classifier, teach
+from probagg.dpac.starts import start_classifier, surest, teach
 from probagg.metrics import clustering_accuracy
 
 
@@ -51,18 +54,40 @@ def test_a_linear_head_learns_features_of_small_length_from_few_rows(n, generato
     assert sharpness(answers) > 0.8
 
 
-def test_of_ten_runs_the_one_whose_neighbours_are_surest_is_taught(generator, monkeypatch):
-    """Nine runs mix the clusters, one has them; all are asked for at the paper's balance."""
+class Run(NamedTuple):
+    """What is asked of a fitted PAC."""
+
+    objective_: float
+    probabilities_: np.ndarray
+
+
+@pytest.mark.parametrize(("objective", "taken"), [(100.9, True), (101.1, False)])
+def test_of_runs_within_a_percent_the_one_whose_neighbours_are_surest_is_taken(
+    generator, objective, taken
+):
     X, y = clusters(generator)
-    asked = []
+    near = nearest(X, 3, "sqeuclidean")
+    mixed = [
+        Run(100.0 + number, np.eye(3)[torch.randint(3, y.shape, generator=generator)])
+        for number in range(4)
+    ]
+    right = Run(objective, 0.94 * np.eye(3)[y] + 0.02)
+    before, Q = surest([*mixed, right], near)
+    assert bool((Q.argmax(1) == y).all()) == taken
+    assert before == pytest.approx(0.96 if taken else 1.0)
 
-    def cluster_all(method, features, n_clusters, settings, seed, *, n_init):
-        asked.append((method, settings.balance, n_init, seed))
-        drawn = torch.randint(3, (len(y),), generator=torch.Generator().manual_seed(seed))
-        return torch.eye(3)[y if seed == 9 else drawn]
 
-    monkeypatch.setattr(starts, "cluster_all", cluster_all)
-    classifier = mlp((16, 3), "batch")
-    start_classifier(classifier, X, Cluster(balance=0.25), seed=2)
-    assert asked == [("pac", 1.0, 1, seed) for seed in range(2, 12)]
-    assert torch.equal(classifier.eval()(X).argmax(1), y)
+def test_the_start_looks_at_ten_runs_at_the_papers_balance(generator, monkeypatch):
+    X, _ = clusters(generator)
+    seen = []
+
+    def first(runs, near):
+        seen.extend(runs)
+        return surest(runs, near)
+
+    monkeypatch.setattr(starts, "surest", first)
+    start_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
+    assert [(pac.random_state, pac.balance, pac.n_init) for pac in seen] == [
+        (seed, 1.0, 1) for seed in range(2, 12)
+    ]
+    assert {(pac.m, pac.metric) for pac in seen} == {(1.05, "sqeuclidean")}

@@ -38,7 +38,7 @@ class OfflineTargets(nn.Module):
 
 
 def cluster_all(
-    method: str, features: Tensor, n_clusters: int, settings: Cluster, seed: int, *, n_init: int = 3
+    method: str, features: Tensor, n_clusters: int, settings: Cluster, seed: int
 ) -> Tensor:
     """Probabilities (N, K) of rows by "kmeans" (one-hot), "fcm" or "pac".
 
@@ -56,7 +56,7 @@ def cluster_all(
         m=settings.m,
         metric=settings.metric,
         balance=settings.balance,
-        n_init=n_init,
+        n_init=3,
         random_state=seed,
     )
     return torch.from_numpy(pac.fit(X).probabilities_).float()
