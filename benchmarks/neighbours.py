@@ -47,7 +47,7 @@ def compare(name: str) -> dict[str, Any]:
     for seed in range(RUNS):
         pac = PAC(n_clusters, m=m, metric=metric, random_state=seed).fit(X)
         Q = ask(near, torch.from_numpy(pac.probabilities_).float())
-        row = {"objective": pac.objective_, "sureness": sharpness(Q)}
+        row = {"objective": pac.objective_, "sharpness": sharpness(Q)}
         row["pac"] = clustering_accuracy(y, pac.labels_)
         row["asked"] = clustering_accuracy(y, Q.argmax(1))
         runs.append({key: float(value) for key, value in row.items()})
@@ -55,8 +55,8 @@ def compare(name: str) -> dict[str, Any]:
     alike = [r for r in runs if r["objective"] <= (1.0 + ALIKE) * lowest["objective"]]
     by = {
         "lowest objective": lowest,
-        "surest neighbours": max(runs, key=lambda r: r["sureness"]),
-        "surest within 1 %": max(alike, key=lambda r: r["sureness"]),
+        "surest neighbours": max(runs, key=lambda r: r["sharpness"]),
+        "surest within 1 %": max(alike, key=lambda r: r["sharpness"]),
     }
     return {"data": name, "metric": metric, "m": m, "nearest": near.shape[1], "runs": runs, **by}
 

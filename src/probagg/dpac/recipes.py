@@ -82,7 +82,7 @@ _CALM = {  # PAC's clusters of good features are refined; docs/cifar10.md has th
     "cluster": {"start": "pac", "stratify": True, "balance": 0.5, "backbone_gradient": 0.01},
     "self_label": {"start": "classifier", "labels": "neighbours", "confidence": 0.98},
 }
-_FEW = {"pretrain": {"epochs": 800, "batch_size": 256}}  # 13,000 photos, as many steps as CIFAR-10
+_FEW = {"pretrain": {"epochs": 800, "batch_size": 256}}  # 13,000 photos: 40,000 steps, not 12,500
 _DIGITS_FAST: dict[str, Any] = {
     "network": {"backbone": "convnet", "width": 32, "classifier": [128]},
     "pretext": {"views": ["weak", "weak"], "head": [128, 64]},

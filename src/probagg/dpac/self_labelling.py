@@ -79,11 +79,11 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         with engine.autocast():
             features, P = infer(model, views, feed)
         if model.lessons is not None:
-            sure = sharpness(model.lessons.Q if epoch else P)  # as the classifier was, to the end
+            before = sharpness(model.lessons.Q if epoch else P)  # as the classifier was, to the end
             P = _answers(model, features) if epoch else P
             device = model.lessons.Q.device
             near = nearest(features.to(device), model.n_clusters, recipe.cluster.metric)
-            P = sharpen(ask(near, P.to(device)), to=sure)
+            P = sharpen(ask(near, P.to(device)), to=before)
             model.lessons.Q.copy_(P)
         teach(model.self_labeller, features, P, engine.seed)
 

@@ -27,7 +27,7 @@ LINEAR_STEPS = 3500  # of a linear head: features are 0.3 long, and 500 leave it
 
 
 def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster, seed: int) -> None:
-    """Teach the classifier PAC's clusters of the features as the neighbours see them."""
+    """Teach the classifier PAC's clusters, at the paper's balance, as the neighbours see them."""
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device, n_clusters = last.weight.device, last.out_features
     near = nearest(features.to(device), n_clusters, settings.metric)
