@@ -1,11 +1,13 @@
-"""What do neighbours know that PAC does not? Ten runs of PAC, then each asked.
+"""Which run of PAC to take, and what neighbours know that PAC does not.
 
-    python benchmarks/neighbours.py [NAME ...]      needs PROBAGG_DATA
+    python benchmarks/neighbours.py [NAME or FILE.npz ...]      needs PROBAGG_DATA
 
-For every run: PAC's ACC, the ACC once probabilities were averaged along the nearest rows
-(`probagg.dpac.neighbours`), and what can be seen without labels: PAC's objective and how sure the
-neighbours are. Then which run the lowest objective takes, which the surest neighbours, and which
-these of the runs within a percent of the lowest objective, as `cluster.start = "pac"` does.
+Ten runs of PAC and two annealed ones. For every run: PAC's ACC, the ACC once probabilities were
+averaged along the nearest rows (`probagg.dpac.neighbours`), and what can be seen without labels:
+PAC's objective and how sure the neighbours are. Then which run would be taken: of the ten the one
+of the lowest objective, and the one whose neighbours are surest; the lower of the annealed ones;
+of all twelve the surest within a percent of the lowest, as `cluster.start = "pac"` does.
+A file has features X of photos and their classes y.
 """
 
 from __future__ import annotations
@@ -23,42 +25,57 @@ from record import record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 from probagg.dpac.neighbours import ask, nearest, sharpness
-from probagg.dpac.starts import ALIKE
+from probagg.dpac.starts import ALIKE, INITS
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")
-RUNS = 10
+WAYS = ("lowest", "surest", "annealed", "start")
 
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
     """Features, classes, metric and m."""
-    if name == "cifar10-simclr":
-        with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
+    if name == "cifar10-simclr" or name.endswith(".npz"):
+        path = Path(name)
+        if name == "cifar10-simclr":
+            path = Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz"
+        with np.load(path) as file:
             return file["X"].astype(np.float32), file["y"], "cosine", 1.02
     data = load(name)
     return np.asarray(data.X, np.float32), data.y, "sqeuclidean", PAC().m
 
 
 def compare(name: str) -> dict[str, Any]:
-    """Ten runs, and which of them three ways to choose would take."""
+    """All runs, and which of them four ways to choose would take."""
     X, y, metric, m = read(name)
     n_clusters = len(np.unique(y))
     near = nearest(torch.from_numpy(X), n_clusters, metric)
     runs = []
-    for seed in range(RUNS):
-        pac = PAC(n_clusters, m=m, metric=metric, random_state=seed).fit(X)
+    for seed, init in enumerate(INITS):
+        pac = PAC(n_clusters, m=m, metric=metric, init=init, random_state=seed).fit(X)
         Q = ask(near, torch.from_numpy(pac.probabilities_).float())
-        row = {"objective": pac.objective_, "sharpness": sharpness(Q)}
-        row["pac"] = clustering_accuracy(y, pac.labels_)
-        row["asked"] = clustering_accuracy(y, Q.argmax(1))
-        runs.append({key: float(value) for key, value in row.items()})
-    lowest = min(runs, key=lambda r: r["objective"])
-    alike = [r for r in runs if r["objective"] <= (1.0 + ALIKE) * lowest["objective"]]
-    by = {
-        "lowest objective": lowest,
-        "surest neighbours": max(runs, key=lambda r: r["sharpness"]),
-        "surest within 1 %": max(alike, key=lambda r: r["sharpness"]),
+        runs.append(
+            {
+                "init": init,
+                "objective": pac.objective_,
+                "sharpness": sharpness(Q),
+                "pac": float(clustering_accuracy(y, pac.labels_)),
+                "asked": float(clustering_accuracy(y, Q.argmax(1))),
+            }
+        )
+    lowest = min(run["objective"] for run in runs)
+    plain = [run for run in runs if run["init"] != "annealed"]
+    annealed = [run for run in runs if run["init"] == "annealed"]
+    alike = [run for run in runs if run["objective"] <= (1.0 + ALIKE) * lowest]
+    return {
+        "data": Path(name).stem,
+        "metric": metric,
+        "m": m,
+        "nearest": near.shape[1],
+        "runs": runs,
+        "lowest": min(plain, key=lambda run: run["objective"]),
+        "surest": max(plain, key=lambda run: run["sharpness"]),
+        "annealed": min(annealed, key=lambda run: run["objective"]),
+        "start": max(alike, key=lambda run: run["sharpness"]),
     }
-    return {"data": name, "metric": metric, "m": m, "nearest": near.shape[1], "runs": runs, **by}
 
 
 def main() -> None:
@@ -68,13 +85,16 @@ def main() -> None:
     for name in sys.argv[1:] or NAMES:
         result = compare(name)
         results.append(result)
-        print(f"{name:15} {result['nearest']} nearest", end="")
+        plain = [run for run in result["runs"] if run["init"] != "annealed"]
+        print(f"{result['data']:15}", end="")
         for key in ("pac", "asked"):
-            values = [100 * run[key] for run in result["runs"]]
+            values = [100 * run[key] for run in plain]
             print(f"   {key} {np.mean(values):.1f} ± {np.std(values):.1f}", end="")
-        for way in ("lowest objective", "surest neighbours", "surest within 1 %"):
-            chosen = result[way]
-            print(f"   {way}: {100 * chosen['pac']:.1f}, {100 * chosen['asked']:.1f}", end="")
+        for way in WAYS:
+            chosen, lowest = result[way], result["lowest"]["objective"]
+            above = 100 * (chosen["objective"] / lowest - 1)
+            print(f"   {way} ({above:+.2f} %): ", end="")
+            print(f"{100 * chosen['pac']:.1f}, {100 * chosen['asked']:.1f}", end="")
         print(flush=True)
     record("neighbours", results)
 

@@ -77,7 +77,7 @@ def test_of_runs_within_a_percent_the_one_whose_neighbours_are_surest_is_taken(
     assert before == pytest.approx(0.96 if taken else 1.0)
 
 
-def test_the_start_looks_at_ten_runs_at_the_papers_balance(generator, monkeypatch):
+def test_the_start_looks_at_plain_and_annealed_runs_at_the_papers_balance(generator, monkeypatch):
     X, _ = clusters(generator)
     seen = []
 
@@ -88,6 +88,7 @@ def test_the_start_looks_at_ten_runs_at_the_papers_balance(generator, monkeypatc
     monkeypatch.setattr(starts, "surest", first)
     start_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
     assert [(pac.random_state, pac.balance, pac.n_init) for pac in seen] == [
-        (seed, 1.0, 1) for seed in range(2, 12)
+        (seed, 1.0, 1) for seed in range(2, 14)
     ]
+    assert [pac.init for pac in seen] == ["auto"] * 10 + ["annealed"] * 2
     assert {(pac.m, pac.metric) for pac in seen} == {(1.05, "sqeuclidean")}

@@ -41,6 +41,36 @@ def test_the_best_of_several_starts_is_kept(digits, caplog):
     assert -best.score(digits[0][:600]) * 600 == pytest.approx(min(objectives), rel=1e-3)
 
 
+def test_an_annealed_run_ends_lower_than_most(digits, caplog):
+    X = digits[0]
+    plain = [PAC(20, random_state=seed).fit(X).objective_ for seed in range(8)]
+    with caplog.at_level(logging.INFO, "probagg"):
+        annealed = [
+            PAC(20, init="annealed", random_state=seed, verbose=1).fit(X).objective_
+            for seed in range(8)
+        ]
+    assert [message.partition(":")[0] for message in caplog.messages] == ["annealing", "run"] * 8
+    assert np.mean(annealed) < np.mean(plain)
+    assert max(annealed) < max(plain)
+
+
+def test_annealing_begins_below_the_critical_m_but_never_below_m(digits, monkeypatch):
+    seen, sweep = [], PAC._sweep
+
+    def watched(self, rows, P, name, m):
+        seen.append(m)
+        return sweep(self, rows, P, name, m)
+
+    monkeypatch.setattr(PAC, "_sweep", watched)
+    critical = critical_m(digits[0])
+    for m in (1.03, critical - 0.02, critical - 0.001):
+        PAC(10, m=m, init="annealed", random_state=0).fit(digits[0])
+    near = 1 + 0.9 * (critical - 1)
+    assert seen == pytest.approx(
+        [1.06, 1.03, near, critical - 0.02, critical - 0.001, critical - 0.001]
+    )
+
+
 @pytest.mark.parametrize(("K", "m"), [(2, 1.03), (3, 1.01), (10, 1.003)])
 def test_large_blocks_settle_like_single_rows(digits, K, m):
     """Blocks whose rows overshoot together would cycle at small K and small m."""

@@ -18,7 +18,7 @@ from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
 from probagg.dpac.recipe import Cluster
 from probagg.pac.estimator import PAC
 
-N_INIT = 10  # runs of PAC
+INITS = ("auto",) * 10 + ("annealed",) * 2  # the lowest optimum, and others beside it
 ALIKE = 0.01  # runs whose objective is so near to the lowest are as good, for all PAC can say
 ROWS = 512  # a step of teaching a head
 PASSES = 30  # over the features
@@ -32,8 +32,8 @@ def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster,
     device, n_clusters = last.weight.device, last.out_features
     near = nearest(features.to(device), n_clusters, settings.metric)
     runs = [
-        PAC(n_clusters, m=settings.m, metric=settings.metric, random_state=seed + number)
-        for number in range(N_INIT)
+        PAC(n_clusters, m=settings.m, metric=settings.metric, init=init, random_state=seed + number)
+        for number, init in enumerate(INITS)
     ]
     for pac in runs:
         pac.fit(features.numpy())
