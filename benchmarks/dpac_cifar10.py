@@ -267,6 +267,9 @@ def train(data: ArrayImages, recipe: Recipe, seed: int, a: argparse.Namespace) -
         (folder / f"{stage}.revealed.json").write_text(json.dumps(scores, indent=1))
         print(stage, json.dumps(readings), flush=True)
         rows[stage] = {"label_free": readings, "revealed": scores}
+        if a.features:
+            X = subject.infer()[0].half().cpu().numpy()
+            np.savez(folder / f"{stage}.features.npz", X=X, y=data.y)
     return rows
 
 
@@ -283,6 +286,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="epochs between points of a curve")
     parser.add_argument("--keep", type=int, help="also keep pre-training's weights at this epoch")
     parser.add_argument("--table3", type=int, default=5, help="runs of PAC and of k-means")
+    parser.add_argument("--features", action="store_true", help="write STAGE.features.npz too")
     parser.add_argument("--data", default="cifar10", help="a name, or an .npz file with X and y")
     parser.add_argument("--first", type=int, help="so many images only, to try the script")
     parser.add_argument("--compile", action="store_true", help="compile short stages too")

@@ -7,13 +7,14 @@ averaged along the nearest rows (`probagg.dpac.neighbours`), and what can be see
 PAC's objective and how sure the neighbours are. Then which run would be taken: of the ten the one
 of the lowest objective, and the one whose neighbours are surest; the lower of the annealed ones;
 of all twelve the surest within a percent of the lowest, as `cluster.start = "pac"` does.
-A file has features X of photos and their classes y.
+A file has features X of photos and their classes y; `dpac_cifar10.py --features` writes one.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,10 @@ from record import record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 from probagg.dpac.neighbours import ask, nearest, sharpness
-from probagg.dpac.starts import ALIKE, INITS
+from probagg.dpac.starts import INITS, surest
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")
-WAYS = ("lowest", "surest", "annealed", "start")
+LOW = 1e-4  # above the lowest objective: the same optimum
 
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
@@ -48,23 +49,24 @@ def compare(name: str) -> dict[str, Any]:
     X, y, metric, m = read(name)
     n_clusters = len(np.unique(y))
     near = nearest(torch.from_numpy(X), n_clusters, metric)
-    runs = []
+    pacs, runs = [], []
     for seed, init in enumerate(INITS):
+        began = time.perf_counter()
         pac = PAC(n_clusters, m=m, metric=metric, init=init, random_state=seed).fit(X)
+        seconds = time.perf_counter() - began
         Q = ask(near, torch.from_numpy(pac.probabilities_).float())
+        pacs.append(pac)
         runs.append(
             {
                 "init": init,
+                "seconds": seconds,
                 "objective": pac.objective_,
                 "sharpness": sharpness(Q),
                 "pac": float(clustering_accuracy(y, pac.labels_)),
                 "asked": float(clustering_accuracy(y, Q.argmax(1))),
             }
         )
-    lowest = min(run["objective"] for run in runs)
-    plain = [run for run in runs if run["init"] != "annealed"]
-    annealed = [run for run in runs if run["init"] == "annealed"]
-    alike = [run for run in runs if run["objective"] <= (1.0 + ALIKE) * lowest]
+    plain, annealed = by_init(runs)
     return {
         "data": Path(name).stem,
         "metric": metric,
@@ -74,8 +76,34 @@ def compare(name: str) -> dict[str, Any]:
         "lowest": min(plain, key=lambda run: run["objective"]),
         "surest": max(plain, key=lambda run: run["sharpness"]),
         "annealed": min(annealed, key=lambda run: run["objective"]),
-        "start": max(alike, key=lambda run: run["sharpness"]),
+        "start": runs[surest(pacs, near)[0]],
     }
+
+
+def by_init(runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Plain and annealed runs apart."""
+    plain = [run for run in runs if run["init"] != "annealed"]
+    return plain, [run for run in runs if run["init"] == "annealed"]
+
+
+def report(result: dict[str, Any]) -> None:
+    """Print a set: the plain runs, how many ended low and how long that took, and the choices."""
+    plain, annealed = by_init(result["runs"])
+    lowest = min(run["objective"] for run in result["runs"])
+    print(f"{result['data']:15}", end="")
+    for key in ("pac", "asked"):
+        values = [100 * run[key] for run in plain]
+        print(f"   {key} {np.mean(values):.1f} ± {np.std(values):.1f}", end="")
+    for kind, runs in (("plain", plain), ("annealed", annealed)):
+        low = sum(run["objective"] <= (1.0 + LOW) * lowest for run in runs)
+        print(f"   {kind} {low} of {len(runs)} lowest", end="")
+    times = [np.median([run["seconds"] for run in runs]) for runs in (annealed, plain)]
+    print(f"   {times[0] / times[1]:.1f} times the time", end="")
+    for way in ("lowest", "surest", "annealed", "start"):
+        run = result[way]
+        print(f"   {way} (+{100 * (run['objective'] / lowest - 1):.2f} %): ", end="")
+        print(f"{100 * run['pac']:.1f}, {100 * run['asked']:.1f}", end="")
+    print(flush=True)
 
 
 def main() -> None:
@@ -83,19 +111,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     results = []
     for name in sys.argv[1:] or NAMES:
-        result = compare(name)
-        results.append(result)
-        plain = [run for run in result["runs"] if run["init"] != "annealed"]
-        print(f"{result['data']:15}", end="")
-        for key in ("pac", "asked"):
-            values = [100 * run[key] for run in plain]
-            print(f"   {key} {np.mean(values):.1f} ± {np.std(values):.1f}", end="")
-        for way in WAYS:
-            chosen, lowest = result[way], result["lowest"]["objective"]
-            above = 100 * (chosen["objective"] / lowest - 1)
-            print(f"   {way} ({above:+.2f} %): ", end="")
-            print(f"{100 * chosen['pac']:.1f}, {100 * chosen['asked']:.1f}", end="")
-        print(flush=True)
+        results.append(compare(name))
+        report(results[-1])
     record("neighbours", results)
 
 

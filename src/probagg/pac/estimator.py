@@ -64,9 +64,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
         Where P starts: "uniform" is the paper's near-uniform noise; an array gives probabilities.
         "annealed" sweeps the noise to clusters at twice m - 1 first (at most nine tenths of the way
-        to `critical_m_`), where optima are few, and so finds a low one in half again the time.
+        to `critical_m_`; not at all where m is beyond that). It often ends lower, not always.
         "auto" is "uniform", but above 200,000 samples the noise is swept to clusters on a random
-        sample of 50,000 first (on max(50,000, 200 K), from four times that size on).
+        sample of 50,000 first (on max(50,000, 200 K), from four times that size on). A start's own
+        sweeps are not in `n_iter_`, but held to `max_iter` as well.
     block_size : int or "auto", default="auto"
         Rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of the mean
         cluster size or N (m - 1) if that is less, the largest that behaves the same.
@@ -250,7 +251,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         noise = rows.arrange(near_uniform(N, K, dtype, generator))
         if self.init == "annealed":
             soft = 1.0 + min(2.0 * (self.m_ - 1.0), 0.9 * (self.critical_m_ - 1.0))
-            return self._sweep(rows, noise, "annealing", max(soft, self.m_)).P
+            noise = self._sweep(rows, noise, "annealing", soft).P if soft > self.m_ else noise
         return noise
 
     def _sweep(self, rows: Any, P: np.ndarray, name: str, m: float) -> Run:
