@@ -34,11 +34,10 @@ LOW = 1e-4  # above the lowest objective: the same optimum
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
     """Features, classes, metric and m."""
-    if name == "cifar10-simclr" or name.endswith(".npz"):
-        path = Path(name)
-        if name == "cifar10-simclr":
-            path = Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz"
-        with np.load(path) as file:
+    if name == "cifar10-simclr":
+        name = str(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz")
+    if name.endswith(".npz"):
+        with np.load(name) as file:
             return file["X"].astype(np.float32), file["y"], "cosine", 1.02
     data = load(name)
     return np.asarray(data.X, np.float32), data.y, "sqeuclidean", PAC().m

@@ -50,12 +50,12 @@ def surest(runs: list[PAC], near: Tensor) -> tuple[int, Tensor]:
     of it. On Pendigits they are surest of one that is 2.5 % higher, and worse (docs/cifar10.md).
     """
     lowest = min(pac.objective_ for pac in runs)
-    said = {
-        number: ask(near, torch.from_numpy(pac.probabilities_).float().to(near.device))
+    said = (
+        (number, ask(near, torch.from_numpy(pac.probabilities_).float().to(near.device)))
         for number, pac in enumerate(runs)
         if pac.objective_ <= (1.0 + ALIKE) * lowest
-    }
-    return max(said.items(), key=lambda item: sharpness(item[1]))
+    )
+    return max(said, key=lambda pair: sharpness(pair[1]))
 
 
 def teach(head: nn.Module, features: Tensor, probabilities: Tensor, seed: int) -> None:

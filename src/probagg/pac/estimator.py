@@ -249,9 +249,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             read_out(rows, P, self._update)
             return P
         noise = rows.arrange(near_uniform(N, K, dtype, generator))
-        if self.init == "annealed":
-            soft = 1.0 + min(2.0 * (self.m_ - 1.0), 0.9 * (self.critical_m_ - 1.0))
-            noise = self._sweep(rows, noise, "annealing", soft).P if soft > self.m_ else noise
+        soft = 1.0 + min(2.0 * (self.m_ - 1.0), 0.9 * (self.critical_m_ - 1.0))
+        if self.init == "annealed" and soft > self.m_:
+            return self._sweep(rows, noise, "annealing", soft).P
         return noise
 
     def _sweep(self, rows: Any, P: np.ndarray, name: str, m: float) -> Run:
