@@ -316,6 +316,19 @@ def test_neighbours_are_asked_as_the_stage_begins_in_between_and_at_its_end():
             model.self_labeller.weight.neg_()
 
 
+def test_lessons_keep_their_masses_whatever_the_head_says():
+    """Lessons of a head that has come to favour a cluster would make it favour that one more."""
+    settings = ("self_label.labels=neighbours", "self_label.start=classifier")
+    recipe, model, views, feed, _ = setting(*settings)
+    engine = OneBatch()
+    self_label(engine, model, views, feed, recipe)
+    masses = model.lessons.Q.sum(0)
+    with torch.no_grad():
+        model.self_labeller.bias[0] += 5.0
+    engine.before_epoch(recipe.self_label.refresh_epochs)
+    torch.testing.assert_close(model.lessons.Q.sum(0), masses, atol=0.5, rtol=0.0)
+
+
 def test_strata_are_the_classifiers_clusters_in_both_stages():
     recipe, model, views, feed, _ = setting("cluster.stratify=true")
     for stage in (cluster, self_label):

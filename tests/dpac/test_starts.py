@@ -11,7 +11,7 @@ from probagg.dpac import starts
 from probagg.dpac.neighbours import nearest, sharpness
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import Cluster
-from probagg.dpac.starts import start_classifier, surest, teach
+from probagg.dpac.starts import most_modular, start_classifier, teach
 from probagg.metrics import clustering_accuracy
 
 
@@ -61,20 +61,21 @@ class Run(NamedTuple):
     probabilities_: np.ndarray
 
 
-@pytest.mark.parametrize(("objective", "taken"), [(100.9, True), (101.1, False)])
-def test_of_runs_within_a_percent_the_one_whose_neighbours_are_surest_is_taken(
-    generator, objective, taken
-):
+@pytest.mark.parametrize("other", ["one", "mixed", "merged"])
+def test_the_run_of_which_neighbours_say_the_same_is_taken(generator, other):
+    """Whatever its objective; a run of fewer clusters, of which they say it too, is not."""
     X, y = clusters(generator)
     near = nearest(X, 3, "sqeuclidean")
-    mixed = [
-        Run(100.0 + number, np.eye(3)[torch.randint(3, y.shape, generator=generator)])
-        for number in range(4)
-    ]
-    right = Run(objective, 0.94 * np.eye(3)[y] + 0.02)
-    chosen, Q = surest([*mixed, right], near)
-    assert (chosen == 4) == taken
-    assert bool((Q.argmax(1) == y).all()) == taken
+    labels = {
+        "one": torch.zeros_like(y),
+        "mixed": torch.randint(3, y.shape, generator=generator),
+        "merged": y.clamp(max=1),
+    }[other]
+    lower, right = Run(100.0, np.eye(3)[labels]), Run(103.0, 0.94 * np.eye(3)[y] + 0.02)
+    for runs in ([lower, right], [right, lower]):
+        chosen, Q = most_modular(runs, near)
+        assert runs[chosen] is right
+        assert torch.equal(Q.argmax(1), y)
 
 
 def test_the_start_looks_at_plain_and_annealed_runs_at_the_papers_balance(generator, monkeypatch):
@@ -83,9 +84,9 @@ def test_the_start_looks_at_plain_and_annealed_runs_at_the_papers_balance(genera
 
     def first(runs, near):
         seen.extend(runs)
-        return surest(runs, near)
+        return most_modular(runs, near)
 
-    monkeypatch.setattr(starts, "surest", first)
+    monkeypatch.setattr(starts, "most_modular", first)
     start_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
     assert [(pac.random_state, pac.balance, pac.n_init) for pac in seen] == [
         (seed, 1.0, 1) for seed in range(2, 14)

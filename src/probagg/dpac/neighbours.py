@@ -39,17 +39,18 @@ def nearest(features: Tensor, n_clusters: int, metric: str) -> Tensor:
 
 
 @torch.no_grad()
-def ask(near: Tensor, P: Tensor) -> Tensor:
+def ask(near: Tensor, P: Tensor, mass: Tensor | None = None) -> Tensor:
     """Q (N, K): every row of P averaged over its nearest rows, and the averages again.
 
-    Averages favour large clusters, so each round is drawn back to the masses of P.
+    Averages favour large clusters, so each round is drawn back to the masses of P, or to those
+    given.
 
     >>> near = torch.tensor([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
     >>> P = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
     >>> ask(near, P).argmax(1).tolist()
     [0, 0, 0, 1, 1]
     """
-    Q, mass = P, P.sum(0)
+    Q, mass = P, P.sum(0) if mass is None else mass
     for _ in range(ROUNDS):
         total = torch.zeros_like(Q)
         for column in near.T:
@@ -57,6 +58,21 @@ def ask(near: Tensor, P: Tensor) -> Tensor:
         total *= mass / total.sum(0).clamp(min=1e-30)
         Q = F.normalize(total, p=1.0, dim=1)
     return Q
+
+
+@torch.no_grad()
+def modularity(near: Tensor, Q: Tensor) -> float:
+    """How many nearest rows have the row's own label, less what chance would give: a share.
+
+    >>> Q = torch.eye(2)[[0, 0, 1, 1]]
+    >>> modularity(torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2]]), Q)
+    0.5
+    >>> modularity(torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2]]), torch.ones(4, 2))  # all alike
+    0.0
+    """
+    labels = Q.argmax(1)
+    sizes = torch.bincount(labels, minlength=Q.shape[1]) / len(labels)
+    return float((labels[near] == labels[:, None]).float().mean() - sizes.square().sum())
 
 
 def sharpness(Q: Tensor) -> float:

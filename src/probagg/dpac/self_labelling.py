@@ -79,12 +79,12 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         with engine.autocast():
             features, P = infer(model, views, feed)
         if model.lessons is not None:
-            before = sharpness(model.lessons.Q if epoch else P)  # as the classifier was, to the end
-            P = _answers(model, features) if epoch else P
-            device = model.lessons.Q.device
-            near = nearest(features.to(device), model.n_clusters, recipe.cluster.metric)
-            P = sharpen(ask(near, P.to(device)), to=before)
-            model.lessons.Q.copy_(P)
+            Q = model.lessons.Q
+            before = Q if epoch else P.to(Q.device)  # to the end as sure and as even as h was
+            P = _answers(model, features).to(Q.device) if epoch else before
+            near = nearest(features.to(Q.device), model.n_clusters, recipe.cluster.metric)
+            P = sharpen(ask(near, P, mass=before.sum(0)), to=sharpness(before))
+            Q.copy_(P)
         teach(model.self_labeller, features, P, engine.seed)
 
     def before_epoch(epoch: int) -> Tensor | None:

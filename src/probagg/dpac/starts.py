@@ -14,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
+from probagg.dpac.neighbours import ask, modularity, nearest, sharpen, sharpness
 from probagg.dpac.recipe import Cluster
 from probagg.pac.estimator import PAC
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # the latter often end lowest; the others near it
-ALIKE = 0.01  # runs whose objective is so near to the lowest are as good, for all PAC can say
 ROWS = 512  # a step of teaching a head
 PASSES = 30  # over the features
 STEPS = 500  # at least, where they are few
@@ -37,25 +36,22 @@ def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster,
     ]
     for pac in runs:
         pac.fit(features.numpy())
-    chosen, Q = surest(runs, near)
+    chosen, Q = most_modular(runs, near)
     before = sharpness(torch.from_numpy(runs[chosen].probabilities_))
     teach(classifier, features, sharpen(Q, to=before), seed)
 
 
-def surest(runs: list[PAC], near: Tensor) -> tuple[int, Tensor]:
-    """Of runs as low as each other the one whose neighbours are surest: which, and what they say.
+def most_modular(runs: list[PAC], near: Tensor) -> tuple[int, Tensor]:
+    """The run of which neighbours say the same to each other: which, and what they say of it.
 
     PAC has several optima, and the lowest is not always the best: on three of five sets of features
-    of CIFAR-10 another one, 0.1 % higher, was two to three points better, and neighbours were surer
-    of it. On Pendigits they are surest of one that is 2.5 % higher, and worse (docs/cifar10.md).
+    of CIFAR-10 another one, 0.1 % higher, was two to three points better (docs/cifar10.md).
     """
-    lowest = min(pac.objective_ for pac in runs)
     said = (
         (number, ask(near, torch.from_numpy(pac.probabilities_).float().to(near.device)))
         for number, pac in enumerate(runs)
-        if pac.objective_ <= (1.0 + ALIKE) * lowest
     )
-    return max(said, key=lambda pair: sharpness(pair[1]))
+    return max(said, key=lambda pair: modularity(near, pair[1]))
 
 
 def teach(head: nn.Module, features: Tensor, probabilities: Tensor, seed: int) -> None:
