@@ -45,7 +45,7 @@ def test_a_finished_run_is_replaced_only_on_request(tmp_path):
 
 def test_an_old_run_goes_only_when_the_new_one_writes(tmp_path):
     with RunFolder(tmp_path / "run") as run:
-        run.write("old.txt", "1")
+        run.write("log.txt", "1")
     with pytest.raises(TypeError), RunFolder(tmp_path / "run", overwrite=True):
         raise TypeError
     assert (tmp_path / "run" / MANIFEST).exists()

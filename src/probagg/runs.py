@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import time
+from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,37 @@ logger = logging.getLogger("probagg")
 
 MANIFEST = "manifest.json"
 REVIEW = "review.json"  # what a person decided about a run
+# Every file that a run may consist of, as patterns of paths in its folder. `--overwrite` removes
+# these and nothing else, whatever a manifest lists: it may have been edited by a stranger.
+RUN_FILES = (
+    "assignments.csv",
+    "assignments.parquet",
+    "assignments_reviewed.csv",
+    "classes.csv",
+    "compact/*.json",
+    "compact/*.safetensors",
+    "compact/config.toml",
+    "config.toml",
+    "embeddings.npy",
+    "env.json",
+    "exported.safetensors",
+    "k_selection.csv",
+    "k_selection.svg",
+    "log.txt",
+    MANIFEST,
+    "map.npz",
+    "metrics.jsonl",
+    "model.onnx",
+    "model.safetensors",
+    "overlaps.csv",
+    "profiles.csv",
+    "report.html",
+    "result.json",
+    REVIEW,
+    "skipped.csv",
+    "tensorboard/events.out.tfevents.*",
+    "yardstick.safetensors",
+)
 PACKAGES = (
     "probagg",
     "numpy",
@@ -211,8 +243,18 @@ class RunFolder:
                 os.replace(self.path / REVIEW, self.path / "review.old.json")
                 logger.warning("the review of the old run is now review.old.json in %s", self.path)
             for name in json.loads(manifest.read_text())["sha256"]:
-                (self.path / name).unlink(missing_ok=True)
+                if self._is_of_run(name):
+                    (self.path / name).unlink(missing_ok=True)
             manifest.unlink()
+
+    def _is_of_run(self, name: str) -> bool:
+        """Whether a manifest's entry is a file that runs write, at its real place in the folder."""
+        folder, _, last = name.rpartition("/")
+        known = (pattern.rpartition("/") for pattern in RUN_FILES)
+        if not any(folder == f and fnmatch(last, pattern) for f, _, pattern in known):
+            return False
+        place = self.path / folder
+        return place.resolve() == self.path.resolve() / folder  # no link that leads elsewhere
 
     def _seal(self) -> None:
         hashes = {

@@ -11,7 +11,7 @@ import typer
 from probagg.cli.compact import PLACE, write_compact
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
-from probagg.cli.options import AsJson, Run, example
+from probagg.cli.options import AsJson, Run, TrustCode, example
 from probagg.cli.terminal import Voice
 from probagg.runs import add_to_run
 
@@ -36,6 +36,7 @@ def export(
         Path | None,
         typer.Option(help="Where. [default: in RUN: model.onnx, exported.safetensors, compact]"),
     ] = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Write the model of a RUN: one ONNX or safetensors file, or a compact folder for predict."""
@@ -43,7 +44,7 @@ def export(
     with guarded(voice, as_json=as_json) as give:
         if how not in FORMATS:
             raise ValueError(f"--format is {how!r}; possible are {', '.join(FORMATS)}.")
-        opened = OpenedRun.of(run)
+        opened = OpenedRun.of(run, trust_code=trust_code)
         if features and "embed" not in opened.config:
             raise ValueError(f"--features leaves out the backbone, but {run} has none. Drop it.")
         path = out or run / FORMATS[how]

@@ -26,20 +26,21 @@ class OpenedRun:
     config: dict[str, Any]
     review: Review
     model_path: Path
+    trust_code: bool = False  # whether a backbone may be Python code that the run names
 
     @classmethod
-    def to_predict(cls, path: Path) -> OpenedRun:
+    def to_predict(cls, path: Path, *, trust_code: bool = False) -> OpenedRun:
         """Open a run folder or a compact export: either has what new samples need."""
         if not is_compact(path):
-            return cls.of(path)
+            return cls.of(path, trust_code=trust_code)
         # All that predict must know of a network that DPAC.save wrote without a run.
         config: dict[str, Any] = {"method": "dpac", "kind": "images"}
         if (path / CONFIG).is_file():
             config |= _read_config(path)
-        return cls(path, config, Review.read(path), model_path=path)
+        return cls(path, config, Review.read(path), model_path=path, trust_code=trust_code)
 
     @classmethod
-    def of(cls, path: Path) -> OpenedRun:
+    def of(cls, path: Path, *, trust_code: bool = False) -> OpenedRun:
         """Open a run folder, or say why it is none."""
         if is_compact(path):
             raise NoData(
@@ -54,7 +55,8 @@ class OpenedRun:
             raise RunFolderError(
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )
-        return cls(path, _read_config(path), Review.read(path), path / "model.safetensors")
+        model = path / "model.safetensors"
+        return cls(path, _read_config(path), Review.read(path), model, trust_code)
 
     @property
     def n_clusters(self) -> int:
@@ -87,7 +89,7 @@ class OpenedRun:
             return None
         from probagg.embed import reopen_backbone
 
-        return reopen_backbone(self.config["embed"], device)
+        return reopen_backbone(self.config["embed"], device, trust_code=self.trust_code)
 
     def assignments(self) -> Assignments:
         """The table of the run."""

@@ -35,3 +35,11 @@ CopyTo = Annotated[
 LinkTo = Annotated[Path | None, typer.Option(help="The same with links in place of copies.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        help="Allow the run's backbone to be Python code (module:function), which is imported and "
+        "run. Only for runs whose maker you trust.",
+    ),
+]

@@ -13,7 +13,7 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun, check_kind
-from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, RunOrCompact, example
+from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, RunOrCompact, TrustCode, example
 from probagg.cli.sorting import check_sorting, sort_images
 from probagg.cli.terminal import Voice, duration
 from probagg.runs import encode, write_atomically
@@ -31,15 +31,16 @@ def predict(
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Say to which clusters of a finished RUN new samples belong; nothing is fitted again."""
     voice = Voice(quiet=quiet, aside=out is None or as_json)
     with guarded(voice, as_json=as_json) as give:
-        opened = OpenedRun.to_predict(run)
+        opened = OpenedRun.to_predict(run, trust_code=trust_code)
         check_kind(opened, source)
-        _check_out(out)
+        _check_out(out, source, run)
         folder = Path(source).expanduser()
         targets = [target for target in (copy_to, link_to) if target is not None]
         for target in targets:
@@ -84,9 +85,20 @@ def _records(table: str) -> list[dict[str, Any]]:
     ]
 
 
-def _check_out(out: Path | None) -> None:
-    if out is not None and out.suffix.lower() not in (".csv", ".txt", ""):
+def _check_out(out: Path | None, source: str, run: Path) -> None:
+    """Refuse, before any work, an output that is not a new file or an older output."""
+    if out is None:
+        return
+    if out.suffix.lower() not in (".csv", ".txt", ""):
         raise ValueError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
-    if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
+    if out.is_dir() or not out.absolute().parent.is_dir():
         why = "is a folder" if out.is_dir() else "lies in a folder that does not exist"
         raise ValueError(f"--out {out} {why}. Name a file in a folder that exists.")
+    real, read = out.resolve(), Path(source).expanduser().resolve()
+    if real == read:
+        raise ValueError(f"--out {out} is the source itself. Name another file.")
+    if real.is_relative_to(run.resolve()) or (out.exists() and real.is_relative_to(read)):
+        where = run if real.is_relative_to(run.resolve()) else source
+        raise ValueError(f"--out {out} would replace a file in {where}. Name one elsewhere.")
+    if out.exists() and not out.is_file():
+        raise ValueError(f"--out {out} is not a regular file. Name a new file.")

@@ -54,8 +54,19 @@ def open_backbone(
     return _torch_part("pretrained").timm_backbone(name, weights, device)
 
 
-def reopen_backbone(spec: Mapping[str, str], device: str = "auto") -> Backbone:
-    """The backbone that `spec()` described, or an error where it is another one by now."""
+def reopen_backbone(
+    spec: Mapping[str, str], device: str = "auto", *, trust_code: bool = False
+) -> Backbone:
+    """Return the backbone that `spec()` described, or raise where it has changed since.
+
+    A spec is read from a file that a stranger may have written, so a "module:function" in it is
+    imported and called only with `trust_code`.
+    """
+    if _is_function(spec["backbone"]) and not trust_code:
+        raise BackboneError(
+            f"The run names {spec['backbone']} as its backbone, which is Python code that would be "
+            "imported and run. If you trust whoever made the run, pass --trust-code."
+        )
     backbone = open_backbone(spec["backbone"], spec.get("weights"), device)
     if backbone.identity != spec.get("identity", backbone.identity):
         raise BackboneError(
