@@ -33,7 +33,7 @@ from probagg import PAC, Recipe
 from probagg.aggregation import critical_m
 from probagg.data.images import ArrayImages, open_images
 from probagg.dpac.checkpoint import load_compact, weights_hash
-from probagg.dpac.engine import Engine, Interrupted, Progress
+from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.machine import Machine
@@ -44,9 +44,10 @@ from probagg.dpac.self_labelling import self_label
 from probagg.dpac.stages import cluster, make_views, pretrain
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
+from probagg.environment import environment
+from probagg.errors import Interrupted
 from probagg.metrics import clustering_accuracy, evaluate
 from probagg.opa.diagnose import diagnose
-from probagg.runs import environment
 
 STAGES = {"pretrain": pretrain, "cluster": cluster, "self_label": self_label}
 K = 10

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from probagg.runs import environment
+from probagg.environment import environment
 
 HERE = Path(__file__).parent
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probagg import DPAC, PAC, OPAHead, Recipe
+from probagg.errors import ClusteringWarning
 from probagg.export import export_safetensors, labeller_of, load_exported
 from probagg.export.heads import PACHead
-from probagg.opa.diagnose import ClusteringWarning
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from probagg.errors import InputError
+
 Array = Any  # a NumPy array or a torch tensor; lifted rows may also be a SciPy CSR array
 
 LINEAR_METRICS = ("sqeuclidean", "cosine")
@@ -108,7 +110,7 @@ def embed(X: Array, metric: str = "sqeuclidean") -> Array:
         return X
     if metric != "cosine":
         known = " or ".join(map(repr, LINEAR_METRICS))
-        raise ValueError(f"metric={metric!r} has no linear form. Use {known}.")
+        raise InputError(f"metric={metric!r} has no linear form. Use {known}.")
     xp = _namespace(X)
     largest = xp.amax(xp.abs(X), 1)[:, None]
     X = X / xp.where(largest > 0.0, largest, xp.ones_like(largest))  # so that no square overflows

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from probagg.runs import read_safetensors, write_safetensors
+from probagg.storage import read_safetensors, write_safetensors
 
 FORMAT = "probagg.yardstick/1"
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")

@@ -6,6 +6,8 @@ import os
 
 import torch
 
+from probagg.errors import InputError
+
 
 def choose_device(name: str | torch.device) -> torch.device:
     """A device of torch; "auto" is this process's GPU, else Apple's, else the CPU."""
@@ -15,11 +17,11 @@ def choose_device(name: str | torch.device) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ValueError(
+        raise InputError(
             f"device is {name!r}, but auto, cpu, cuda, cuda:1, mps are possible."
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
+        raise InputError(
             f"device is {name!r}, but PyTorch finds no CUDA GPU here. Use auto or cpu."
         )
     if device.type == "cuda" and device.index is None:

@@ -9,6 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
+from probagg.errors import InputError
+
 
 def clustering_accuracy(y_true: Any, labels: Any) -> float:
     """ACC: the share of samples that the best one-to-one match of clusters to classes gets right.
@@ -20,7 +22,7 @@ def clustering_accuracy(y_true: Any, labels: Any) -> float:
     """
     y_true, labels = np.asarray(y_true).ravel(), np.asarray(labels).ravel()
     if len(y_true) != len(labels) or not len(labels):
-        raise ValueError(
+        raise InputError(
             f"y_true has {len(y_true)} entries and labels {len(labels)}; both need one for each "
             "sample, and at least one. Pass the classes and the clusters of the same samples."
         )

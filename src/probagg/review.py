@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from probagg.runs import add_to_run
+from probagg.errors import InputError
+from probagg.run.folder import add_to_run
 
 FILE = "review.json"
 FORMAT = "probagg.review/1"
@@ -21,7 +22,7 @@ MAX_NAME = 80  # characters
 _HIDDEN = ("Cc", "Cs")  # control characters, and halves of a character, which no file can hold
 
 
-class ReviewError(ValueError):
+class ReviewError(InputError):
     """A review that cannot be meant; the message says what is wrong and what to do."""
 
 

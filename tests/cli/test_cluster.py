@@ -11,7 +11,8 @@ from commands import cluster_by_pac as cluster
 from commands import probagg
 
 from probagg import DPAC, PAC, __version__, clustering_accuracy
-from probagg.data.benchmarks import NoData, load, load_images
+from probagg.data.benchmarks import load, load_images
+from probagg.errors import NoData
 
 
 def test_pac_clusters_digits_and_fills_a_run_folder(tmp_path, digits):

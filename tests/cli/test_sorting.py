@@ -7,8 +7,8 @@ import pytest
 
 from probagg.cli import sorting
 from probagg.cli.sorting import check_sorting, check_target, sort_images
-from probagg.data import NoData
-from probagg.runs import RunFolderError
+from probagg.errors import NoData
+from probagg.run.folder import RunFolderError
 
 
 @pytest.fixture

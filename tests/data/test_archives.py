@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probagg.data import NoData
 from probagg.data.archives import (
     locate,
     read_cifar10,
@@ -16,6 +15,7 @@ from probagg.data.archives import (
     read_mnist,
     read_stl10,
 )
+from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
 EVERY = slice(None)

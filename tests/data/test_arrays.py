@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from probagg.data import NoData
 from probagg.data.arrays import is_matrix, read_matrix
+from probagg.errors import NoData
 
 
 @pytest.fixture

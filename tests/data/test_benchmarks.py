@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from probagg.data import NoData, archives, benchmarks, download, packed
+from probagg.data import archives, benchmarks, download, packed
 from probagg.data.benchmarks import ALL_NAMES, IMAGE_NAMES, NAMES, load_images, n_classes
 from probagg.data.images import ArrayImages
+from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
 EVERY = slice(None)

@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from probagg.data import NoData, download
+from probagg.data import download
 from probagg.data.download import Remote, cache_folder, fetch, obtain, unpack
+from probagg.errors import NoData
 
 CONTENT = bytes(range(256)) * 1000
 

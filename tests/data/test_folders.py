@@ -8,7 +8,8 @@ from PIL import Image
 
 from probagg.data.decoding import BadImage, photo
 from probagg.data.folders import FolderImages
-from probagg.data.images import ImageSet, NoData, open_images
+from probagg.data.images import ImageSet, open_images
+from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
 

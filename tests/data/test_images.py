@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from probagg.data.arrays import is_matrix
-from probagg.data.images import ArrayImages, DatasetImages, ImageSet, NoData, open_images
+from probagg.data.images import ArrayImages, DatasetImages, ImageSet, open_images
+from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
 GREY = rng.integers(0, 256, (5, 6, 7), dtype=np.uint8)

@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from probagg.data import NoData
 from probagg.data.labels import read_labels
+from probagg.errors import NoData
 
 
 def write(tmp_path, text):

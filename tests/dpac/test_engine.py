@@ -12,19 +12,13 @@ from torch import nn
 
 from probagg.devices import choose_device
 from probagg.dpac.checkpoint import read_checkpoint, weights_hash
-from probagg.dpac.engine import (
-    CannotResume,
-    Diverged,
-    Engine,
-    Interrupted,
-    fitting_batch,
-    rate,
-)
+from probagg.dpac.engine import CannotResume, Diverged, Engine, fitting_batch, rate
 from probagg.dpac.feed import Feed
 from probagg.dpac.machine import Machine
 from probagg.dpac.randomness import uniforms
 from probagg.dpac.recipe import Training
 from probagg.dpac.step import choose_precision
+from probagg.errors import Interrupted
 
 CPU = torch.device("cpu")
 PLAN = Training(epochs=4, batch_size=8, learning_rate=0.01, schedule="cosine", warmup_epochs=1)

@@ -8,8 +8,8 @@ import torch
 from sklearn.base import clone
 
 from probagg import DPAC, PAC, Recipe, clustering_accuracy
-from probagg.dpac.engine import CannotResume, Interrupted
-from probagg.opa.diagnose import ClusteringWarning
+from probagg.dpac.engine import CannotResume
+from probagg.errors import ClusteringWarning, Interrupted
 
 QUICK = [
     "network.width=16", "pretrain.epochs=8", "pretrain.batch_size=128",

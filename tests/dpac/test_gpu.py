@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from probagg import DPAC, Recipe
-from probagg.dpac.engine import Interrupted
+from probagg.errors import Interrupted
 
 pytestmark = pytest.mark.gpu
 

@@ -18,8 +18,8 @@ from probagg.dpac.self_labelling import _trust_linear_head, self_label
 from probagg.dpac.stages import cluster, make_views, pretrain
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
+from probagg.errors import ClusteringWarning
 from probagg.metrics import clustering_accuracy
-from probagg.opa.diagnose import ClusteringWarning
 from probagg.opa.functional import weighted_contrastive
 
 K = 3

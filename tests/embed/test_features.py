@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probagg.data import NoData
 from probagg.data.images import ArrayImages, FolderImages
 from probagg.embed import BackboneError, embed, estimate
 from probagg.embed.preprocessing import Preprocessing
+from probagg.errors import NoData
 
 
 def test_features_are_those_of_each_picture_in_the_order_of_the_set(photos, backbone):

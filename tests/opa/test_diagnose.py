@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from probagg import diagnose
-from probagg.opa.diagnose import ClusteringWarning
+from probagg.errors import ClusteringWarning
 
 FEATURES = torch.eye(4).repeat(50, 1) + 0.01 * torch.arange(200)[:, None] / 200
 

@@ -9,7 +9,7 @@ from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probagg import PAC, OPAHead, clustering_accuracy
-from probagg.opa.diagnose import ClusteringWarning
+from probagg.errors import ClusteringWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::probagg.opa.diagnose.ClusteringWarning")
 

@@ -11,9 +11,10 @@ from sklearn.datasets import load_wine
 
 from probagg import PAC
 from probagg.assignments import Assignments, overlaps
+from probagg.environment import environment
 from probagg.metrics import evaluate
 from probagg.report.atlas import positions
-from probagg.runs import RunFolder, environment
+from probagg.run.folder import RunFolder
 
 HOSTILE = [  # names a file system takes and a page must only show
     "<img src=x onerror=window.__pwned=1>.png",

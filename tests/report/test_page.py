@@ -18,7 +18,7 @@ from probagg.report.contents import read_run
 from probagg.report.groups import Counts, select
 from probagg.report.page import script_json
 from probagg.report.tables import confusion
-from probagg.runs import RunFolderError
+from probagg.run.folder import RunFolderError
 
 
 class Document(HTMLParser):

@@ -15,7 +15,7 @@ import pytest
 from probagg.report.serve import MAX_BODY, TOKEN_HEADER, ReviewServer, serve
 from probagg.report.session import Session
 from probagg.review import Review, ReviewError
-from probagg.runs import RunFolderError
+from probagg.run.folder import RunFolderError
 
 
 class Client:

@@ -17,7 +17,9 @@ from probagg.cli.job import Job, parse_k
 from probagg.cli.options import AsJson, Backbone, Labels, Weights, example
 from probagg.cli.outcome import scores
 from probagg.cli.terminal import Voice
-from probagg.runs import environment, write_json
+from probagg.environment import environment
+from probagg.errors import InputError
+from probagg.storage import write_json
 
 EXAMPLE = example(
     "probagg bench photos/ -k 10 --seeds 10",
@@ -51,7 +53,7 @@ def bench(
         options = {"backbone": backbone, "weights": weights}
         flat = Flat(job, "pac", {name: v for name, v in options.items() if v is not None})
         if not isinstance(flat.k, int):
-            raise ValueError(f"-k is {k!r}, but bench compares ways for one number of clusters.")
+            raise InputError(f"-k is {k!r}, but bench compares ways for one number of clusters.")
         samples, embedding = flat.embedded()
         X, metric = samples.features, flat.options.get("metric", "sqeuclidean")
         voice.say(f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {flat.k} clusters, {metric}")
@@ -76,7 +78,7 @@ def _checked(methods: str) -> list[str]:
     chosen = [name.strip() for name in methods.split(",")]
     unknown = [name for name in chosen if name not in METHODS]
     if unknown:
-        raise ValueError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
+        raise InputError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
     return chosen
 
 

@@ -16,9 +16,11 @@ from probagg.cli.job import Job, parse_k
 from probagg.cli.options import AsJson, Backbone, CopyTo, Labels, LinkTo, Quiet, Weights, example
 from probagg.cli.samples import SETS, is_image_source
 from probagg.cli.sorting import check_sorting, sort_images
-from probagg.cli.terminal import Voice, duration
+from probagg.cli.terminal import Voice
 from probagg.data import benchmarks
-from probagg.runs import RunFolder
+from probagg.errors import InputError
+from probagg.progress import duration
+from probagg.run.folder import RunFolder
 
 EXAMPLE = example(
     "probagg cluster photos/ -k 20 --out runs/photos",
@@ -154,13 +156,13 @@ def cluster(
 def _method(source: str, method: str) -> str:
     """The method, checked against what the source is."""
     if method not in METHODS:
-        raise ValueError(f"--method is {method!r}; possible are {', '.join(METHODS)}.")
+        raise InputError(f"--method is {method!r}; possible are {', '.join(METHODS)}.")
     images = is_image_source(source)
     if method == "auto":
         return DPAC if images and source in benchmarks.IMAGE_NAMES else PAC
     if method == DPAC and not images:
         known = ", ".join(benchmarks.IMAGE_NAMES)
-        raise ValueError(f"{source!r} is no set of images; dpac takes a folder, .npz, {known}.")
+        raise InputError(f"{source!r} is no set of images; dpac takes a folder, .npz, {known}.")
     return method
 
 
@@ -169,7 +171,7 @@ def _of_method(method: str, options: dict[str, tuple[Any, ...]]) -> dict[str, An
     given = {name: value for name, (value, *_) in options.items() if value is not None}
     others = [f"--{n.replace('_', '-')}" for n in given if method not in options[n][1:]]
     if others:
-        raise ValueError(
+        raise InputError(
             f"{', '.join(others)} mean nothing to {method}. Leave them out, or choose another "
             "--method."
         )
@@ -184,7 +186,7 @@ def _exponent(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"--m is {text!r}, but a number above 1 or auto is needed.") from None
+        raise InputError(f"--m is {text!r}, but a number above 1 or auto is needed.") from None
 
 
 def _work(job: Job, method: str, options: dict[str, Any]) -> Flat | Deep:

@@ -13,7 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from probagg.runs import MANIFEST, REVIEW, RunFolderError, write_json
+from probagg.run.folder import MANIFEST, REVIEW, RunFolderError
+from probagg.storage import write_json
 
 PLACE = "compact"  # in the run, where --out says nothing
 MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)

@@ -14,10 +14,11 @@ from probagg.cli.outcome import Clustering, begin, scores
 from probagg.cli.samples import open_for_recipe, readable
 from probagg.cli.terminal import ProgressLine
 from probagg.data import benchmarks
+from probagg.errors import InputError
 
 if TYPE_CHECKING:
     from probagg.cli.job import Job
-    from probagg.runs import RunFolder
+    from probagg.run.folder import RunFolder
 
 BESIDE = 10**8  # numbers of which PAC beside DPAC still takes seconds
 
@@ -35,9 +36,9 @@ class Deep:
         loud = job.loud and self.first
         recipe, settings = options.pop("recipe", None), options.pop("set", [])
         if (resume := options.pop("resume", "auto")) not in ("auto", "never"):
-            raise ValueError(f"--resume is {resume!r}; possible are auto and never.")
+            raise InputError(f"--resume is {resume!r}; possible are auto and never.")
         if not isinstance(k := job.clusters(), int):
-            raise ValueError(
+            raise InputError(
                 "DPAC needs to know how many clusters to train for. Choose the number first with "
                 "--method pac, or give -k a number."
             )

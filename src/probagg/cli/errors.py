@@ -5,29 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 
-from probagg.cli.terminal import (
-    FAILED,
-    INTERRUPTED,
-    NO_DATA,
-    SAVED,
-    WRONG_USAGE,
-    Voice,
-    fail,
+from probagg.cli.terminal import FAILED, INTERRUPTED, Voice, fail
+from probagg.errors import InputError, Interrupted, ProbaggError, first_line
+from probagg.run.folder import MANIFEST
+
+BUG = "This is a bug in probagg, not in what you gave it. Please report it with the lines above."
+OUT_OF_MEMORY = (
+    "The GPU has too little memory ({}). Lower the batch with --set pretrain.batch_size=128, or "
+    "split it with --set pretrain.accumulate=2."
 )
-from probagg.data import NoData
-from probagg.runs import MANIFEST, RunFolderError
-
-
-class Saved(RuntimeError):
-    """Work that was left and can be taken up; the message says how."""
 
 
 @contextmanager
@@ -45,10 +40,10 @@ def guarded(
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: voice.warn(message)
             yield give
-    except NoData as error:
-        fail(str(error), NO_DATA)
-    except (RunFolderError, ValueError) as error:
-        fail(str(error), WRONG_USAGE)
+    except ProbaggError as error:
+        resume = f" Run the same command with --out {out} to go on."
+        is_saved = isinstance(error, Interrupted) and out is not None
+        fail(f"{error}{resume if is_saved else ''}", error.exit_code)
     except BrokenPipeError:  # whoever read our output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
@@ -56,10 +51,14 @@ def guarded(
         fail(str(error), FAILED)
     except KeyboardInterrupt:
         fail(f"Interrupted. {_left(out)}", INTERRUPTED)
-    except Saved as error:
-        fail(str(error), SAVED)
-    except RuntimeError as error:
-        _fail_in_training(error, out)
+    except Exception as error:
+        kind = type(error).__name__  # by name, so that neither package is imported for this
+        if kind == "InvalidParameterError":  # scikit-learn's, of an estimator's parameter
+            fail(str(error), InputError.exit_code)
+        if kind == "OutOfMemoryError":  # torch's
+            fail(OUT_OF_MEMORY.format(first_line(error)), FAILED)
+        traceback.print_exc()
+        fail(BUG, FAILED)
 
 
 def _left(out: Path | None) -> str:
@@ -69,21 +68,3 @@ def _left(out: Path | None) -> str:
     if out is not None and (out / "checkpoints").exists():
         return f"The same command with --out {out} goes on from what was saved last."
     return "Nothing was written."
-
-
-def _fail_in_training(error: RuntimeError, out: Path | None) -> NoReturn:
-    from probagg.dpac.engine import CannotResume, Diverged, Interrupted
-
-    if isinstance(error, Interrupted):
-        fail(f"{error} Run the same command with --out {out} to go on.", SAVED)
-    if isinstance(error, CannotResume | Diverged):
-        fail(str(error), WRONG_USAGE if isinstance(error, CannotResume) else FAILED)
-    if type(error).__name__ == "ExportError":
-        fail(str(error), FAILED)
-    if type(error).__name__ == "OutOfMemoryError":
-        fail(
-            f"The GPU has too little memory ({str(error).splitlines()[0]}). Lower the batch with "
-            "--set pretrain.batch_size=128, or split it with --set pretrain.accumulate=2.",
-            FAILED,
-        )
-    raise error

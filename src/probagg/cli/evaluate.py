@@ -12,8 +12,8 @@ from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
 from probagg.cli.options import AsJson, Run, example
 from probagg.cli.terminal import Voice
-from probagg.data import NoData
 from probagg.data.labels import Classes, read_labels
+from probagg.errors import NoData
 
 EXAMPLE = example(
     "probagg evaluate runs/photos --labels truth.csv",

@@ -13,7 +13,8 @@ from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
 from probagg.cli.options import AsJson, Run, TrustCode, example
 from probagg.cli.terminal import Voice
-from probagg.runs import add_to_run
+from probagg.errors import InputError
+from probagg.run.folder import add_to_run
 
 EXAMPLE = example(
     "probagg export runs/photos --format onnx",
@@ -43,10 +44,10 @@ def export(
     voice = Voice(aside=as_json)
     with guarded(voice, as_json=as_json) as give:
         if how not in FORMATS:
-            raise ValueError(f"--format is {how!r}; possible are {', '.join(FORMATS)}.")
+            raise InputError(f"--format is {how!r}; possible are {', '.join(FORMATS)}.")
         opened = OpenedRun.of(run, trust_code=trust_code)
         if features and "embed" not in opened.config:
-            raise ValueError(f"--features leaves out the backbone, but {run} has none. Drop it.")
+            raise InputError(f"--features leaves out the backbone, but {run} has none. Drop it.")
         path = out or run / FORMATS[how]
         if how == "compact":
             result = _write_folder(voice, opened, path)
@@ -66,7 +67,7 @@ def _names(opened: OpenedRun) -> list[str]:
 def _write_folder(voice: Voice, opened: OpenedRun, folder: Path) -> dict[str, Any]:
     """The network in small parts and what predict needs beside it."""
     if (method := opened.config["method"]) != "dpac":
-        raise ValueError(
+        raise InputError(
             f"--format compact is for networks that DPAC trained, but {opened.path} is of "
             f"{method.upper()}. Use --format safetensors or onnx."
         )

@@ -9,11 +9,12 @@ from probagg.cli import samples as opened
 from probagg.cli.outcome import Clustering, begin
 from probagg.cli.terminal import CountLine
 from probagg.data import benchmarks
+from probagg.errors import InputError
 
 if TYPE_CHECKING:
     from probagg.cli.job import Job
     from probagg.cli.samples import Samples
-    from probagg.runs import RunFolder
+    from probagg.run.folder import RunFolder
 
 # Of the features of a network, where nothing is said: they differ in direction, and the critical m
 # of few or similar photos may lie below 1.03.
@@ -42,7 +43,7 @@ class Flat:
         else:
             self.samples = opened.open_matrix(job.source).label(job.labels)
             if weights or (method == "pac" and "device" in options):
-                raise ValueError(
+                raise InputError(
                     f"--weights and --device are for networks, but {job.source} is a matrix. Leave "
                     "them out."
                 )
@@ -65,11 +66,11 @@ class Flat:
         """Before hours of features: more clusters than samples, or than can be judged."""
         n, given = len(self.samples), f"{len(self.samples):,} {self.samples.noun}"
         if isinstance(self.k, int) and self.k > n:
-            raise ValueError(
+            raise InputError(
                 f"{self.job.source} has {given}, which cannot form {self.k:,} clusters. Lower -k."
             )
         if isinstance(self.k, tuple) and self.k[1] > n // 4:
-            raise ValueError(
+            raise InputError(
                 f"-k goes up to {self.k[1]:,}, but {given} are enough to judge {n // 4:,} clusters "
                 "at most. Lower it."
             )

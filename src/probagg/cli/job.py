@@ -7,6 +7,7 @@ from pathlib import Path
 
 from probagg.cli.terminal import Voice
 from probagg.data import benchmarks
+from probagg.errors import InputError
 
 Range = tuple[int, int]
 
@@ -33,7 +34,7 @@ class Job:
             return self.k
         if self.source in benchmarks.ALL_NAMES:
             return benchmarks.n_classes(self.source)
-        raise ValueError(
+        raise InputError(
             f"-k is missing: say how many clusters {self.source} should have, as -k 10, or let it "
             "be chosen with -k auto or -k 5:40."
         )
@@ -47,11 +48,11 @@ def parse_k(text: str | None) -> int | Range | str | None:
     try:
         k: int | Range = (int(low), int(high)) if colon else int(low)
     except ValueError:
-        raise ValueError(
+        raise InputError(
             f"-k is {text!r}, but a number, a range as 5:40, or auto is needed."
         ) from None
     if isinstance(k, tuple) and not 2 <= k[0] < k[1]:
-        raise ValueError(f"-k is {text!r}, but a range goes from 2 or more up to more, as 5:40.")
+        raise InputError(f"-k is {text!r}, but a range goes from 2 or more up to more, as 5:40.")
     if isinstance(k, int) and k < 1:
-        raise ValueError(f"-k is {k}, but at least 1 cluster is needed.")
+        raise InputError(f"-k is {k}, but at least 1 cluster is needed.")
     return k

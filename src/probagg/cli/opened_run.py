@@ -11,9 +11,11 @@ from probagg.assignments import Assignments, Yardstick
 from probagg.cli import samples as opened
 from probagg.cli.compact import is_compact
 from probagg.cli.samples import Samples, is_image_source
-from probagg.data import NoData, benchmarks
+from probagg.data import benchmarks
+from probagg.errors import NoData
 from probagg.review import Review
-from probagg.runs import MANIFEST, RunFolderError, decode
+from probagg.run.folder import MANIFEST, RunFolderError
+from probagg.storage import decode
 
 CONFIG = "config.toml"
 

@@ -15,7 +15,8 @@ import tomli_w
 from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
 from probagg.cli.samples import Samples
 from probagg.cli.terminal import CountLine, Voice
-from probagg.runs import RunFolder, environment
+from probagg.environment import environment
+from probagg.run.folder import RunFolder
 
 MOST_COLUMNS = 60  # of a matrix that the profiles show
 

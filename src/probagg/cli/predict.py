@@ -15,8 +15,10 @@ from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun, check_kind
 from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, RunOrCompact, TrustCode, example
 from probagg.cli.sorting import check_sorting, sort_images
-from probagg.cli.terminal import Voice, duration
-from probagg.runs import encode, write_atomically
+from probagg.cli.terminal import Voice
+from probagg.errors import InputError
+from probagg.progress import duration
+from probagg.storage import encode, write_atomically
 
 EXAMPLE = example(
     "probagg predict runs/photos new/ --out new.csv",
@@ -90,15 +92,15 @@ def _check_out(out: Path | None, source: str, run: Path) -> None:
     if out is None:
         return
     if out.suffix.lower() not in (".csv", ".txt", ""):
-        raise ValueError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
+        raise InputError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
     if out.is_dir() or not out.absolute().parent.is_dir():
         why = "is a folder" if out.is_dir() else "lies in a folder that does not exist"
-        raise ValueError(f"--out {out} {why}. Name a file in a folder that exists.")
+        raise InputError(f"--out {out} {why}. Name a file in a folder that exists.")
     real, read = out.resolve(), Path(source).expanduser().resolve()
     if real == read:
-        raise ValueError(f"--out {out} is the source itself. Name another file.")
+        raise InputError(f"--out {out} is the source itself. Name another file.")
     if real.is_relative_to(run.resolve()) or (out.exists() and real.is_relative_to(read)):
         where = run if real.is_relative_to(run.resolve()) else source
-        raise ValueError(f"--out {out} would replace a file in {where}. Name one elsewhere.")
+        raise InputError(f"--out {out} would replace a file in {where}. Name one elsewhere.")
     if out.exists() and not out.is_file():
-        raise ValueError(f"--out {out} is not a regular file. Name a new file.")
+        raise InputError(f"--out {out} is not a regular file. Name a new file.")

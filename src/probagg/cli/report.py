@@ -10,7 +10,9 @@ from probagg.cli.errors import guarded
 from probagg.cli.opened_run import OpenedRun
 from probagg.cli.options import AsJson, Run, example
 from probagg.cli.terminal import Voice
-from probagg.runs import add_to_run, encode
+from probagg.errors import InputError
+from probagg.run.folder import add_to_run
+from probagg.storage import encode
 
 EXAMPLE = example(
     "probagg report runs/photos --serve",
@@ -36,7 +38,7 @@ def report(
     with guarded(voice, as_json=as_json) as give:
         opened = OpenedRun.of(run)
         if not serve and (not browser or port is not None):
-            raise ValueError(
+            raise InputError(
                 "--no-browser and --port belong to --serve. Add it, or leave them out."
             )
         if serve:

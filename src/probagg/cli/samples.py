@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probagg.cli.errors import Saved
 from probagg.cli.terminal import CountLine
-from probagg.data import NoData, benchmarks
+from probagg.data import benchmarks
 from probagg.data.arrays import is_matrix, read_matrix
 from probagg.data.folders import FolderImages
-from probagg.data.images import did_you_mean, open_images
+from probagg.data.images import open_images
 from probagg.data.labels import Classes, read_labels
+from probagg.errors import Interrupted, NoData, did_you_mean
 
 if TYPE_CHECKING:
     from probagg.data.images import ImageSet
@@ -165,9 +165,7 @@ def embed_images(samples: Samples, backbone: Any, *, loud: bool) -> Samples:
     try:
         found = embed(samples.pictures, backbone, progress=progress)
     except KeyboardInterrupt:
-        raise Saved(
-            "Interrupted. The features so far are kept: the same command goes on from there."
-        ) from None
+        raise Interrupted("Interrupted; the features so far are kept.") from None
     kept = samples.only(found.rows, found.bad)
     return replace(kept, X=found.X)
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 
-from probagg.data import NoData
 from probagg.data.decoding import SUFFIXES
-from probagg.runs import RunFolderError
+from probagg.errors import InputError, NoData
+from probagg.run.folder import RunFolderError
 
 LONGEST = 255  # bytes in a name that common file systems hold
 
@@ -21,7 +21,7 @@ LONGEST = 255  # bytes in a name that common file systems hold
 def check_sorting(source: Path, target: Path, *others: Path) -> None:
     """Refuse, before any work, a source without image files and a target that will not do."""
     if not source.is_dir() and not _is_image(source):
-        raise ValueError(f"--copy-to and --link-to sort a folder of images, but {source} is none.")
+        raise InputError(f"--copy-to and --link-to sort a folder of images, but {source} is none.")
     check_target(target, source, *others)
 
 

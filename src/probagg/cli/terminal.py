@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from probagg.progress import duration
+
 if TYPE_CHECKING:
     from probagg.dpac.engine import Progress
 
 MOST_BARS = 30
-FAILED, WRONG_USAGE, NO_DATA, SAVED, INTERRUPTED = 1, 2, 3, 75, 130
+FAILED, INTERRUPTED = 1, 130  # the others are attributes of errors
 
 
 def fail(message: str, code: int) -> NoReturn:
@@ -138,10 +140,3 @@ class CountLine:
 def _is_a_tenth(progress: Progress) -> bool:
     before = 10 * (progress.epoch - 1) // progress.epochs
     return 10 * progress.epoch // progress.epochs > before
-
-
-def duration(seconds: float) -> str:
-    """A time in words that are short."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

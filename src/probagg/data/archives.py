@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data import NoData
 from probagg.data.folders import FolderImages
 from probagg.data.images import ArrayImages
+from probagg.errors import NoData
 
 Folder = str | PathLike[str]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data import NoData
+from probagg.errors import NoData
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt", ".parquet")
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)  # what np.load raises

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data import NoData, archives, packed
+from probagg.data import archives, packed
 from probagg.data.download import obtain
 from probagg.data.folders import Progress
-from probagg.data.images import ArrayImages, ImageSet, did_you_mean, read_npz, refitted
+from probagg.data.images import ArrayImages, ImageSet, read_npz, refitted
+from probagg.errors import NoData, did_you_mean
 
 __all__ = [
     "ALL_NAMES",
     "IMAGE_NAMES",
     "NAMES",
     "Dataset",
-    "NoData",
     "load",
     "load_images",
     "n_classes",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from probagg.data import NoData
 from probagg.data.decoding import is_grey, to_channels
+from probagg.errors import NoData
 
 
 class DatasetImages:

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from probagg.data import NoData
 from probagg.data.folders import Progress
+from probagg.errors import NoData
+from probagg.storage import cache_folder
 
 TIMEOUT = 30.0  # seconds without a byte
 
@@ -61,12 +62,6 @@ REMOTES = {
         Remote(_MNIST + "t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"),
     ),
 }
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: $PROBAGG_CACHE, or ~/.cache/probagg."""
-    given = os.environ.get("PROBAGG_CACHE")
-    return Path(given).expanduser() if given else Path.home() / ".cache" / "probagg"
 
 
 def obtain(release: str, *, progress: Progress | None = None) -> Path:

@@ -12,8 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from probagg.data import NoData
 from probagg.data.decoding import SUFFIXES, BadImage, decode, in_threads
+from probagg.errors import InputError, NoData
 
 Progress = Callable[[int, int], None]  # how much is done, of how much (0: not known)
 
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]  # how much is done, of how much (0: not k
 def check_format(size: int | None, channels: int | None) -> None:
     """Refuse a size or a number of channels that no image has; None is somebody else's choice."""
     if (size is not None and size < 1) or channels not in (None, 1, 3):
-        raise ValueError(
+        raise InputError(
             f"size={size}, channels={channels}: size must be 1 or more pixels, channels 1 (grey) "
             "or 3 (RGB)."
         )

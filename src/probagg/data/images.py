@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from probagg.data import NoData
 from probagg.data.arrays import UNREADABLE, samples_and_classes
 from probagg.data.datasets import DatasetImages
 from probagg.data.decoding import SUFFIXES, in_threads, refit
 from probagg.data.folders import FolderImages, Progress, check_format
+from probagg.errors import InputError, NoData, did_you_mean
 
 __all__ = [
     "ArrayImages",
     "DatasetImages",
     "FolderImages",
     "ImageSet",
-    "NoData",
     "RefittedImages",
-    "did_you_mean",
     "open_images",
     "read_npz",
     "refitted",
@@ -197,13 +193,6 @@ def _open_path(
     )
 
 
-def did_you_mean(name: str, names: Sequence[str]) -> str:
-    """A sentence with the name that begins like the one given, or else is nearest to it."""
-    longer = [known for known in names if name and known.startswith(name)]
-    close = longer or difflib.get_close_matches(name, names, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
 def _read_file(path: Path) -> ArrayImages:
     suffix = path.suffix.lower()
     if suffix == ".npz":
@@ -226,7 +215,7 @@ def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     try:
         arrays = np.load(path, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise ValueError("it is a single array, as in a .npy file")
+            raise InputError("it is a single array, as in a .npy file")
         with arrays:
             return samples_and_classes(path, arrays)
     except NoData:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data import NoData
+from probagg.errors import NoData
 
 UNKNOWN = -1
 _NAME_HEADS = {"path", "file", "filename", "name", "image", "row", "index"}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data import NoData
 from probagg.data.decoding import BadImage, decode, in_threads
 from probagg.data.images import ArrayImages
+from probagg.errors import NoData
 
 TILES, SIDE = 50, 32  # a sheet holds 50 x 50 images of 32 x 32 pixels, row by row
 

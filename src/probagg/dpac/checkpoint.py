@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import shutil
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-logger = logging.getLogger("probagg")
+from probagg.errors import InputError
+from probagg.progress import logger
 
 KEPT = 2
 _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
@@ -63,7 +63,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
             description = json.loads((path / _DESCRIPTION).read_text())
             data = (path / _TENSORS).read_bytes()
             if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
-                raise ValueError("its checksum is wrong")
+                raise InputError("its checksum is wrong")
             return Checkpoint(load(data), description)
         except (OSError, ValueError, KeyError) as error:
             logger.warning("%s is damaged (%s); the one before it is used.", path, error)
@@ -158,7 +158,7 @@ def load_compact(folder: Path) -> dict[str, Tensor]:
     paths = sorted(folder.glob(_PARTS))
     wanted = paths[0].stem.rpartition("-of-")[2] if paths else "the"
     if str(len(paths)) != wanted:
-        raise ValueError(
+        raise InputError(
             f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of one export there."
         )
     return {name: tensor for path in paths for name, tensor in load_file(path).items()}

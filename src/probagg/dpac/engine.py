@@ -6,7 +6,6 @@ images depend on (seed, stage, epoch, sample) only, so a run continues to the bi
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -34,21 +33,19 @@ from probagg.dpac.randomness import key as random_key
 from probagg.dpac.randomness import permutation
 from probagg.dpac.recipe import Training
 from probagg.dpac.step import Loss, Prepare, Step, choose_precision
+from probagg.errors import InputError, Interrupted, ProbaggError
 from probagg.opa.processes import n_processes, sum_over_processes
-
-logger = logging.getLogger("probagg")
-
-
-class Interrupted(RuntimeError):
-    """Training was stopped and its state saved; the same call goes on from there."""
+from probagg.progress import logger
 
 
-class Diverged(RuntimeError):
-    """A loss is no number any more."""
+class Diverged(ProbaggError, RuntimeError):
+    """The loss became NaN or infinite."""
 
 
-class CannotResume(RuntimeError):
+class CannotResume(ProbaggError, RuntimeError):
     """A checkpoint belongs to another run."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -252,7 +249,7 @@ def fitting_batch(plan: Training, n: int) -> int:
     parts = n_processes() * plan.accumulate
     size = min(plan.batch_size, n) // parts * parts
     if size < 2 * parts:
-        raise ValueError(
+        raise InputError(
             f"{n} images in batches of {plan.batch_size}, for {n_processes()} processes with "
             f"{plan.accumulate} parts each, leave less than 2 a part. Bring more images, or lower "
             "accumulate or the number of processes."

@@ -32,6 +32,7 @@ from probagg.dpac.self_labelling import self_label
 from probagg.dpac.stages import cluster, pretrain
 from probagg.dpac.step import choose_precision
 from probagg.dpac.views import Views
+from probagg.errors import InputError
 from probagg.opa.diagnose import Diagnosis, diagnose
 
 DIAGNOSED = 2000  # images of the reading after training
@@ -185,7 +186,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         recipe = self.recipe_
         data = open_for(images, recipe)
         if data.channels != recipe.channels:
-            raise ValueError(
+            raise InputError(
                 f"The model was trained on images of {recipe.channels} channels, but these have "
                 f"{data.channels}. Convert them first."
             )
@@ -244,9 +245,9 @@ class DPAC(ClusterMixin, BaseEstimator):
 
     def _check(self, data: ImageSet) -> None:
         if not isinstance(self.n_clusters, Integral):
-            raise ValueError(f"n_clusters is {self.n_clusters!r}, but an integer is needed.")
+            raise InputError(f"n_clusters is {self.n_clusters!r}, but an integer is needed.")
         if self.n_clusters < 2 or len(data) < 2 * self.n_clusters:
-            raise ValueError(
+            raise InputError(
                 f"{len(data)} images and {self.n_clusters} clusters: at least 2 clusters and two "
                 "images for each are needed. Bring more images or ask for fewer clusters."
             )

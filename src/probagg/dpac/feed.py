@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-logger = logging.getLogger("probagg")
+from probagg.progress import logger
 
 AHEAD = 3  # batches that are read while the device works
 CHUNK = 4096  # images read at a time when all are brought to the device

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
-from probagg.runs import write_atomically
-
-logger = logging.getLogger("probagg")
+from probagg.progress import logger
+from probagg.storage import write_atomically
 
 
 class History:

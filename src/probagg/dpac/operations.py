@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from probagg.errors import InputError
+
 # The strong view's operations and the range of each one's magnitude, as in the released code.
 RANGES: dict[str, tuple[float, float]] = {
     "Identity": (0.0, 0.0),
@@ -54,7 +56,7 @@ def check_operation(name: str) -> None:
     """Raise a ValueError that names the nearest operation if this is none."""
     if name not in RANGES:
         near = get_close_matches(name, RANGES, n=1, cutoff=0.0)[0]
-        raise ValueError(
+        raise InputError(
             f"{name!r} is no operation. Did you mean {near!r}? All: {', '.join(RANGES)}."
         )
 

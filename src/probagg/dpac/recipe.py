@@ -15,12 +15,13 @@ from typing import Any, Self, Union, get_args, get_origin, get_type_hints
 import tomli_w
 
 from probagg.dpac.views import ViewSettings
+from probagg.errors import InputError
 
 TASKS = ("wcl", "simclr", "moco", "autoencoder", "none")
 TARGETS = ("online", "kmeans", "fcm", "pac")
 
 
-class RecipeError(ValueError):
+class RecipeError(InputError):
     """A recipe that cannot be; the message names the key and what is needed."""
 
 

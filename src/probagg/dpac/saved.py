@@ -13,7 +13,8 @@ from torch import Tensor
 from probagg.dpac.checkpoint import export_compact, load_compact
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.recipe import Recipe
-from probagg.runs import read_safetensors, write_atomically, write_safetensors
+from probagg.errors import InputError
+from probagg.storage import read_safetensors, write_atomically, write_safetensors
 
 FORMAT = "probagg.dpac/1"
 OF_IMAGES = ("offline.", "lessons.")  # buffers with a row for each training image: not the network
@@ -56,7 +57,7 @@ def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[
     except RuntimeError as error:  # of another shape
         different = [str(error).strip().splitlines()[-1].strip()]
     if different:
-        raise ValueError(
+        raise InputError(
             f"{path} holds other weights than its recipe has ({different[0]}). If it mixes files "
             "of two models, copy one whole model there again."
         )
@@ -69,12 +70,12 @@ def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         found = json.loads((folder / "model.json").read_text())
         description = {"n_clusters": int(found["n_clusters"]), "recipe": str(found["recipe"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{folder / 'model.json'} is missing or damaged. Copy the whole model there again."
         ) from error
     try:
         return load_compact(folder), description
     except SafetensorError as error:
-        raise ValueError(
+        raise InputError(
             f"A weights file in {folder} is damaged ({error}). Copy the whole model there again."
         ) from error

@@ -28,7 +28,7 @@ from probagg.dpac.stages import (
 from probagg.dpac.starts import teach
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
-from probagg.opa.diagnose import ClusteringWarning
+from probagg.errors import ClusteringWarning
 from probagg.opa.functional import as_float
 
 TRUSTED = 0.8  # so much of the labels a trained linear head must say, and so sure of them be

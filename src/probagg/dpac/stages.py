@@ -21,7 +21,7 @@ from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.starts import start_classifier
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
-from probagg.opa.diagnose import ClusteringWarning
+from probagg.errors import ClusteringWarning
 from probagg.opa.functional import as_float, full_precision
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes, sum_over_processes

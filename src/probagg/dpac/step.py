@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from probagg.dpac.checkpoint import load_optimizer_tensors, optimizer_tensors
 from probagg.dpac.recipe import Training
+from probagg.errors import InputError
 from probagg.opa.processes import n_processes
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -166,7 +167,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
             return torch.float32
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     if name not in PRECISIONS:
-        raise ValueError(f"precision is {name!r}, but auto, {', '.join(PRECISIONS)} are possible.")
+        raise InputError(f"precision is {name!r}, but auto, {', '.join(PRECISIONS)} are possible.")
     return PRECISIONS[name]
 
 

@@ -27,6 +27,7 @@ from probagg.dpac.operations import (
     turn_hue,
 )
 from probagg.dpac.randomness import uniforms
+from probagg.errors import InputError
 
 RATIOS = 3 / 4, 4 / 3  # width to height of a random crop
 TRIES = 10  # at a crop that fits, then the largest central one is taken
@@ -64,7 +65,7 @@ class ViewSettings:
             if isinstance(value := getattr(self, field.name), list):
                 object.__setattr__(self, field.name, tuple(value))
         for problem in _problems(self):
-            raise ValueError(problem)
+            raise InputError(problem)
         for name in self.operations:
             check_operation(name)
 
@@ -261,7 +262,7 @@ class Views:
         """Normalised, channels last; channel by channel, which needs no tensor of constants."""
         C, mean, std = x.shape[1], self.settings.mean, self.settings.std
         if len(mean) not in (1, C):
-            raise ValueError(
+            raise InputError(
                 f"mean and std have {len(mean)} values but the images {C} channel(s). "
                 f"Pass one value for each channel, or one for all."
             )
@@ -305,12 +306,12 @@ def _between(low: float, high: float, u: Tensor) -> Tensor:
 
 def _check(images: Tensor, samples: Tensor | None = None) -> None:
     if images.dim() != 4 or images.shape[3] not in (1, 3) or images.dtype != torch.uint8:
-        raise ValueError(
+        raise InputError(
             f"images is {images.dtype} of shape {tuple(images.shape)}; needed: torch.uint8 of "
             f"shape (batch, height, width, 1 or 3)."
         )
     if samples is not None and samples.shape != images.shape[:1]:
-        raise ValueError(
+        raise InputError(
             f"samples has shape {tuple(samples.shape)} for {len(images)} images; pass the place "
             f"of each one in the dataset."
         )

@@ -11,12 +11,13 @@ import numpy as np
 
 from probagg.data.decoding import pillow
 from probagg.embed.preprocessing import Colour, middle
+from probagg.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-class BackboneError(ValueError):
+class BackboneError(InputError):
     """A backbone that cannot be opened or run; the message says why and what to do."""
 
 
@@ -67,11 +68,6 @@ class Backbone:
 def identity_of(*facts: Any) -> str:
     """A short digest of what a backbone is made of."""
     return hashlib.blake2b(repr(facts).encode(), digest_size=8).hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def pooled(features: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,8 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from probagg.runs import logger
+from probagg.progress import logger
+from probagg.storage import cache_folder
 
 Result = TypeVar("Result")
 
@@ -37,8 +37,7 @@ class Stamp(NamedTuple):
 
 def cache_path() -> Path:
     """Where features are kept: features.sqlite in $PROBAGG_CACHE, or ~/.cache/probagg."""
-    folder = os.environ.get("PROBAGG_CACHE") or Path.home() / ".cache" / "probagg"
-    return Path(folder).expanduser() / "features.sqlite"
+    return cache_folder() / "features.sqlite"
 
 
 class FeatureCache:

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from probagg.data import NoData
 from probagg.data.decoding import BadImage, in_threads
 from probagg.data.folders import Progress
 from probagg.data.images import open_images
-from probagg.embed.backbone import Backbone, BackboneError, first_line
+from probagg.embed.backbone import Backbone, BackboneError
 from probagg.embed.cache import FeatureCache, cache_path
 from probagg.embed.sources import Item, Source, source_of
+from probagg.errors import InputError, NoData, first_line
 
 PROBE = 8  # images that `estimate` times
 _NO_MEMORY = re.compile(
@@ -232,7 +232,7 @@ def _batch_size(given: int | str, backbone: Backbone) -> int:
     if given == "auto":
         return 16 if backbone.device == "cpu" else 128  # a CPU's caches like small ones
     if not isinstance(given, int) or given < 1:
-        raise ValueError(f"batch_size is {given!r}, but 1 or more, or 'auto' is needed.")
+        raise InputError(f"batch_size is {given!r}, but 1 or more, or 'auto' is needed.")
     return given
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from probagg.embed.backbone import Backbone, BackboneError, first_line
+from probagg.embed.backbone import Backbone, BackboneError
 from probagg.embed.networks import torch_backbone
 from probagg.embed.preprocessing import Preprocessing
+from probagg.errors import first_line
 
 
 def function_backbone(name: str, device: str) -> Backbone:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from probagg.embed.backbone import Backbone, BackboneError, first_line, identity_of, pooled, try_out
+from probagg.embed.backbone import Backbone, BackboneError, identity_of, pooled, try_out
 from probagg.embed.preprocessing import Preprocessing
+from probagg.errors import first_line
 
 
 def onnx_backbone(path: Path, device: str) -> Backbone:

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.embed.backbone import Backbone, BackboneError, first_line
+from probagg.embed.backbone import Backbone, BackboneError
 from probagg.embed.networks import torch_backbone
 from probagg.embed.opening import KINDS, LITE
 from probagg.embed.preprocessing import Preprocessing
+from probagg.errors import InputError, first_line
 
 SIZES = {"vit_small_patch14_dinov2": 224}  # its own 518 pixels cost seven times as much
 HUB, FOLDER = "hf-hub:", "local-dir:"
@@ -195,6 +196,6 @@ def _read_state(network: Any, path: Path) -> dict[str, Tensor]:
     wanted = network.state_dict()
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise ValueError("it has no tensors")
+        raise InputError("it has no tensors")
     dropped = tuple(f"{head}." for head in heads)
     return {k: v for k, v in tensors.items() if k in wanted or not k.startswith(dropped)}

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from probagg.aggregation import dual, embed, lift, mass_factor
+from probagg.errors import InputError
 from probagg.opa.head import OPAHead
 from probagg.pac.estimator import PAC
 from probagg.pac.model import LinearModel
@@ -54,7 +55,7 @@ class PACHead(nn.Module):
         check_is_fitted(pac)
         model = pac._model
         if not isinstance(model, LinearModel):
-            raise ValueError(
+            raise InputError(
                 f"These clusters were found with metric={pac.metric!r}, which compares a row with "
                 "all training rows and leaves no small model. Cluster again with 'sqeuclidean' or "
                 "'cosine' to export it."

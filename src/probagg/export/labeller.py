@@ -19,11 +19,12 @@ from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe
 from probagg.embed.backbone import Backbone
 from probagg.embed.opening import LITE
+from probagg.environment import environment
+from probagg.errors import InputError
 from probagg.export.heads import OPANetwork, PACHead
 from probagg.export.inputs import BICUBIC, CleanView, Input, Normalised, filter_of
 from probagg.opa.head import OPAHead
 from probagg.pac.estimator import PAC
-from probagg.runs import environment
 
 FAR = 2.0**10  # spreads from zero; beyond, float32 keeps less than four digits of a difference
 
@@ -59,7 +60,7 @@ class Labeller(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         """The probability of each sample in each surviving cluster, float32."""
         if batch.dtype != self.takes.dtype or batch.shape[1:] != self.takes.shape:
-            raise ValueError(
+            raise InputError(
                 f"The model got {batch.dtype} of shape {tuple(batch.shape)}; needed: "
                 f"{self.takes.words}."
             )
@@ -80,7 +81,7 @@ class Labeller(nn.Module):
         """All that a file says beside the weights, ready for JSON; `names` are the columns'."""
         names = list(names)
         if len(names) != len(self.clusters) or not all(isinstance(name, str) for name in names):
-            raise ValueError(
+            raise InputError(
                 f"names is {names}, but {len(self.clusters)} texts are needed: one for each of the "
                 f"clusters {self.clusters}."
             )
@@ -118,16 +119,16 @@ def labeller_of(
     """
     if isinstance(model, DPAC):
         if backbone is not None:
-            raise ValueError("DPAC has its own network. Leave the backbone out.")
+            raise InputError("DPAC has its own network. Leave the backbone out.")
         check_is_fitted(model, "model_")
         takes = _photos(model.recipe_, size)
         return labeller_of_network(takes, model.model_, model.recipe_, groups)
     if not isinstance(model, PAC | OPAHead):
-        raise ValueError(
+        raise InputError(
             f"The model is of type {type(model).__name__}; PAC, OPAHead and DPAC can be exported."
         )
     if size is not None:
-        raise ValueError("size is for DPAC; otherwise the backbone decides. Leave it out.")
+        raise InputError("size is for DPAC; otherwise the backbone decides. Leave it out.")
     head = PACHead.of(model) if isinstance(model, PAC) else OPANetwork.of(model)
     facts: dict[str, Any] = {"head": {"kind": head.kind, **head.settings}}
     if backbone is not None:
@@ -207,7 +208,7 @@ def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
         or not np.isin(found, np.arange(n_clusters)).all()
         or (found[found] != found).any()
     ):
-        raise ValueError(
+        raise InputError(
             f"groups is {groups}, but {n_clusters} integers are needed: for each cluster the one "
             "it is merged into, or itself. One that others are merged into must survive."
         )
@@ -217,12 +218,12 @@ def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
 def _check_backbone(backbone: Backbone, n_features: int) -> None:
     if backbone.module is None or backbone.mean is None:
         why = "is an ONNX file" if backbone.module is None else "brings its own transform"
-        raise ValueError(
+        raise InputError(
             f"The backbone {backbone.name} {why}, which cannot become part of the model. Export "
             "the clusters alone (--features): that model takes the backbone's features."
         )
     if backbone.n_features != n_features:
-        raise ValueError(
+        raise InputError(
             f"The backbone {backbone.name} gives {backbone.n_features} features, but the clusters "
             f"were found on {n_features}. Pass the backbone of the run."
         )

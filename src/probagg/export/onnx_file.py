@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from probagg.errors import ProbaggError, first_line
 from probagg.export.labeller import Labeller
-from probagg.runs import write_atomically
+from probagg.storage import write_atomically
 
 OPSET = 18  # what torch's exporter writes since 2.6 without converting
 TOLERANCE = 1e-4  # of probabilities, between onnxruntime and PyTorch
@@ -21,7 +22,7 @@ BATCHES = (1, 5)
 MOST_BYTES = 2_000_000_000  # one ONNX file is one protobuf message, below 2 GiB
 
 
-class ExportError(RuntimeError):
+class ExportError(ProbaggError, RuntimeError):
     """A model that ONNX cannot express or does not reproduce; the message says what to do."""
 
 
@@ -105,7 +106,7 @@ def _graph(labeller: Labeller) -> Any:
     except Exception as error:  # torch raises nearly anything on a network it cannot trace
         backbone = labeller.facts.get("backbone", {}).get("name", "the network")
         raise ExportError(
-            f"PyTorch cannot express {backbone} in ONNX ({_first_line(error)}). Export as "
+            f"PyTorch cannot express {backbone} in ONNX ({first_line(error)}). Export as "
             "safetensors instead."
         ) from error
     return found.model_proto
@@ -144,11 +145,7 @@ def _difference(labeller: Labeller, data: bytes) -> float:
                 gaps.append((torch.from_numpy(P) - labeller(batch)).abs().max())
     except Exception as error:  # onnxruntime's own kinds, which have no common parent
         raise ExportError(
-            f"onnxruntime cannot run the exported model ({_first_line(error)}), which was not "
+            f"onnxruntime cannot run the exported model ({first_line(error)}), which was not "
             "written. Export as safetensors instead."
         ) from error
     return float(torch.stack(gaps).max())  # NaN where there is one
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

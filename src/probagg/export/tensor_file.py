@@ -15,10 +15,11 @@ from probagg.dpac.recipe import Recipe
 from probagg.embed.networks import Pooled
 from probagg.embed.opening import LITE
 from probagg.embed.pretrained import SIZES
+from probagg.errors import InputError
 from probagg.export.heads import OPANetwork, PACHead
 from probagg.export.inputs import Input
 from probagg.export.labeller import Labeller, labeller_of_network, steps_of
-from probagg.runs import read_safetensors, write_safetensors
+from probagg.storage import read_safetensors, write_safetensors
 
 FORMAT = "probagg.labeller/1"
 TOLERANCE = 1e-4  # of features, beside the largest
@@ -101,7 +102,7 @@ def _network(backbone: dict[str, Any]) -> nn.Module:
     """A backbone's network by its architecture, without weights."""
     name, architecture = backbone["name"], backbone["architecture"]
     if architecture is None:
-        raise ValueError(
+        raise InputError(
             f"The backbone {name} is code of its own, which a file of weights cannot hold. Export "
             "as ONNX, which holds the network too."
         )
@@ -111,7 +112,7 @@ def _network(backbone: dict[str, Any]) -> nn.Module:
         return network
     timm = _package("timm", "deep")
     if not timm.is_model(architecture):  # nor a name that would make timm look in the hub
-        raise ValueError(f"The timm that is installed has no {architecture}. Install a newer one.")
+        raise InputError(f"The timm that is installed has no {architecture}. Install a newer one.")
     options = {"img_size": SIZES[architecture]} if architecture in SIZES else {}
     return timm.create_model(architecture, pretrained=False, num_classes=0, **options)
 

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from probagg.aggregation import critical_m
+from probagg.errors import ClusteringWarning, InputError
 from probagg.opa.functional import as_float, full_precision, opa_targets
-
-
-class ClusteringWarning(UserWarning):
-    """Training goes towards a useless solution; the message says which and what to change."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def diagnose(
     """
     features, probs = torch.as_tensor(features), torch.as_tensor(probs)
     if not (torch.isfinite(features).all() and torch.isfinite(probs).all()):
-        raise ValueError(
+        raise InputError(
             "The features or probabilities hold NaN or infinity: training has diverged. Lower the "
             "learning rate, clip gradients, or look for such values in the data."
         )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from probagg.aggregation import Moments, aggregate, assign, embed
+from probagg.errors import InputError
 from probagg.opa.processes import first_row, gather_rows, sum_over_processes
 
 GATE_FLOOR = 1e-12  # of Eq. 11's denominator, for a row whose negatives are all gated away
@@ -75,7 +76,7 @@ def weighted_contrastive(
     gate of ones: plain NT-Xent. (Uniform probabilities only add log(1 - 1/K) to it.)
     """
     if z1.shape != z2.shape or z1.dim() != 2:
-        raise ValueError(
+        raise InputError(
             f"z1 has shape {tuple(z1.shape)} and z2 {tuple(z2.shape)}, but both need (rows, "
             "dimensions), the same. Pass the projections of two views of the same rows."
         )
@@ -158,12 +159,12 @@ def _products_are_coarse() -> bool:
 def _check(features: Tensor, probs: Tensor, m: float = 1.03) -> None:
     """Shapes and m, which need no look at the values."""
     if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs):
-        raise ValueError(
+        raise InputError(
             f"features have shape {tuple(features.shape)} and probabilities {tuple(probs.shape)}, "
             "but (rows, dimensions) and (rows, clusters) of the same rows are needed."
         )
     if not m > 1.0:
-        raise ValueError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+        raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
 
 
 def as_float(tensor: Tensor) -> Tensor:

@@ -19,9 +19,11 @@ from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.devices import choose_device
-from probagg.opa.diagnose import ClusteringWarning, diagnose
+from probagg.errors import ClusteringWarning, InputError
+from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
-from probagg.runs import log_progress, read_safetensors, write_safetensors
+from probagg.progress import log_progress
+from probagg.storage import read_safetensors, write_safetensors
 
 FORMAT = "probagg.opa-head/1"
 _SAVED = ("n_iter_", "n_features_in_")
@@ -127,10 +129,10 @@ class OPAHead(ClusterMixin, BaseEstimator):
         """Train on the rows of X; `y` is ignored."""
         self._validate_params()
         if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
-            raise ValueError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
+            raise InputError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
         X = validate_data(self, X, dtype="numeric")
         if len(X) < self.n_clusters:
-            raise ValueError(
+            raise InputError(
                 f"n_samples={len(X)} should be >= n_clusters={self.n_clusters}. Pass more samples "
                 "or ask for fewer clusters."
             )

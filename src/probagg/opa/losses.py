@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS
+from probagg.errors import InputError
 from probagg.opa.functional import (
     as_float,
     full_precision,
@@ -19,7 +20,7 @@ class _Loss(nn.Module):
     def __init__(self, reduction: str) -> None:
         super().__init__()
         if reduction not in ("mean", "sum", "none"):
-            raise ValueError(f"reduction is {reduction!r}; use 'mean', 'sum' or 'none'.")
+            raise InputError(f"reduction is {reduction!r}; use 'mean', 'sum' or 'none'.")
         self.reduction = reduction
 
     def _reduce(self, rows: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ class _Loss(nn.Module):
 def _check_metric(metric: str) -> None:
     if metric not in LINEAR_METRICS:
         known = " or ".join(map(repr, LINEAR_METRICS))
-        raise ValueError(f"metric={metric!r} has no linear form. Use {known}.")
+        raise InputError(f"metric={metric!r} has no linear form. Use {known}.")
 
 
 class OPALoss(_Loss):
@@ -58,7 +59,7 @@ class OPALoss(_Loss):
     ) -> None:
         super().__init__(reduction)
         if not m > 1.0:
-            raise ValueError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+            raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
         _check_metric(metric)
         self.m, self.metric, self.balance, self.gather = m, metric, balance, gather
 
@@ -77,7 +78,7 @@ class OPALoss(_Loss):
             )
             student = as_float(logits if student_logits is None else student_logits)
             if student.shape != Q.shape:
-                raise ValueError(
+                raise InputError(
                     f"student_logits have shape {tuple(student.shape)}, but the targets have "
                     f"{tuple(Q.shape)}. Pass another view's logits of the same rows and clusters."
                 )
@@ -151,7 +152,7 @@ class WeightedContrastiveLoss(_Loss):
     ) -> None:
         super().__init__(reduction)
         if not temperature > 0.0:
-            raise ValueError(f"temperature is {temperature}, but must be positive; try 0.5.")
+            raise InputError(f"temperature is {temperature}, but must be positive; try 0.5.")
         self.temperature, self.detach, self.gather = temperature, detach, gather
 
     def forward(self, z1: Tensor, z2: Tensor, probs: Tensor | None = None) -> Tensor:

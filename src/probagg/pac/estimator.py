@@ -22,6 +22,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from probagg.aggregation import LINEAR_METRICS, Moments, critical_m_from_growth
+from probagg.errors import InputError
 from probagg.pac.advice import problems
 from probagg.pac.model import (
     LinearModel,
@@ -34,7 +35,7 @@ from probagg.pac.model import (
 )
 from probagg.pac.rows import Frame, LinearRows, PairwiseRows
 from probagg.pac.sweeps import Blocks, Run, Update, given_start, near_uniform, read_out, run_sweeps
-from probagg.runs import log_progress
+from probagg.progress import log_progress
 
 SAMPLE_ROWS = 50_000  # of a large data set, swept first when init="auto"
 
@@ -180,7 +181,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         X = self._validate_rows(X, reset=True)
         N, K = X.shape[0], self.n_clusters
         if N < K:
-            raise ValueError(
+            raise InputError(
                 f"n_samples={N} should be >= n_clusters={K}. Pass more samples or ask for fewer "
                 "clusters."
             )
@@ -189,7 +190,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
                 sample_weight, X, dtype=X.dtype, ensure_non_negative=True
             )
             if not sample_weight.any():
-                raise ValueError(
+                raise InputError(
                     "Every sample_weight is zero. Give some samples a positive weight."
                 )
         generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
@@ -214,7 +215,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
         if sp.issparse(X):
             if self.metric == "precomputed":
-                raise ValueError(
+                raise InputError(
                     "metric='precomputed' needs every distance, and a sparse X leaves most out. "
                     "Pass a dense array: X.toarray()."
                 )

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
 from probagg.aggregation import Moments, mass_factor
+from probagg.errors import InputError
 from probagg.pac.rows import (
     CHUNK_NUMBERS,
     Frame,
@@ -20,7 +21,7 @@ from probagg.pac.rows import (
     linear_floor,
     linear_scores,
 )
-from probagg.runs import read_safetensors, write_safetensors
+from probagg.storage import read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
 
@@ -109,7 +110,7 @@ class PairwiseModel:
     def tensors(self) -> dict[str, np.ndarray]:
         if callable(self.metric) or sp.issparse(self.X):
             what = "a metric given as a function" if callable(self.metric) else "sparse rows"
-            raise ValueError(
+            raise InputError(
                 f"A PAC with {what} cannot be saved without pickle. Use a metric by name on dense "
                 "rows, or metric='precomputed' and compute the distances yourself."
             )
@@ -142,14 +143,14 @@ def training_distances(X: Any, metric: Any) -> np.ndarray:
         options = _metric_options(X, metric)
         pairwise_distances(X[:1], X[:1], metric, **options)
     except ValueError as error:
-        raise ValueError(
+        raise InputError(
             f"metric={metric!r} cannot be used here: {error} Use 'sqeuclidean', 'cosine', "
             "'precomputed', or a metric of sklearn.metrics.pairwise_distances."
         ) from error
     N, dtype = X.shape[0], X.dtype
     needed, limit = N * N * dtype.itemsize, _physical_memory() // 2
     if needed > limit:
-        raise ValueError(
+        raise InputError(
             f"metric={metric!r} needs all {N} x {N} distances: {needed / 1e9:.1f} GB, and at most "
             f"half of this machine's memory, {limit / 1e9:.1f} GB, is used. Use 'sqeuclidean' or "
             "'cosine', which need no distance matrix, or fit a sample of the rows and predict "
@@ -177,7 +178,7 @@ def check_distances(D: np.ndarray) -> np.ndarray:
     What rounding may have left, as in 1 - U @ U.T, is put right.
     """
     if D.shape[0] != D.shape[1]:
-        raise ValueError(
+        raise InputError(
             f"metric='precomputed' needs the square matrix of all distances, but X has shape "
             f"{D.shape}. Pass pairwise_distances(X) or another metric."
         )
@@ -189,7 +190,7 @@ def check_distances(D: np.ndarray) -> np.ndarray:
     elif any(np.abs(D[r] - D[:, r].T).max() > rounding for r in chunks_of(D)):
         problem = "different distances from i to j and from j to i"
     if problem:
-        raise ValueError(
+        raise InputError(
             f"The precomputed X has {problem}. PAC needs symmetric distances, zero from a row to "
             "itself: for instance (D + D.T) / 2 with its diagonal set to 0, or 1 - similarity."
         )

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from probagg.aggregation import LINEAR_METRICS, critical_m_from_growth
+from probagg.errors import InputError
 from probagg.pac.curve import Curve, draw
 from probagg.pac.estimator import PAC
 from probagg.pac.halves import Judgement, judge
@@ -129,7 +130,7 @@ def select_n_clusters(
     6
     """
     if not isinstance(n_runs, Integral) or n_runs < 1:
-        raise ValueError(f"n_runs={n_runs!r} is given; a whole number from 1 on is needed.")
+        raise InputError(f"n_runs={n_runs!r} is given; a whole number from 1 on is needed.")
     pac = PAC(metric=metric, m=m, balance=balance, shuffle=False)
     pac._validate_params()
     generator = np.random.default_rng(check_random_state(random_state).randint(2**31))
@@ -182,9 +183,9 @@ def _choose_m(pac: PAC, full: Any) -> float:
     pac.critical_m_ = critical_m_from_growth(full.growth(pac.balance), "p")
     m = pac._choose_m()
     if pac.critical_m_ == 1.0:
-        raise ValueError("All rows are alike: there is nothing to cluster. Check the data.")
+        raise InputError("All rows are alike: there is nothing to cluster. Check the data.")
     if m >= pac.critical_m_:
-        raise ValueError(
+        raise InputError(
             f"m={m:.4g} is at or above the critical value {pac.critical_m_:.4g} of this data: "
             "no cluster can form there, for any K. Lower m or pass m='auto'."
         )
@@ -195,29 +196,29 @@ def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
     """The candidates in rising order, each once."""
     most = n_rows // 4  # two rows a cluster in each half
     if most < 2:
-        raise ValueError(
+        raise InputError(
             f"X has {n_rows} rows, and halves of it are clustered: at least 8 are needed. Pass "
             "more rows, or choose the number of clusters yourself."
         )
     if isinstance(candidates, str):
         if candidates != "auto":
-            raise ValueError(
+            raise InputError(
                 f"candidates={candidates!r} is given; 'auto', a pair (low, high) or a list of "
                 "whole numbers is needed."
             )
         return _ladder(max(2, min(LARGEST_AUTO, int((2 * n_rows) ** 0.5), most)))
     numbers = list(candidates)
     if not numbers or not all(isinstance(K, Integral) for K in numbers):
-        raise ValueError(
+        raise InputError(
             f"candidates={candidates!r} is given; 'auto', a pair (low, high) or a list of whole "
             "numbers is needed."
         )
     if isinstance(candidates, tuple) and len(numbers) == 2:
         if numbers[0] > numbers[1]:
-            raise ValueError(f"candidates={candidates} has its low end above its high end. Swap.")
+            raise InputError(f"candidates={candidates} has its low end above its high end. Swap.")
         numbers = list(range(numbers[0], numbers[1] + 1))
     if min(numbers) < 2 or max(numbers) > most:
-        raise ValueError(
+        raise InputError(
             f"candidates from {min(numbers)} to {max(numbers)} are given, but {n_rows} rows allow "
             f"2 to {most}: clusters are compared with each other, in halves of the data with two "
             "rows a cluster. Ask within that range."

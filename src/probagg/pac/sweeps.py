@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from probagg.aggregation import assign_columns, mass_factor
+from probagg.errors import InputError
 from probagg.pac.rows import Rows, chunks, chunks_of
 
 LARGEST_BLOCK = 4096  # rows; larger blocks leave the processor's cache
@@ -76,7 +77,7 @@ def given_start(init: Any, N: int, K: int, dtype: Any) -> np.ndarray:
     """The input of Algorithm 1 that a user gave, its rows scaled to sum to 1."""
     P = check_array(init, dtype=dtype, copy=True, input_name="init")
     if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
-        raise ValueError(
+        raise InputError(
             f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities of "
             f"shape (n_samples, n_clusters) = {(N, K)} are needed, with a positive sum in each "
             "row. Pass such an array, or init='uniform'."

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from probagg.runs import RunFolderError, add_to_run
+from probagg.errors import InputError
+from probagg.run.folder import RunFolderError, add_to_run
 
 Progress = Callable[[int, int], None]
 
@@ -41,7 +42,7 @@ def positions(
     """
     X = np.asarray(X)
     if X.ndim != 2 or not X.size or max_points < 1:
-        raise ValueError(
+        raise InputError(
             f"X has shape {X.shape} and max_points is {max_points}; a map needs rows and columns, "
             "one of each or more, and one point or more."
         )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from probagg.review import Review
-from probagg.runs import RunFolderError
+from probagg.run.folder import RunFolderError
 
 Row = dict[str, str]
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from probagg.data.images import ImageSet
+from probagg.progress import duration
 from probagg.report.atlas import add_map
 from probagg.report.charts import parallel, short
 from probagg.report.colours import palette
@@ -23,7 +24,7 @@ from probagg.report.contents import Contents, read_run
 from probagg.report.groups import PAIRS, Cluster, Counts, between, describe_clusters
 from probagg.report.tables import Chart, Confusion, Stage, confusion, selection, training
 from probagg.report.thumbnails import Level, Thumbnails, find_images, levels
-from probagg.runs import add_to_run
+from probagg.run.folder import add_to_run
 
 FILE = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -262,18 +263,3 @@ def probability(p: float) -> str:
     if not math.isfinite(p):
         return "-"
     return ">0.99" if 0.995 <= p < 1 - 1e-9 else f"{p:.2f}"
-
-
-def duration(seconds: float) -> str:
-    """Time in words.
-
-    >>> duration(0.031), duration(0.41), duration(75), duration(7260)
-    ('0.031 s', '0.4 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        digits = 0 if seconds >= 10 else 1 if seconds >= 0.1 else 3
-        return f"{seconds:.{digits}f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

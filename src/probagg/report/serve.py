@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import http.cookies
 import json
-import logging
 import secrets
 import socketserver
 import threading
@@ -18,11 +17,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from probagg.progress import logger
 from probagg.report.session import Session, StaleReview
 from probagg.review import ReviewError
-from probagg.runs import RunFolderError
-
-logger = logging.getLogger("probagg")
+from probagg.run.folder import RunFolderError
 
 MAX_BODY = 64 * 2**20  # bytes; a review that moves a million images fits
 TOKEN_HEADER = "X-Probagg-Token"

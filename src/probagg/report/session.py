@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from probagg.data.decoding import pillow
-from probagg.data.images import ImageSet, NoData, open_images, refitted
+from probagg.data.images import ImageSet, open_images, refitted
+from probagg.errors import InputError, NoData
 from probagg.review import FILE, Review, ReviewError, n_clusters
-from probagg.runs import RunFolderError
+from probagg.run.folder import RunFolderError
 
 THUMBNAIL = 192  # pixels: sharp at the largest size the page shows, on fine screens nearly so
 _KEPT = 4096  # thumbnails in memory, about 30 MB
@@ -144,7 +145,7 @@ def _columns(path: Path, n_clusters: int) -> dict[str, Any]:
         key = "path" if "path" in rows[0] else "row"
         clusters = [int(row["cluster"]) for row in rows]
         if not all(0 <= k < n_clusters for k in clusters):
-            raise ValueError(f"a cluster is not among 0 to {n_clusters - 1}")
+            raise InputError(f"a cluster is not among 0 to {n_clusters - 1}")
         numbers = ("probability", "second_cluster", "second_probability", "distance")
         return {
             "key": key,

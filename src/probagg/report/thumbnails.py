@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from probagg.data import NoData
 from probagg.data.decoding import BadImage, decode, in_threads
 from probagg.data.folders import FolderImages
 from probagg.data.images import ImageSet, open_images, refitted
+from probagg.errors import NoData
 from probagg.report.contents import Contents
 from probagg.report.groups import Counts
 

@@ -4,15 +4,9 @@ import os
 
 import pytest
 
-from probagg.runs import (
-    MANIFEST,
-    RunFolder,
-    RunFolderError,
-    add_to_run,
-    decode,
-    environment,
-    write_atomically,
-)
+from probagg.environment import environment
+from probagg.run.folder import MANIFEST, RunFolder, RunFolderError, add_to_run
+from probagg.storage import decode, write_atomically
 
 
 def test_the_manifest_seals_every_file(tmp_path):

@@ -1,22 +1,18 @@
-"""The run folder: what was asked, where it ran, what came out, and a manifest that seals it."""
+"""The run folder: layout, lock and manifest."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import json
-import logging
 import os
-import platform
-import sys
-import time
 from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-logger = logging.getLogger("probagg")
+from probagg.errors import ProbaggError
+from probagg.progress import logger
+from probagg.storage import checksum, encode, write_atomically, write_json
 
 MANIFEST = "manifest.json"
 REVIEW = "review.json"  # what a person decided about a run
@@ -51,46 +47,12 @@ RUN_FILES = (
     "tensorboard/events.out.tfevents.*",
     "yardstick.safetensors",
 )
-PACKAGES = (
-    "probagg",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "torch",
-    "torchvision",
-    "timm",
-    "onnxruntime",
-)
 
 
-class RunFolderError(RuntimeError):
+class RunFolderError(ProbaggError, RuntimeError):
     """A folder that cannot take a run; the message says why and what to do."""
 
-
-def write_atomically(path: str | PathLike[str], data: bytes) -> None:
-    """Write a file whole or not at all."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def encode(text: str) -> bytes:
-    """UTF-8; the bytes of a file name that is no valid text stay as they are."""
-    return text.encode("utf-8", "surrogateescape")
-
-
-def decode(data: bytes) -> str:
-    """What `encode` wrote."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def write_json(path: str | PathLike[str], value: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+    exit_code = 2
 
 
 def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
@@ -99,51 +61,10 @@ def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
     write_atomically(path, data)
     if manifest.exists():
         sealed = json.loads(manifest.read_text())
-        sealed["sha256"][name] = hashlib.sha256(data).hexdigest()
+        sealed["sha256"][name] = checksum(path)
         sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
         write_json(manifest, sealed)
     return path
-
-
-def write_safetensors(
-    path: str | PathLike[str], kind: str, tensors: dict[str, Any], description: dict[str, Any]
-) -> None:
-    """One safetensors file of NumPy arrays, with `kind` and `description` (as JSON) beside them."""
-    import numpy as np
-    from safetensors.numpy import save
-
-    text = json.dumps(description, default=lambda number: number.item())
-    # safetensors stores memory as it lies, which for channels-last weights would be scrambled.
-    tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    write_atomically(path, save(tensors, {"format": kind, "description": text}))
-
-
-def read_safetensors(path: str | PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `write_safetensors` wrote, or an error that says what the file is instead."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a safetensors file ({error}).") from error
-    if metadata.get("format") != kind:
-        raise ValueError(
-            f"{path} holds {metadata.get('format', 'other tensors')!r}, but {kind!r} is needed. "
-            "Pass a file that `save` of the same class wrote."
-        )
-    return tensors, json.loads(metadata["description"])
-
-
-def log_progress(wanted: bool, message: str, *values: Any) -> None:
-    """Log to "probagg", and to the terminal where nobody has set up logging."""
-    if wanted:
-        if not logger.hasHandlers():
-            logger.addHandler(logging.StreamHandler())
-        if not logger.isEnabledFor(logging.INFO):
-            logger.setLevel(logging.INFO)
-        logger.info(message, *values)
 
 
 class RunFolder:
@@ -257,10 +178,7 @@ class RunFolder:
         return place.resolve() == self.path.resolve() / folder  # no link that leads elsewhere
 
     def _seal(self) -> None:
-        hashes = {
-            name: hashlib.sha256((self.path / name).read_bytes()).hexdigest()
-            for name in sorted(self._files)
-        }
+        hashes = {name: checksum(self.path / name) for name in sorted(self._files)}
         self.write_json(MANIFEST, {"format": "probagg.run/1", "sha256": hashes})
         self._begun.unlink()
 
@@ -275,39 +193,3 @@ def _is_running(pid: str) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def environment() -> dict[str, Any]:
-    """Where a number comes from: machine, versions, command and time."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "processor": _processor(),
-        "cpus": os.cpu_count(),
-        "gpu": _gpu(),
-        "packages": versions,
-    }
-
-
-def _gpu() -> str | None:
-    """The GPU's name where PyTorch is in use and sees one; it is not imported for this."""
-    torch = sys.modules.get("torch")
-    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()

@@ -1,0 +1,33 @@
+"""The log of the library, and times in words. Only the command line prints."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+logger = logging.getLogger("probagg")
+
+
+def log_progress(wanted: bool, message: str, *values: Any) -> None:
+    """Log to "probagg", and to the terminal where nobody has set up logging."""
+    if wanted:
+        if not logger.hasHandlers():
+            logger.addHandler(logging.StreamHandler())
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
+        logger.info(message, *values)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in a few characters.
+
+    >>> duration(0.031), duration(0.41), duration(75), duration(7260)
+    ('0.031 s', '0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        digits = 0 if seconds >= 10 else 1 if seconds >= 0.1 else 3
+        return f"{seconds:.{digits}f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
