@@ -11,54 +11,73 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probagg.aggregation import Moments, critical_m
+    from probagg.aggregation import Moments, aggregate, critical_m
     from probagg.dpac.estimator import DPAC
     from probagg.dpac.recipe import Recipe
-    from probagg.metrics import clustering_accuracy
-    from probagg.opa.diagnose import diagnose
+    from probagg.errors import ClusteringWarning, Interrupted
+    from probagg.metrics import clustering_accuracy, evaluate
+    from probagg.opa.diagnose import Diagnosis, diagnose
     from probagg.opa.functional import opa_targets
     from probagg.opa.head import OPAHead
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.pac.estimator import PAC
     from probagg.pac.select import select_n_clusters
+    from probagg.run.opened import Run, open_run
+    from probagg.run.pipeline import cluster
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "DPAC",
-    "PAC",
-    "Moments",
-    "OPAHead",
-    "OPALoss",
-    "PACLoss",
-    "Recipe",
-    "WeightedContrastiveLoss",
-    "clustering_accuracy",
-    "critical_m",
-    "diagnose",
-    "opa_targets",
-    "select_n_clusters",
-]
 
 _HOMES = {
     "PAC": "probagg.pac.estimator",
     "select_n_clusters": "probagg.pac.select",
     "Moments": "probagg.aggregation",
+    "aggregate": "probagg.aggregation",
     "critical_m": "probagg.aggregation",
     "clustering_accuracy": "probagg.metrics",
+    "evaluate": "probagg.metrics",
     "opa_targets": "probagg.opa.functional",
     "OPALoss": "probagg.opa.losses",
     "PACLoss": "probagg.opa.losses",
     "WeightedContrastiveLoss": "probagg.opa.losses",
     "OPAHead": "probagg.opa.head",
     "diagnose": "probagg.opa.diagnose",
+    "Diagnosis": "probagg.opa.diagnose",
     "DPAC": "probagg.dpac.estimator",
     "Recipe": "probagg.dpac.recipe",
+    "cluster": "probagg.run.pipeline",
+    "open_run": "probagg.run.opened",
+    "Run": "probagg.run.opened",
+    "ClusteringWarning": "probagg.errors",
+    "Interrupted": "probagg.errors",
 }
+
+__all__ = [
+    "DPAC",
+    "PAC",
+    "ClusteringWarning",
+    "Diagnosis",
+    "Interrupted",
+    "Moments",
+    "OPAHead",
+    "OPALoss",
+    "PACLoss",
+    "Recipe",
+    "Run",
+    "WeightedContrastiveLoss",
+    "aggregate",
+    "cluster",
+    "clustering_accuracy",
+    "critical_m",
+    "diagnose",
+    "evaluate",
+    "opa_targets",
+    "open_run",
+    "select_n_clusters",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for (PEP 562): unused parts cost nothing."""
+    """Import a public name when it is first used (PEP 562), so that unused parts cost nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'probagg' has no attribute {name!r}")
     try:

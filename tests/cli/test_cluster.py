@@ -178,7 +178,7 @@ def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):
     options = ["--method", "dpac", *QUICK, "--set", "network.backbone=convnet"]
     options += ["--out", tmp_path / "run"]
     missing = run(tmp_path / "photos", *options)
-    assert (missing.exit_code, "-k is missing" in missing.stderr) == (2, True)
+    assert (missing.exit_code, "number of clusters is missing" in missing.stderr) == (2, True)
     assert run(tmp_path / "photos", "-k", 3, *options).exit_code == 0
     with (tmp_path / "run" / "assignments.csv").open() as file:
         paths = [row["path"] for row in csv.DictReader(file)]
@@ -190,7 +190,7 @@ def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):
 def test_a_matrix_in_a_file_is_clustered_by_pac(tmp_path, blobs):
     np.savetxt(tmp_path / "rows.csv", blobs[0], delimiter=",", header="a,b,c,d,e", comments="")
     missing = run(tmp_path / "rows.csv", "--out", tmp_path / "run")
-    assert (missing.exit_code, "-k is missing" in missing.stderr) == (2, True)
+    assert (missing.exit_code, "number of clusters is missing" in missing.stderr) == (2, True)
     result = run(tmp_path / "rows.csv", "-k", 3, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.stderr
     assert "300 rows of 5 columns, PAC into 3 clusters" in result.stdout
@@ -209,9 +209,9 @@ def test_a_file_that_cannot_be_read_is_exit_code_3(tmp_path):
 @pytest.mark.parametrize(
     ("source", "arguments", "code", "words"),
     [
-        ("isolet", ("--method", "dpac"), 2, "'isolet' is no set of images"),
+        ("isolet", ("--method", "dpac"), 2, "'isolet' is not a set of images"),
         ("cifar", (), 3, "Did you mean 'cifar10'?"),
-        ("digits", ("--method", "pac", "--set", "a=1"), 2, "--set mean nothing to pac"),
+        ("digits", ("--method", "pac", "--set", "a=1"), 2, "settings: not used by method pac"),
     ],
 )
 def test_sources_and_methods_that_do_not_meet_are_said(source, arguments, code, words):
@@ -233,8 +233,8 @@ def test_resume_never_starts_over(tmp_path):
         (("--recipe", "digit"), "Did you mean digits/fast?"),
         (("--set", "cluster.mm=1.05"), "Did you mean cluster.m?"),
         (("--method", "spectral"), "possible are auto, pac, opa, dpac"),
-        (("--m", 1.5, "--n-init", 7), "--m, --n-init mean nothing to dpac"),
-        (("--resume", "maybe"), "--resume is 'maybe'"),
+        (("--m", 1.5, "--n-init", 7), "m, n_init: not used by method dpac"),
+        (("--resume", "maybe"), "resume is 'maybe'"),
         (("-k", 1000), "1797 images and 1000 clusters"),
         (("--precision", "fp8"), "precision is 'fp8'"),
         (("--device", "abacus"), "device is 'abacus'"),

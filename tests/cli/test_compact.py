@@ -169,7 +169,7 @@ def test_other_files_are_never_replaced(run, tmp_path, monkeypatch):
     before = content(tmp_path)
     for out in (notes, own, half, other, run, run.parent, tmp_path / "file", "."):
         result = probagg("export", run, "--format", "compact", "--out", out)
-        assert (result.exit_code, "with --out" in result.stderr) == (2, True), result.stderr
+        assert (result.exit_code, "Name " in result.stderr) == (2, True), result.stderr
     assert content(tmp_path) == before
 
 

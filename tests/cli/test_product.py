@@ -369,7 +369,7 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
     ("arguments", "code", "words"),
     [
         (("predict", "{home}/photos", "{home}/new"), 3, "holds no run"),
-        (("predict", "{home}/none", "{home}/new"), 3, "is no run folder"),
+        (("predict", "{home}/none", "{home}/new"), 3, "is not a folder"),
         (("predict", "{home}/run", "{home}/nothing"), 3, "is no file or folder"),
         (("predict", "{home}/run", "pendigits"), 3, "is of images"),
         (("predict", "{home}/run"), 2, "Missing argument"),
@@ -389,9 +389,9 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
         (("bench", "{home}/photos", "-k", "3", "--methods", "pac,kmean"), 2, "'kmean'"),
         (("cluster", "{home}/photos", "-k", "3", "--backbne", "x"), 2, "--backbone"),
         (("cluster", "{home}/photos", "-k", "3", "--backbone", "resnet5"), 2, "resnet50"),
-        (("cluster", "{home}/photos", "--backbone", "efficientnet-lite0"), 2, "-k is missing"),
+        (("cluster", "{home}/photos", *LITE), 2, "number of clusters is missing"),
         (("cluster", "{home}/photos", "-k", "99", "--backbone", "efficientnet-lite0"), 2, "99"),
-        (("cluster", "{home}/photos", "-k", "auto", "--method", "dpac"), 2, "DPAC needs to know"),
+        (("cluster", "{home}/photos", "-k", "auto", "--method", "dpac"), 2, "DPAC needs the number"),
         (("clutser", "{home}/photos"), 2, "No such command"),
     ],
 )

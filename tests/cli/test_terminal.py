@@ -2,7 +2,7 @@
 
 import pytest
 
-from probagg.cli.terminal import ProgressLine
+from probagg.cli.terminal import TrainingLine
 from probagg.dpac.engine import Progress
 
 
@@ -15,7 +15,7 @@ def clock(monkeypatch):
 
 def test_nothing_is_said_of_the_rest_before_anything_is_known(clock, capsys):
     """With one step an epoch the first report comes when an epoch has just ended."""
-    line, said = ProgressLine(True), {"loss": 1.0, "images_per_second": 60.0}
+    line, said = TrainingLine(True), {"loss": 1.0, "images_per_second": 60.0}
     line(Progress("cluster", 1, 10, 0, 1, said))
     assert "left" not in capsys.readouterr().err
     clock[0] = 2.0

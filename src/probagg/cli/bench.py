@@ -1,4 +1,4 @@
-"""probagg bench: several ways to cluster the same rows, side by side."""
+"""probagg bench: several methods on the same rows, side by side."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 import typer
 
 from probagg.cli.errors import guarded
-from probagg.cli.flat import Flat
-from probagg.cli.job import Job, parse_k
-from probagg.cli.options import AsJson, Backbone, Labels, Weights, example
-from probagg.cli.outcome import scores
-from probagg.cli.terminal import Voice
+from probagg.cli.options import AsJson, Backbone, Labels, Weights, example, parse_k
+from probagg.cli.terminal import Terminal
 from probagg.environment import environment
 from probagg.errors import InputError
+from probagg.run.clustering import scores
+from probagg.run.flat import Flat
+from probagg.run.request import Request, check_k
 from probagg.storage import write_json
 
 EXAMPLE = example(
@@ -36,41 +36,43 @@ def bench(
         str | None, typer.Option("-k", help="Clusters. [default: a set's classes]")
     ] = None,
     methods: Annotated[
-        str, typer.Option(help="Which, between commas.")
+        str, typer.Option(help="Methods, separated by commas.")
     ] = "pac,opa,kmeans,spectral",
-    seeds: Annotated[int, typer.Option(min=1, help="How often, each with its own seed.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
     weights: Weights = None,
     labels: Labels = None,
-    out: Annotated[Path | None, typer.Option(help="Write every run to this JSON file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for all results.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cluster SOURCE in several ways and compare them; labels are used for reporting only."""
-    voice = Voice(aside=as_json)
-    with guarded(voice, as_json=as_json) as give:
+    """Cluster SOURCE by several methods and compare them; labels are used for reporting only."""
+    terminal = Terminal(aside=as_json)
+    with guarded(terminal, as_json=as_json) as give:
         chosen = _checked(methods)
-        job = Job(source, parse_k(k), Path(), 0, labels, voice)
+        request = Request(source, check_k(parse_k(k)), Path(), 0, labels, terminal)
         options = {"backbone": backbone, "weights": weights}
-        flat = Flat(job, "pac", {name: v for name, v in options.items() if v is not None})
+        flat = Flat(request, "pac", {name: v for name, v in options.items() if v is not None})
         if not isinstance(flat.k, int):
-            raise InputError(f"-k is {k!r}, but bench compares ways for one number of clusters.")
+            raise InputError(f"-k is {k!r}, but bench compares methods for one number of clusters.")
         samples, embedding = flat.embedded()
         X, metric = samples.features, flat.options.get("metric", "sqeuclidean")
-        voice.say(f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {flat.k} clusters, {metric}")
+        terminal.say(
+            f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {flat.k} clusters, {metric}"
+        )
         if embedding is not None:
-            voice.say(f"features of {flat.backbone.name} in {embedding:.1f} s")
+            terminal.say(f"features of {flat.backbone.name} in {embedding:.1f} s")
         rows = []
         for name in chosen:
             if name == "spectral" and len(X) > LARGEST_GRAPH:
-                voice.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
+                terminal.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
                 continue
             rows.append(_measure(name, samples, flat.k, metric, seeds))
-            voice.say(_line(rows[-1]))
+            terminal.say(_line(rows[-1]))
         result = {"source": source, "n_clusters": flat.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
         if out is not None:
             write_json(out, result)
-            voice.say(f"written to {out}")
+            terminal.say(f"written to {out}")
         give(result)
 
 
@@ -83,7 +85,7 @@ def _checked(methods: str) -> list[str]:
 
 
 def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[str, Any]:
-    """One way with every seed: the scores of each run, and how far the runs agree."""
+    """Run one method with every seed; return the scores and how far the runs agree."""
     from sklearn.metrics import adjusted_rand_score, silhouette_score
 
     X, found, runs = samples.features, [], []
@@ -104,7 +106,7 @@ def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[s
 
 
 def _line(row: dict[str, Any]) -> str:
-    """Means and deviations over the seeds in one line."""
+    """Return means and deviations over the seeds as one line."""
     parts = [f"  {row['method']:<9}"]
     for key in ("acc", "nmi", "ari"):
         values = [100 * run[key] for run in row["runs"] if key in run]
@@ -147,7 +149,7 @@ def _spectral(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
 
 
 def _unit(X: np.ndarray, metric: str) -> np.ndarray:
-    """Rows at unit length for cosine, where squared distances then are cosine distances."""
+    """Return rows at unit length for cosine, where squared distances are then cosine distances."""
     if metric != "cosine":
         return X
     return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)

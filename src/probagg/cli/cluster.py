@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from probagg.cli import outcome
-from probagg.cli.deep import Deep
-from probagg.cli.errors import guarded
-from probagg.cli.flat import Flat
-from probagg.cli.job import Job, parse_k
-from probagg.cli.options import AsJson, Backbone, CopyTo, Labels, LinkTo, Quiet, Weights, example
-from probagg.cli.samples import SETS, is_image_source
-from probagg.cli.sorting import check_sorting, sort_images
-from probagg.cli.terminal import Voice
-from probagg.data import benchmarks
-from probagg.errors import InputError
+from probagg.cli.errors import Give, guarded
+from probagg.cli.options import (
+    AsJson,
+    Backbone,
+    CopyTo,
+    Labels,
+    LinkTo,
+    Quiet,
+    Weights,
+    example,
+    parse_k,
+    parse_m,
+)
+from probagg.cli.terminal import Terminal
+from probagg.data.benchmarks import IMAGE_NAMES, NAMES
 from probagg.progress import duration
-from probagg.run.folder import RunFolder
+from probagg.run.pipeline import Plan, plan
+from probagg.run.request import default_out
+from probagg.run.sorting import check_sorting
 
 EXAMPLE = example(
     "probagg cluster photos/ -k 20 --out runs/photos",
     "The folder runs/photos then holds report.html to look at, assignments.csv, a model for new "
     "photos (probagg predict runs/photos new/), and how they were made.",
 )
-METHODS = ("auto", "pac", "opa", "dpac")
-PAC, OPA, DPAC = "pac", "opa", "dpac"
+SETS = f"matrices {', '.join(NAMES)}; images {', '.join(IMAGE_NAMES)}"
 
 
 def cluster(
@@ -75,11 +79,11 @@ def cluster(
         str | None, typer.Option(help="dpac: auto, fp32, bf16, fp16. [default: auto]")
     ] = None,
     max_minutes: Annotated[
-        float | None, typer.Option(min=0, help="dpac: save and stop after so long.")
+        float | None, typer.Option(min=0, help="dpac: save and stop after this time.")
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(help="dpac: auto takes up an unfinished run in --out, never starts over."),
+        typer.Option(help="dpac: auto resumes an unfinished run in --out, never starts over."),
     ] = None,
     m: Annotated[
         str | None,
@@ -106,152 +110,63 @@ def cluster(
     link_to: LinkTo = None,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Fixes starts, order and views.")] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be done, and stop.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Cluster SOURCE into K groups and write a run folder with a page to look at."""
-    name = Path(source).resolve().stem if Path(source).exists() else source
-    out = out or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    voice = Voice(quiet=quiet, aside=as_json)
-    options = {
-        "backbone": (backbone, PAC, OPA),
-        "weights": (weights, PAC, OPA),
-        "recipe": (recipe, DPAC),
-        "set": (setting, DPAC),
-        "device": (device, PAC, OPA, DPAC),
-        "precision": (precision, DPAC),
-        "max_minutes": (max_minutes, DPAC),
-        "resume": (resume, DPAC),
-        "m": (m, PAC, OPA),
-        "metric": (metric, PAC, OPA),
-        "balance": (balance, PAC, OPA),
-        "n_init": (n_init, PAC),
-    }
-    with guarded(voice, out, as_json) as give:
-        job = Job(source, parse_k(k), out, seed, labels, voice)
-        chosen = _method(source, method)
+    out = out or default_out(source)
+    terminal = Terminal(quiet=quiet, aside=as_json)
+    with guarded(terminal, out, as_json) as give:
         targets = [target for target in (copy_to, link_to) if target is not None]
         for target in targets:
             others = (out, *(t for t in targets if t is not target))
             check_sorting(Path(source).expanduser(), target, *others)
-        RunFolder(out, overwrite=overwrite).check()
-        work = _work(job, chosen, _of_method(chosen, options))
-        if isinstance(work, Deep) and not work.first:
-            work.join()
-            return
-        plan = _say_plan(work, page, dry_run)
+        planned = plan(
+            source,
+            parse_k(k),
+            out=out,
+            method=method,
+            labels=labels,
+            report=page,
+            overwrite=overwrite,
+            seed=seed,
+            monitor=terminal,
+            backbone=backbone,
+            weights=weights,
+            recipe=recipe,
+            settings=setting,
+            device=device,
+            precision=precision,
+            max_minutes=max_minutes,
+            resume=resume,
+            m=parse_m(m),
+            metric=metric,
+            balance=balance,
+            n_init=n_init,
+        )
+        if planned.is_first_process:
+            _say_plan(planned, terminal, give if dry_run else None)
         if dry_run:
-            give(plan)
             return
-        result, clustering = _run(work, overwrite=overwrite)
+        run = planned.run()
+        if not planned.is_first_process:
+            return
         for target in targets:
-            _sort(job, target, link=target == link_to)
-        if page:
-            _write_page(work, clustering)
-        give(result)
+            link = target == link_to
+            n = run.sort_images(target, link=link)
+            terminal.say(f"{n:,} images {'linked' if link else 'copied'} to {target}")
+        give(run.result)
 
 
-def _method(source: str, method: str) -> str:
-    """The method, checked against what the source is."""
-    if method not in METHODS:
-        raise InputError(f"--method is {method!r}; possible are {', '.join(METHODS)}.")
-    images = is_image_source(source)
-    if method == "auto":
-        return DPAC if images and source in benchmarks.IMAGE_NAMES else PAC
-    if method == DPAC and not images:
-        known = ", ".join(benchmarks.IMAGE_NAMES)
-        raise InputError(f"{source!r} is no set of images; dpac takes a folder, .npz, {known}.")
-    return method
-
-
-def _of_method(method: str, options: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """The options that were given; one that means nothing to the method is an error."""
-    given = {name: value for name, (value, *_) in options.items() if value is not None}
-    others = [f"--{n.replace('_', '-')}" for n in given if method not in options[n][1:]]
-    if others:
-        raise InputError(
-            f"{', '.join(others)} mean nothing to {method}. Leave them out, or choose another "
-            "--method."
-        )
-    if "m" in given:
-        given["m"] = _exponent(given["m"])
-    return given
-
-
-def _exponent(text: str) -> float | str:
-    if text == "auto":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"--m is {text!r}, but a number above 1 or auto is needed.") from None
-
-
-def _work(job: Job, method: str, options: dict[str, Any]) -> Flat | Deep:
-    return Deep(job, options) if method == DPAC else Flat(job, method, options)
-
-
-def _say_plan(work: Flat | Deep, page: bool, dry_run: bool) -> dict[str, Any]:
-    """One line before it starts: what, how long, where to."""
-    what, seconds = work.plan()
-    seconds += min(len(work.samples), 2000) / 200 + 2.0 if page else 0.0
-    end = " Nothing was done (--dry-run)." if dry_run else ""
-    where = f"about {duration(seconds)}, result in {work.job.out}."
-    work.job.voice.say(f"{work.job.source}: {what}; {where}{end}")
-    return {
-        "source": work.job.source,
-        "plan": what,
-        "seconds": round(seconds),
-        "run": str(work.job.out),
-    }
-
-
-def _run(work: Flat | Deep, *, overwrite: bool) -> tuple[dict[str, Any], outcome.Clustering]:
-    voice = work.job.voice
-    with RunFolder(work.job.out, overwrite=overwrite) as folder:
-        clustering = work.run(folder)
-        result = outcome.write(folder, clustering)
-        _say_result(voice, work, result)
-        folder.write("log.txt", "\n".join(voice.lines) + "\n")
-    voice.say(f"written to {work.job.out}")
-    return result, clustering
-
-
-def _write_page(work: Flat | Deep, clustering: outcome.Clustering) -> None:
-    """The page, after the run is sealed: what goes wrong here costs only the page."""
-    job = work.job
-    try:
-        page = outcome.write_page(job.out, clustering, loud=job.loud)
-    except ImportError as error:
-        job.voice.warn(f"There is no report.html. {error}")
-    except Exception as error:
-        job.voice.warn(f"There is no report.html ({error}). Try again: probagg report {job.out}")
-    else:
-        job.voice.say(f"look at {page}")
-
-
-def _say_result(voice: Voice, work: Flat | Deep, result: dict[str, Any]) -> None:
-    noun, K = work.samples.noun, result["n_clusters"]
-    how = f"{result['n_samples']:,} {noun} in {K} clusters by {work.method.upper()}"
-    outcome.say_result(voice, result, f"{how}, {duration(result['seconds'])}")
-    if "objective" in result:
-        voice.say(
-            f"objective {result['objective']:.6g} after {result['n_iter']} sweeps; m "
-            f"{result['m']:g}, critical m {result['critical_m']:.3f}"
-        )
-    elif "state" in result:
-        voice.say(f"{result['state']}, sharpness {result['sharpness']:.2f}")
-    for name in ("features", "pixels"):
-        if f"pac_on_{name}" in result:
-            voice.say_scores(f"  PAC on {name:<8}", result[f"pac_on_{name}"])
-
-
-def _sort(job: Job, target: Path, *, link: bool) -> None:
-    from probagg.assignments import Assignments
-
-    assigned = Assignments.read(job.out / "assignments.csv")
-    source = Path(job.source).expanduser()
-    n = sort_images(source, assigned.names, assigned.cluster.tolist(), {}, target, link=link)
-    job.voice.say(f"{n:,} images {'linked' if link else 'copied'} to {target}")
+def _say_plan(planned: Plan, terminal: Terminal, give: Give | None) -> None:
+    """Print one line before work starts; with `give`, hand over the plan as the result."""
+    facts = planned.describe()
+    end = " Nothing was done (--dry-run)." if give else ""
+    where = f"about {duration(facts['seconds'])}, result in {facts['run']}."
+    terminal.say(f"{facts['source']}: {facts['plan']}; {where}{end}")
+    if give:
+        give(facts)

@@ -1,4 +1,4 @@
-"""Every error a user can cause, as one line and an exit code."""
+"""Every error as one line and an exit code; a bug as a traceback."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any
 
 import typer
 
-from probagg.cli.terminal import FAILED, INTERRUPTED, Voice, fail
+from probagg.cli.terminal import FAILED, INTERRUPTED, Terminal, fail
 from probagg.errors import InputError, Interrupted, ProbaggError, first_line
 from probagg.run.folder import MANIFEST
 
+Give = Callable[[Any], None]
 BUG = "This is a bug in probagg, not in what you gave it. Please report it with the lines above."
 OUT_OF_MEMORY = (
     "The GPU has too little memory ({}). Lower the batch with --set pretrain.batch_size=128, or "
@@ -26,10 +27,8 @@ OUT_OF_MEMORY = (
 
 
 @contextmanager
-def guarded(
-    voice: Voice, out: Path | None = None, as_json: bool = False
-) -> Iterator[Callable[[Any], None]]:
-    """Warnings and errors in one line each; the value handed over is printed as JSON if wanted."""
+def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) -> Iterator[Give]:
+    """Show warnings and errors in one line each; yield a function that prints a result as JSON."""
 
     def give(result: Any) -> None:
         if as_json:
@@ -38,7 +37,7 @@ def guarded(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = lambda message, *_, **__: voice.warn(message)
+            warnings.showwarning = lambda message, *_, **__: terminal.warn(message)
             yield give
     except ProbaggError as error:
         resume = f" Run the same command with --out {out} to go on."
@@ -62,9 +61,9 @@ def guarded(
 
 
 def _left(out: Path | None) -> str:
-    """What an interrupted command leaves behind."""
+    """Return in words what an interrupted command leaves behind."""
     if out is not None and (out / MANIFEST).exists():
         return f"The run in {out} is finished; probagg report {out} writes its page."
     if out is not None and (out / "checkpoints").exists():
-        return f"The same command with --out {out} goes on from what was saved last."
+        return f"The same command with --out {out} resumes from what was saved last."
     return "Nothing was written."

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 
-from probagg.cli.compact import PLACE, write_compact
 from probagg.cli.errors import guarded
-from probagg.cli.opened_run import OpenedRun
 from probagg.cli.options import AsJson, Run, TrustCode, example
-from probagg.cli.terminal import Voice
-from probagg.errors import InputError
-from probagg.run.folder import add_to_run
+from probagg.cli.terminal import Terminal
+from probagg.run.exporting import write_export
+from probagg.run.opened import open_run
 
 EXAMPLE = example(
     "probagg export runs/photos --format onnx",
@@ -23,7 +20,6 @@ EXAMPLE = example(
     "--format compact writes a folder for probagg predict: weights of half the size, in files of "
     "15 MiB at most.",
 )
-FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
 
 
 def export(
@@ -41,66 +37,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the model of a RUN: one ONNX or safetensors file, or a compact folder for predict."""
-    voice = Voice(aside=as_json)
-    with guarded(voice, as_json=as_json) as give:
-        if how not in FORMATS:
-            raise InputError(f"--format is {how!r}; possible are {', '.join(FORMATS)}.")
-        opened = OpenedRun.of(run, trust_code=trust_code)
-        if features and "embed" not in opened.config:
-            raise InputError(f"--features leaves out the backbone, but {run} has none. Drop it.")
-        path = out or run / FORMATS[how]
-        if how == "compact":
-            result = _write_folder(voice, opened, path)
-        else:
-            result = _write_file(voice, opened, path, how, features)
-            if out is None:  # part of the run: it goes when the run is replaced
-                add_to_run(run, path.name, path.read_bytes())
-        give({"run": str(run), "format": how, "names": _names(opened), **result})
-
-
-def _names(opened: OpenedRun) -> list[str]:
-    """What the clusters that merges left are called."""
-    groups = opened.review.groups(opened.n_clusters)
-    return [opened.review.name_of(k) for k in np.unique(groups)]
-
-
-def _write_folder(voice: Voice, opened: OpenedRun, folder: Path) -> dict[str, Any]:
-    """The network in small parts and what predict needs beside it."""
-    if (method := opened.config["method"]) != "dpac":
-        raise InputError(
-            f"--format compact is for networks that DPAC trained, but {opened.path} is of "
-            f"{method.upper()}. Use --format safetensors or onnx."
-        )
-    files = write_compact(opened.model("cpu"), opened.path, folder)
-    size = sum(files.values())
-    voice.say(f"written to {folder} ({size / 1e6:.1f} MB, {len(files)} files, weights in bfloat16)")
-    voice.say(f"It needs nothing else of the run: probagg predict {folder} images/")
-    return {"folder": str(folder), "files": files, "bytes": size}
-
-
-def _write_file(
-    voice: Voice, opened: OpenedRun, path: Path, how: str, features: bool
-) -> dict[str, Any]:
-    """Pixels or features to probabilities, as one file."""
-    from probagg.export import export_onnx, export_safetensors, labeller_of
-
-    size = opened.config.get("image_size")  # of a set that is no folder of photos
-    labeller = labeller_of(
-        opened.model("cpu"),
-        backbone=None if features else opened.backbone("cpu"),
-        groups=opened.review.groups(opened.n_clusters),
-        size=size and tuple(size),
-    )
-    names, said = _names(opened), f"probagg export of {opened.path}"
-    result: dict[str, Any] = {"file": str(path)}
-    if how == "onnx":
-        result["difference"] = export_onnx(labeller, path, names=names, description=said)
-        voice.say(f"onnxruntime and PyTorch agree to {result['difference']:.1e}")
-    else:
-        export_safetensors(labeller, path, names=names, description=said)
-    result["bytes"] = path.stat().st_size
-    voice.say(f"{labeller.takes.name}: {labeller.takes.words}.")
-    columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
-    voice.say(f"probabilities: one column for each of {columns}")
-    voice.say(f"written to {path} ({result['bytes'] / 1e6:.1f} MB, {len(names)} clusters)")
-    return result
+    terminal = Terminal(aside=as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        opened = open_run(run, trust_code=trust_code)
+        opened.check_is_run()
+        give(write_export(opened, how, out, features=features, monitor=terminal))

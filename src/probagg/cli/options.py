@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and how their text is read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from probagg.errors import InputError
+
 
 def example(command: str, *says: str) -> str:
-    """The end of a command's help: an example on its own line, and what it does."""
+    """Return the end of a command's help: an example on its own line, and what it does."""
     return f"\b\nExample:\n  {command}\n\n{''.join(says)}"
 
 
@@ -20,19 +22,22 @@ RunOrCompact = Annotated[
 Backbone = Annotated[
     str | None,
     typer.Option(
-        help="Of images: whose features. Any timm model, efficientnet-lite0, a model.onnx, or "
-        "module:function. [default: vit_small_patch14_dinov2.lvd142m]"
+        help="Images: the network whose features are clustered: any timm model, "
+        "efficientnet-lite0, a model.onnx, or module:function. "
+        "[default: vit_small_patch14_dinov2.lvd142m]"
     ),
 ]
-Weights = Annotated[str | None, typer.Option(help="Of images: a file for a timm backbone.")]
+Weights = Annotated[str | None, typer.Option(help="Images: a file of weights for a timm backbone.")]
 Labels = Annotated[
     Path | None,
-    typer.Option(help="CSV of path,class (rows: row,class) to report against; never used else."),
+    typer.Option(
+        help="CSV of path,class (rows: row,class) to report against; never used for clustering."
+    ),
 ]
 CopyTo = Annotated[
-    Path | None, typer.Option(help="Copy the images into one folder a cluster under this one.")
+    Path | None, typer.Option(help="Copy the images into one folder per cluster under this one.")
 ]
-LinkTo = Annotated[Path | None, typer.Option(help="The same with links in place of copies.")]
+LinkTo = Annotated[Path | None, typer.Option(help="The same with links instead of copies.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
 TrustCode = Annotated[
@@ -43,3 +48,26 @@ TrustCode = Annotated[
         "run. Only for runs whose maker you trust.",
     ),
 ]
+
+
+def parse_k(text: str | None) -> int | tuple[int, int] | str | None:
+    """Return -k as a number, a range A:B, or "auto"."""
+    if text is None or text == "auto":
+        return text
+    low, colon, high = text.partition(":")
+    try:
+        return (int(low), int(high)) if colon else int(low)
+    except ValueError:
+        raise InputError(
+            f"-k is {text!r}, but a number, a range as 5:40, or auto is needed."
+        ) from None
+
+
+def parse_m(text: str | None) -> float | str | None:
+    """Return --m as a number or "auto"."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--m is {text!r}, but a number above 1 or auto is needed.") from None

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
 from probagg.cli.errors import guarded
-from probagg.cli.opened_run import OpenedRun, check_kind
 from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, RunOrCompact, TrustCode, example
-from probagg.cli.sorting import check_sorting, sort_images
-from probagg.cli.terminal import Voice
+from probagg.cli.terminal import Terminal
 from probagg.errors import InputError
 from probagg.progress import duration
+from probagg.run.opened import open_run
+from probagg.run.sorting import check_sorting, sort_images
 from probagg.storage import encode, write_atomically
 
 EXAMPLE = example(
@@ -37,54 +35,45 @@ def predict(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say to which clusters of a finished RUN new samples belong; nothing is fitted again."""
-    voice = Voice(quiet=quiet, aside=out is None or as_json)
-    with guarded(voice, as_json=as_json) as give:
-        opened = OpenedRun.to_predict(run, trust_code=trust_code)
-        check_kind(opened, source)
+    """Print to which clusters of a finished RUN new samples belong; nothing is fitted again."""
+    terminal = Terminal(quiet=quiet, aside=out is None or as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        opened = open_run(run, trust_code=trust_code)
+        opened.check_kind(source)
         _check_out(out, source, run)
         folder = Path(source).expanduser()
         targets = [target for target in (copy_to, link_to) if target is not None]
         for target in targets:
             check_sorting(folder, target, run, *(t for t in targets if t is not target))
         began = time.perf_counter()
-        samples, assigned = opened.assign(source, device=device, loud=not quiet)
+        samples, assigned = opened.assign(source, device, terminal)
         for name, reason in samples.skipped:
-            voice.warn(f"{name} is left out: {reason}")
+            terminal.warn(f"{name} is left out: {reason}")
         seconds = duration(time.perf_counter() - began)
-        voice.say(f"{source}: {len(samples):,} {samples.noun} in {seconds}")
+        terminal.say(f"{source}: {len(samples):,} {samples.noun} in {seconds}")
         if opened.yardstick is None:
-            voice.say(f"distances and outliers are not known: no yardstick.safetensors in {run}")
+            terminal.say(f"distances and outliers are not known: no yardstick.safetensors in {run}")
+        review = opened.review
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
-            voice.say(f"  {opened.review.name_of(k)}: {size:,}")
-        table = assigned.to_csv(samples.heading, opened.names)
+            terminal.say(f"  {review.name_of(k)}: {size:,}")
+        names = dict(review.names)
         if out is not None:
-            write_atomically(out, encode(table))
-            voice.say(f"written to {out}")
+            write_atomically(out, encode(assigned.to_csv(names)))
+            terminal.say(f"written to {out}")
         elif not as_json:
-            typer.echo(encode(table), nl=False)
+            typer.echo(encode(assigned.to_csv(names)), nl=False)
         for target in targets:
             link, clusters = target == link_to, assigned.cluster.tolist()
-            n = sort_images(folder, assigned.names, clusters, opened.names, target, link=link)
-            voice.say(f"{n:,} {samples.noun} {'linked' if link else 'copied'} to {target}")
+            n = sort_images(folder, assigned.names, clusters, names, target, link=link)
+            terminal.say(f"{n:,} {samples.noun} {'linked' if link else 'copied'} to {target}")
         give(
             {
                 "run": str(run),
                 "source": source,
-                "samples": _records(table),
+                "samples": assigned.records(names),
                 "skipped": dict(samples.skipped),
             }
         )
-
-
-def _records(table: str) -> list[dict[str, Any]]:
-    """The lines of the table with numbers as numbers; what is not known is null."""
-    kinds: dict[str, Any] = {"cluster": int, "second_cluster": int}
-    kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
-    return [
-        {name: kinds.get(name, str)(text) if text else None for name, text in line.items()}
-        for line in csv.DictReader(io.StringIO(table, newline=""))
-    ]
 
 
 def _check_out(out: Path | None, source: str, run: Path) -> None:

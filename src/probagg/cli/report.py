@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 from probagg.cli.errors import guarded
-from probagg.cli.opened_run import OpenedRun
 from probagg.cli.options import AsJson, Run, example
-from probagg.cli.terminal import Voice
+from probagg.cli.terminal import Terminal
 from probagg.errors import InputError
-from probagg.run.folder import add_to_run
-from probagg.storage import encode
+from probagg.run.opened import open_run
 
 EXAMPLE = example(
     "probagg report runs/photos --serve",
-    "Opens a page to name and merge clusters and to move images; predict and export heed it.",
+    "Opens a page to name and merge clusters and to move images; predict and export apply this.",
 )
 
 
@@ -33,25 +31,22 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write report.html of a RUN anew, or serve a page to review it (127.0.0.1 only)."""
-    voice = Voice(aside=as_json)
-    with guarded(voice, as_json=as_json) as give:
-        opened = OpenedRun.of(run)
+    """Write report.html of a RUN again, or serve a page to review it (127.0.0.1 only)."""
+    terminal = Terminal(aside=as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        opened = open_run(run)
         if not serve and (not browser or port is not None):
-            raise InputError(
-                "--no-browser and --port belong to --serve. Add it, or leave them out."
-            )
+            raise InputError("--no-browser and --port belong to --serve. Add it, or drop them.")
         if serve:
-            from probagg.report.serve import serve as start
-
-            said = lambda url: voice.say(f"Review {run} at {url}  (Ctrl-C or Done ends it)")  # noqa: E731
-            start(run, open_browser=browser, port=port or 0, on_ready=said)
-            opened = OpenedRun.of(run)
-        from probagg.report.page import write_report
-
-        result = {"run": str(run), "report": str(write_report(run))}
+            opened.serve_review(
+                open_browser=browser,
+                port=port or 0,
+                on_ready=lambda url: terminal.say(
+                    f"Review {run} at {url}  (Ctrl-C or Done ends it)"
+                ),
+            )
+        result = {"run": str(run), "report": str(opened.report())}
         if opened.review:
-            table = encode(opened.reviewed_table())
-            result["reviewed"] = str(add_to_run(run, "assignments_reviewed.csv", table))
-        voice.say(f"written to {' and '.join(list(result.values())[1:])}")
+            result["reviewed"] = str(opened.write_reviewed_table())
+        terminal.say(f"written to {' and '.join(list(result.values())[1:])}")
         give(result)

@@ -1,71 +1,62 @@
-"""What the terminal shows: errors, results, progress. Exit codes."""
+"""What the terminal shows: messages, errors and progress."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from probagg.progress import duration
+from probagg.run.monitor import Counter, Monitor
 
 if TYPE_CHECKING:
     from probagg.dpac.engine import Progress
 
-MOST_BARS = 30
-FAILED, INTERRUPTED = 1, 130  # the others are attributes of errors
+FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """One line on standard error, and the end."""
+    """Print one line on standard error and exit."""
     typer.echo(f"Error: {message}", err=True)
     sys.exit(code)
 
 
-class Voice:
-    """What a command says: on standard output, or beside it where that is kept for JSON.
+class Terminal(Monitor):
+    """Print messages on standard output, or on standard error where that is kept for JSON.
 
-    The lines are kept for log.txt, also those that `quiet` does not show.
+    All lines are kept for log.txt, also those that `quiet` does not show.
     """
 
     def __init__(self, *, quiet: bool = False, aside: bool = False) -> None:
+        super().__init__()
         self.quiet, self.aside = quiet, aside
-        self.lines: list[str] = []
+        self.shows_progress = not quiet
+        self._training = TrainingLine(not quiet)
 
     def say(self, text: str) -> None:
-        """One line."""
-        self.lines.append(text)
+        """Print one line."""
+        super().say(text)
         if not self.quiet:
             typer.echo(text, err=self.aside)
 
     def warn(self, text: object) -> None:
-        """One line that is shown always, on standard error."""
-        self.lines.append(f"Warning: {text}")
+        """Print one line on standard error, also when quiet."""
+        super().say(f"Warning: {text}")
         typer.echo(self.lines[-1], err=True)
 
-    def say_sizes(self, sizes: list[int], names: dict[int, str] | None = None) -> None:
-        """A bar for each cluster; of many, the largest and the smallest."""
-        shown = list(range(len(sizes)))
-        if len(sizes) > MOST_BARS:
-            ranked = sorted(shown, key=lambda k: (-sizes[k], k))
-            shown = [*ranked[: MOST_BARS - 5], -1, *ranked[-4:]]
-        for k in shown:
-            if k < 0:
-                self.say("  ...")
-                continue
-            bar = "█" * round(30 * sizes[k] / max(max(sizes), 1))
-            name = (names or {}).get(k, "")
-            self.say(f"  cluster {k:>3}  {sizes[k]:>6}  {bar} {name}".rstrip())
+    def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
+        """Return a progress line."""
+        return CountLine(what, unit, not self.quiet, scale)
 
-    def say_scores(self, what: str, scores: dict[str, Any]) -> None:
-        """ACC, NMI and ARI of one result."""
-        numbers = (f"{name.upper()} {100 * scores[name]:.1f}" for name in ("acc", "nmi", "ari"))
-        self.say(f"{what}: {'  '.join(numbers)}")
+    def train(self, progress: Progress) -> None:
+        """Show the progress of training."""
+        self._training(progress)
 
 
-class ProgressLine:
-    """Training in one line that is written over; a line for each tenth where no terminal is."""
+class TrainingLine:
+    """Show training in one line that is overwritten; without a terminal, a line per tenth."""
 
     def __init__(self, wanted: bool) -> None:
         self.wanted, self.live = wanted, sys.stderr.isatty()
@@ -73,7 +64,7 @@ class ProgressLine:
         self._loss = self._last = ""
 
     def __call__(self, progress: Progress) -> None:
-        """Show where training is."""
+        """Show the progress."""
         if not self.wanted:
             return
         now = time.monotonic()
@@ -110,7 +101,7 @@ class ProgressLine:
 
 
 class CountLine:
-    """So many of so many in one line that is written over; a line for each tenth elsewhere."""
+    """Show a count in one line that is overwritten; without a terminal, a line per tenth."""
 
     def __init__(self, what: str, unit: str, wanted: bool, scale: float = 1.0) -> None:
         self.what, self.unit, self.scale = what, unit, scale
@@ -119,7 +110,7 @@ class CountLine:
         self._first: int | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how far it is."""
+        """Show the count."""
         if not self.wanted:
             return
         self._first = done if self._first is None else self._first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
@@ -56,7 +57,7 @@ class RunFolderError(ProbaggError, RuntimeError):
 
 
 def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
-    """Write a file into a finished run, or replace one, and note it in the manifest."""
+    """Write a file into a finished run, list it in the manifest and return its path."""
     path, manifest = Path(run) / name, Path(run) / MANIFEST
     write_atomically(path, data)
     if manifest.exists():
@@ -68,11 +69,11 @@ def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
 
 
 class RunFolder:
-    """A folder that one process fills; use as a context. The manifest, written last, seals it.
+    """A folder that one process fills, as a context manager; the manifest, written last, seals it.
 
     An existing folder is refused unless it is empty, a run that never finished, or `overwrite` is
-    given and it is a run. An old run is taken away only when the new one writes its first file, and
-    somebody's other files never; a person's review is kept as review.old.json.
+    given and it is a run. An old run is removed only when the new one writes its first file, and
+    other files never; a person's review is kept as review.old.json.
     """
 
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -90,7 +91,7 @@ class RunFolder:
             self._take_lock()
         except OSError as error:
             raise RunFolderError(
-                f"{self.path} cannot be written ({error.strerror}). Name another folder with --out."
+                f"{self.path} cannot be written ({error.strerror}). Name another folder."
             ) from error
         return self
 
@@ -100,26 +101,28 @@ class RunFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None:
-            self._seal()
-        self._lock.unlink(missing_ok=True)
-        if not any(self.path.iterdir()):
-            self.path.rmdir()
+        try:
+            if error is None:
+                self._seal()
+        finally:  # a lock must not outlive its process, even where sealing fails
+            self._lock.unlink(missing_ok=True)
+            if not any(self.path.iterdir()):
+                self.path.rmdir()
 
     def check(self) -> None:
-        """Refuse a folder that cannot take a run; nothing is written."""
+        """Raise where the folder cannot take a run; nothing is written."""
         if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file. Name a folder for the run with --out.")
+            raise RunFolderError(f"{self.path} is a file. Name a folder for the run.")
         if not self.path.is_dir() or not any(self.path.iterdir()) or self._begun.exists():
             return
         if not (self.path / MANIFEST).exists() and not self._lock.exists():
             raise RunFolderError(
-                f"{self.path} holds other files and no run. Name a new or empty folder with --out."
+                f"{self.path} holds other files and no run. Name a new or empty folder."
             )
         if (self.path / MANIFEST).exists() and not self._overwrite:
             raise RunFolderError(
-                f"{self.path} holds a finished run. Name another folder with --out, or pass "
-                "--overwrite to replace it."
+                f"{self.path} holds a finished run. Name another folder, or replace it with "
+                "--overwrite (overwrite=True)."
             )
 
     def _take_lock(self) -> None:
@@ -131,7 +134,7 @@ class RunFolder:
             if _is_running(holder):
                 raise RunFolderError(
                     f"Process {holder} is writing to {self.path}. Wait for it, or name another "
-                    "folder with --out."
+                    "folder."
                 ) from None
             self._lock.write_text(str(os.getpid()))
 
@@ -147,7 +150,7 @@ class RunFolder:
         return path
 
     def keep(self, *names: str) -> None:
-        """Count files, or folders of files, that others wrote into this folder to the run."""
+        """Add files, or folders of files, that others wrote into this folder to the manifest."""
         for name in names:
             path = self.path / name
             found = path.rglob("*") if path.is_dir() else [path]
@@ -184,12 +187,29 @@ class RunFolder:
 
 
 def _is_running(pid: str) -> bool:
+    """Return whether a process with this number exists."""
     if not pid.isdigit():
         return False
+    if sys.platform == "win32":  # os.kill would end the process there
+        return _is_running_on_windows(int(pid))
     try:
         os.kill(int(pid), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass
     return True
+
+
+def _is_running_on_windows(pid: int) -> bool:
+    import ctypes
+
+    query, still_active = 0x1000, 259  # PROCESS_QUERY_LIMITED_INFORMATION, STILL_ACTIVE
+    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined]
+    handle = kernel.OpenProcess(query, False, pid)
+    if not handle:
+        return False
+    code = ctypes.c_ulong()
+    kernel.GetExitCodeProcess(handle, ctypes.byref(code))
+    kernel.CloseHandle(handle)
+    return code.value == still_active

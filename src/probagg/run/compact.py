@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,15 +13,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from probagg.run.folder import MANIFEST, REVIEW, RunFolderError
-from probagg.storage import write_json
+from probagg.storage import checksum, write_json
 
-PLACE = "compact"  # in the run, where --out says nothing
+PLACE = "compact"  # in the run, where no other place is given
 MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
 BESIDE = ("config.toml", "result.json", REVIEW, "yardstick.safetensors")  # copied from the run
 
 
 def is_compact(folder: Path) -> bool:
-    """Whether a folder holds a network in parts, be it damaged, and is no run."""
+    """Return whether a folder holds a network in parts, damaged or not, and is not a run."""
     if not folder.is_dir() or (folder / MANIFEST).is_file():
         return False
     return (folder / MODEL).is_file() or any(folder.glob(WEIGHTS))
@@ -31,20 +30,20 @@ def is_compact(folder: Path) -> bool:
 def check_place(folder: Path) -> None:
     """Refuse a place whose content an export would destroy, unless that is an older export."""
     if os.path.lexists(folder) and not folder.is_dir():
-        raise RunFolderError(f"{folder} is no folder. Name one for the export with --out.")
+        raise RunFolderError(f"{folder} is not a folder. Name one for the export.")
     if Path.cwd().is_relative_to(folder.resolve()):  # it will be another folder of that name
-        raise RunFolderError(f"You are in {folder.resolve()}. Name another folder with --out.")
+        raise RunFolderError(f"You are in {folder.resolve()}. Name another folder.")
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
     others = [path.name for path in inside if not _is_ours(path)]
     if others or (inside and not _is_whole(folder)):
         raise RunFolderError(
-            f"{folder} holds {(others or [inside[0].name])[0]}, so it is no compact export that "
-            "may be replaced. Name a new or empty folder with --out."
+            f"{folder} holds {(others or [inside[0].name])[0]}, so it is not a compact export that "
+            "may be replaced. Name a new or empty folder."
         )
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a model.json of ours lies beside weights."""
+    """Return whether a model.json of ours lies beside weights."""
     try:
         description = json.loads((folder / MODEL).read_text())
         return {"n_clusters", "recipe"} <= set(description) and any(folder.glob(WEIGHTS))
@@ -57,7 +56,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
-    """Write the DPAC of a run to a folder, whole or not at all; its files and their bytes."""
+    """Write the DPAC of a run to a folder, all or nothing; return its files and their sizes."""
     check_place(folder)
     place = folder.resolve()
     with _whole(place) as partial:
@@ -72,7 +71,7 @@ def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
 
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
-    """A folder to fill: it takes the place of `target` when all went well, and goes when not."""
+    """Yield a folder to fill, which replaces `target` on success and is removed on failure."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
         new, old = Path(beside, "new"), Path(beside, "old")
@@ -89,9 +88,9 @@ def _whole(target: Path) -> Iterator[Path]:
 
 
 def _note_in_manifest(run: Path) -> None:
-    """An export inside the run is part of it: it goes when the run is replaced."""
+    """List an export inside the run in its manifest, so that it goes with the run."""
     sealed = json.loads((run / MANIFEST).read_text())
     hashes = {k: v for k, v in sealed["sha256"].items() if not k.startswith(f"{PLACE}/")}
     for path in (run / PLACE).iterdir():
-        hashes[f"{PLACE}/{path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        hashes[f"{PLACE}/{path.name}"] = checksum(path)
     write_json(run / MANIFEST, sealed | {"sha256": dict(sorted(hashes.items()))})

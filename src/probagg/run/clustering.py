@@ -1,4 +1,4 @@
-"""What a clustering leaves in the run folder, whatever made it."""
+"""What any method returns, and the files of a run that it becomes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ import numpy as np
 import tomli_w
 
 from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
-from probagg.cli.samples import Samples
-from probagg.cli.terminal import CountLine, Voice
 from probagg.environment import environment
+from probagg.progress import duration
 from probagg.run.folder import RunFolder
+from probagg.run.samples import Samples
 
-MOST_COLUMNS = 60  # of a matrix that the profiles show
+MOST_COLUMNS = 60  # of a matrix that profiles.csv holds
+MOST_BARS = 30  # clusters shown as bars
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """The clusters of samples, and how they came about."""
+    """The clusters of samples, the model and how they were made."""
 
     samples: Samples
     P: np.ndarray  # (n, K)
@@ -42,13 +43,13 @@ class Clustering:
 
 
 def begin(folder: RunFolder, config: dict[str, Any]) -> None:
-    """The files that say what is run and where."""
+    """Write the files that say what is run and where."""
     folder.write("config.toml", tomli_w.dumps(_without_none(config)))
     folder.write_json("env.json", environment())
 
 
 def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
-    """All tables of a clustering and its model; the summary that result.json holds."""
+    """Write all tables of a clustering and its model; return the summary in result.json."""
     samples, K = clustering.samples, clustering.P.shape[1]
     yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric)
     assigned = Assignments.of(clustering.P, clustering.X, yardstick, samples.names)
@@ -71,20 +72,11 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         folder.write(name, text)
     yardstick.save(folder.path / "yardstick.safetensors")
     clustering.model.save(folder.path / "model.safetensors")
-    # DPAC wrote its metrics as it went.
+    # DPAC writes metrics.jsonl and tensorboard/ while it trains.
     folder.keep("yardstick.safetensors", "model.safetensors", "metrics.jsonl", "tensorboard")
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result
-
-
-def write_page(run: Path, clustering: Clustering, *, loud: bool) -> Path:
-    """The map and report.html of a finished run, which is whole whatever happens here."""
-    from probagg.report.atlas import save_map
-    from probagg.report.page import write_report
-
-    save_map(run, clustering.X, CountLine("map", "steps", loud))
-    return write_report(run, images=clustering.samples.images)
 
 
 def _summary(out: Path, clustering: Clustering, assigned: Assignments) -> dict[str, Any]:
@@ -104,7 +96,7 @@ def _summary(out: Path, clustering: Clustering, assigned: Assignments) -> dict[s
 
 
 def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
-    """ACC, NMI and ARI over the samples whose class is known, or nothing."""
+    """Return ACC, NMI and ARI over the samples whose class is known, or nothing."""
     classes = samples.classes
     if classes is None or not classes.known.any():
         return {}
@@ -115,22 +107,54 @@ def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
     return found if known.all() else found | {"n_labelled": int(known.sum())}
 
 
-def say_result(voice: Voice, result: dict[str, Any], what: str) -> None:
-    """The result in a few lines."""
-    voice.say(what)
-    voice.say_sizes(result["sizes"])
-    parts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
-    if result["n_skipped"]:
-        n = result["n_skipped"]
-        parts.append(f"{n:,} file{'s' * (n != 1)} skipped (skipped.csv says why)")
-    voice.say(", ".join(parts))
+def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
+    """Return the result as a few lines of text."""
+    samples, method = clustering.samples, result["method"].upper()
+    what = f"{result['n_samples']:,} {samples.noun} in {result['n_clusters']} clusters by {method}"
+    lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
+    counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
+    if n := result["n_skipped"]:
+        counts.append(f"{n:,} file{'s' * (n != 1)} skipped (skipped.csv says why)")
+    lines.append(", ".join(counts))
     if "acc" in result:
         some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
-        voice.say_scores(f"against the known labels{some}", result)
+        lines.append(scores_line(f"against the known labels{some}", result))
+    if "objective" in result:
+        lines.append(
+            f"objective {result['objective']:.6g} after {result['n_iter']} sweeps; m "
+            f"{result['m']:g}, critical m {result['critical_m']:.3f}"
+        )
+    elif "state" in result:
+        lines.append(f"{result['state']}, sharpness {result['sharpness']:.2f}")
+    for name in ("features", "pixels"):
+        if f"pac_on_{name}" in result:
+            lines.append(scores_line(f"  PAC on {name:<8}", result[f"pac_on_{name}"]))
+    return lines
+
+
+def bars(sizes: list[int]) -> list[str]:
+    """Return one bar per cluster; of many clusters, the largest and the smallest."""
+    shown: list[int | None] = list(range(len(sizes)))
+    if len(sizes) > MOST_BARS:
+        ranked = sorted(range(len(sizes)), key=lambda k: (-sizes[k], k))
+        shown = [*ranked[: MOST_BARS - 5], None, *ranked[-4:]]
+    return [
+        "  ..."
+        if k is None
+        else f"  cluster {k:>3}  {sizes[k]:>6}  "
+        f"{'█' * round(30 * sizes[k] / max(max(sizes), 1))}".rstrip()
+        for k in shown
+    ]
+
+
+def scores_line(what: str, scores: dict[str, Any]) -> str:
+    """Return ACC, NMI and ARI of one result as text."""
+    numbers = (f"{name.upper()} {100 * scores[name]:.1f}" for name in ("acc", "nmi", "ari"))
+    return f"{what}: {'  '.join(numbers)}"
 
 
 def classes_table(samples: Samples) -> str:
-    """The known classes as text."""
+    """Return the known classes as CSV."""
     classes = samples.classes
     assert classes is not None
     rows = [
@@ -140,7 +164,7 @@ def classes_table(samples: Samples) -> str:
 
 
 def text_table(heads: str, rows: Any) -> str:
-    """Rows as CSV under the given heads."""
+    """Return rows as CSV under the given column names."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(heads.split())
@@ -150,7 +174,7 @@ def text_table(heads: str, rows: Any) -> str:
 
 
 def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
-    """Mean and quartiles of each column in each cluster, for the columns that differ most."""
+    """Return mean and quartiles per cluster, as CSV, of the columns that differ most."""
     X = samples.features
     names = samples.columns or [f"column {j}" for j in range(X.shape[1])]
     clusters = [k for k in range(K) if (labels == k).any()]
@@ -194,7 +218,7 @@ def _npy(array: np.ndarray) -> bytes:
 
 
 def _without_none(config: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no None: what is not there is not set."""
+    """Return the settings that are set: TOML has no None."""
     return {
         name: _without_none(value) if isinstance(value, dict) else value
         for name, value in config.items()

@@ -1,4 +1,4 @@
-"""Photos sorted into one folder a cluster, as copies or links."""
+"""Photos sorted into one folder per cluster, as copies or links."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LONGEST = 255  # bytes in a name that common file systems hold
 
 
 def check_sorting(source: Path, target: Path, *others: Path) -> None:
-    """Refuse, before any work, a source without image files and a target that will not do."""
+    """Raise, before any work, where a source has no image files or a target cannot be used."""
     if not source.is_dir() and not _is_image(source):
-        raise InputError(f"--copy-to and --link-to sort a folder of images, but {source} is none.")
+        raise InputError(f"Only a folder of images can be sorted, but {source} is not one.")
     check_target(target, source, *others)
 
 
 def check_target(target: Path, *others: Path) -> None:
-    """Refuse a folder that holds something, or that meets one of the others: theirs stay as is."""
+    """Raise where a folder is not empty, or contains or lies in one of the others."""
     if os.path.lexists(target) and not target.is_dir():
-        raise RunFolderError(f"{target} is no folder. Name a new folder for the sorted images.")
+        raise RunFolderError(f"{target} is not a folder. Name a new folder for the sorted images.")
     for other in others:
         how = _meeting(target.resolve(), other.resolve())
         if how is not None:
@@ -40,7 +40,7 @@ def check_target(target: Path, *others: Path) -> None:
 
 
 def _meeting(target: Path, other: Path) -> str | None:
-    """How two real paths meet, in words."""
+    """Return in words how two real paths overlap, or None."""
     if target == other:
         return "is"
     if target in other.parents:
@@ -52,12 +52,12 @@ def sort_images(
     source: Path, paths: list[str], clusters: list[int], names: dict[int, str], target: Path,
     *, link: bool,
 ) -> int:  # fmt: skip
-    """Copy or link each image to TARGET/CLUSTER[-NAME]/, all or none; how many there are.
+    """Copy or link each image to TARGET/CLUSTER[-NAME]/, all or none; return how many.
 
     Sub-folders of the source become part of the file's name: a/b.jpg is a__b.jpg.
     """
     if not source.is_dir() and not _is_image(source):
-        raise NoData(f"{source} is no folder of images, so there are no files to sort.")
+        raise NoData(f"{source} is not a folder of images, so there are no files to sort.")
     check_target(target, source)
     home = source if source.is_dir() else source.parent
     width = len(str(max(clusters, default=0)))
@@ -76,9 +76,9 @@ def _is_image(path: Path) -> bool:
 
 @contextmanager
 def _whole(target: Path) -> Iterator[Path]:
-    """A folder to fill: it becomes `target` when all went well, and is removed when not."""
+    """Yield a folder to fill, which becomes `target` on success and is removed on failure."""
     there = target.exists()
-    # A folder that is there may be a disk of its own, onto which nothing can be renamed.
+    # An existing folder may be a mount point, onto which nothing can be renamed.
     home = target if there else target.parent
     partial = home / f"{_cut(target.name, 200)}.partial-{secrets.token_hex(4)}"
     partial.mkdir(parents=True)
@@ -100,7 +100,7 @@ def _link(file: Path, where: Path) -> None:
 
 
 def _free(folder: Path, path: str) -> Path:
-    """Where an image goes: a name that is too long or taken gets a digest of its path.
+    """Return where an image goes; a name that is too long or taken gets a digest of its path.
 
     a/b__c.jpg and a__b/c.jpg would be one.
     """
@@ -113,7 +113,7 @@ def _free(folder: Path, path: str) -> Path:
 
 
 def _cut(name: str, most: int) -> str:
-    """As much of a name as `most` bytes hold, in whole characters."""
+    """Return the start of a name that fits into `most` bytes, in whole characters."""
     return os.fsencode(name)[:most].decode("utf-8", "ignore")
 
 

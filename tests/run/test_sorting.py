@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from probagg.run.sorting import check_sorting, check_target, sort_images
 
 from probagg.cli import sorting
-from probagg.cli.sorting import check_sorting, check_target, sort_images
 from probagg.errors import NoData
 from probagg.run.folder import RunFolderError
 
@@ -88,10 +88,10 @@ def test_a_target_that_holds_something_is_refused(tmp_path, photos):
     fill(photos, "a.jpg")
     with pytest.raises(RunFolderError, match="photos is not empty"):
         check_target(photos)
-    with pytest.raises(RunFolderError, match=r"a\.jpg is no folder"):
+    with pytest.raises(RunFolderError, match=r"a\.jpg is not a folder"):
         check_target(photos / "a.jpg")
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(RunFolderError, match="gone is no folder"):
+    with pytest.raises(RunFolderError, match="gone is not a folder"):
         check_target(tmp_path / "gone")
 
 
@@ -167,5 +167,5 @@ def test_a_source_without_files_is_refused(tmp_path, photos):
     fill(photos, "a.npz")
     with pytest.raises(ValueError, match=r"sort a folder of images, but .*a\.npz is none"):
         check_sorting(photos / "a.npz", tmp_path / "sorted")
-    with pytest.raises(NoData, match=r"a\.npz is no folder of images"):
+    with pytest.raises(NoData, match=r"a\.npz is not a folder of images"):
         sort_images(photos / "a.npz", ["0"], [0], {}, tmp_path / "sorted", link=False)

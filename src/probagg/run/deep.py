@@ -1,4 +1,4 @@
-"""Images clustered by DPAC, as a run that can be left and taken up."""
+"""DPAC on images, as a run that can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -10,64 +10,67 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probagg.cli.outcome import Clustering, begin, scores
-from probagg.cli.samples import open_for_recipe, readable
-from probagg.cli.terminal import ProgressLine
 from probagg.data import benchmarks
 from probagg.errors import InputError
+from probagg.run.clustering import Clustering, begin, scores
+from probagg.run.monitor import Monitor
+from probagg.run.samples import open_for_recipe, readable
 
 if TYPE_CHECKING:
-    from probagg.cli.job import Job
     from probagg.run.folder import RunFolder
+    from probagg.run.request import Request
 
-BESIDE = 10**8  # numbers of which PAC beside DPAC still takes seconds
+COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
 
 
 class Deep:
-    """DPAC on images; of several processes only the first one writes and speaks."""
+    """Clustering by DPAC; of several processes only the first one writes and reports."""
 
     method = "dpac"
 
-    def __init__(self, job: Job, options: dict[str, Any]) -> None:
+    def __init__(self, request: Request, options: dict[str, Any]) -> None:
         from probagg import DPAC, Recipe
 
-        self.job = job
-        self.first = os.environ.get("RANK", "0") == "0"
-        loud = job.loud and self.first
-        recipe, settings = options.pop("recipe", None), options.pop("set", [])
+        self.is_first_process = os.environ.get("RANK", "0") == "0"
+        self.monitor = request.monitor if self.is_first_process else Monitor()
+        self.request = request
+        recipe, settings = options.pop("recipe", None), options.pop("settings", [])
         if (resume := options.pop("resume", "auto")) not in ("auto", "never"):
-            raise InputError(f"--resume is {resume!r}; possible are auto and never.")
-        if not isinstance(k := job.clusters(), int):
+            raise InputError(f"resume is {resume!r}, but auto or never is needed.")
+        if not isinstance(k := request.clusters(), int):
             raise InputError(
-                "DPAC needs to know how many clusters to train for. Choose the number first with "
-                "--method pac, or give -k a number."
+                "DPAC needs the number of clusters to train for. Choose it first with method pac, "
+                "or give a number."
             )
         self.resume = resume
-        self.recipe = Recipe.of(recipe or recipe_of(job.source)).override(settings)
-        self.samples = open_for_recipe(job.source, self.recipe, loud=loud).label(job.labels)
+        if not isinstance(recipe, Recipe):
+            recipe = Recipe.of(recipe or recipe_of(request.source))
+        self.recipe = recipe.override(settings)
+        opened = open_for_recipe(request.source, self.recipe, self.monitor)
+        self.samples = opened.label(request.labels)
         self.dpac = DPAC(
             k,
             recipe=self.recipe,
-            out_dir=job.out,
-            random_state=job.seed,
-            progress=ProgressLine(loud),
+            out_dir=request.out,
+            random_state=request.seed,
+            progress=self.monitor.train,
             **options,
         )
 
     def plan(self) -> tuple[str, float]:
-        """What will be done in words, and about how many seconds it takes."""
+        """Return what will be done, in words, and roughly how many seconds it takes."""
         what = f"{len(self.samples):,} images, DPAC ({self.recipe.name}) trains a network for "
         seconds = self.dpac.estimate(self.samples.pictures)
         return f"{what}{self.dpac.n_clusters} clusters", seconds
 
     def join(self) -> None:
         """Train as one of the other processes."""
-        self.samples = readable(self.samples, loud=False)
+        self.samples = readable(self.samples, self.monitor)
         self.dpac.fit(self.samples.pictures)
 
     def run(self, folder: RunFolder) -> Clustering:
-        """Train, or go on with training."""
-        self.samples = samples = readable(self.samples, loud=self.job.loud)
+        """Train, or resume training."""
+        self.samples = samples = readable(self.samples, self.monitor)
         dpac = self.dpac
         if self.resume == "never":
             for name in ("checkpoints", "tensorboard"):
@@ -77,8 +80,6 @@ class Deep:
         began = time.perf_counter()
         dpac.fit(samples.pictures)
         seconds = time.perf_counter() - began
-        # The model is all that the checkpoints were for.
-        shutil.rmtree(folder.path / "checkpoints", ignore_errors=True)
         return Clustering(
             samples=samples,
             P=dpac.probabilities_,
@@ -91,9 +92,13 @@ class Deep:
                 "recipe": dpac.recipe_.name,
                 "state": dpac.diagnosis_.state,
                 "sharpness": dpac.diagnosis_.sharpness,
-                **self._beside(),
+                **self._compare(),
             },
         )
+
+    def clean_up(self) -> None:
+        """Remove the checkpoints of a run that is sealed."""
+        shutil.rmtree(self.request.out / "checkpoints", ignore_errors=True)
 
     def _config(self) -> dict[str, Any]:
         return {
@@ -101,13 +106,13 @@ class Deep:
             "kind": "images",
             "method": "dpac",
             "n_clusters": self.dpac.n_clusters,
-            "seed": self.job.seed,
+            "seed": self.request.seed,
             "image_size": None if self.samples.heading == "path" else self.samples.pictures.size,
             "recipe": asdict(self.recipe),
         }
 
-    def _beside(self) -> dict[str, Any]:
-        """PAC on the pixels and on the network's features, scored like DPAC."""
+    def _compare(self) -> dict[str, Any]:
+        """Return the scores of PAC on the pixels and on the network's features, for comparison."""
         from probagg.pac.estimator import PAC
 
         if self.samples.classes is None:
@@ -115,17 +120,17 @@ class Deep:
         found, data = {}, self.samples.pictures
         inputs = {"features": (self.dpac.features_, "cosine")}
         pixels = int(np.prod((*(data.size or (0,)), data.channels)))
-        if len(data) * pixels <= BESIDE:
+        if len(data) * pixels <= COMPARED:
             rows = data.read(np.arange(len(data))).reshape(len(data), -1).astype(np.float32)
             inputs["pixels"] = (rows, "sqeuclidean")
         for name, (X, metric) in inputs.items():
-            pac = PAC(self.dpac.n_clusters, metric=metric, n_init=3, random_state=self.job.seed)
+            pac = PAC(self.dpac.n_clusters, metric=metric, n_init=3, random_state=self.request.seed)
             found[f"pac_on_{name}"] = scores(self.samples, pac.fit(X).labels_)
         return found
 
 
-def recipe_of(source: str) -> str:
-    """A set's own recipe, or that of the set it is like."""
-    if source not in benchmarks.IMAGE_NAMES:
+def recipe_of(source: Any) -> str:
+    """Return the name of a set's own recipe, or of the most similar set's."""
+    if not isinstance(source, str) or source not in benchmarks.IMAGE_NAMES:
         return "own"
     return {"mnist-test": "mnist", "imagenette": "imagenet10", "coil100": "own"}.get(source, source)

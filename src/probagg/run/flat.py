@@ -1,50 +1,51 @@
-"""Rows clustered by PAC or an OPA head: a matrix, or the features of a frozen network."""
+"""PAC or an OPA head on rows: a matrix, or the features of a frozen network."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Any
 
-from probagg.cli import samples as opened
-from probagg.cli.outcome import Clustering, begin
-from probagg.cli.terminal import CountLine
 from probagg.data import benchmarks
+from probagg.data.opening import is_image_source
 from probagg.errors import InputError
+from probagg.run import samples as opened
+from probagg.run.clustering import Clustering, begin
 
 if TYPE_CHECKING:
-    from probagg.cli.job import Job
-    from probagg.cli.samples import Samples
     from probagg.run.folder import RunFolder
+    from probagg.run.request import Request
+    from probagg.run.samples import Samples
 
-# Of the features of a network, where nothing is said: they differ in direction, and the critical m
-# of few or similar photos may lie below 1.03.
-OF_FEATURES: dict[str, dict[str, Any]] = {
+# Defaults for features of a network: they differ in direction, and the critical m of few or
+# similar photos may lie below 1.03.
+FEATURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "pac": {"metric": "cosine", "m": "auto", "n_init": 3},
     "opa": {"metric": "cosine"},
 }
-
-
-LONG = 10.0  # seconds of fitting that are not left without a word
+LONG = 10.0  # seconds of fitting from which progress is shown
 
 
 class Flat:
-    """PAC or OPA on rows; `plan` says what `run` will do."""
+    """Clustering by PAC or OPA; `plan` describes what `run` will do."""
 
-    def __init__(self, job: Job, method: str, options: dict[str, Any]) -> None:
-        self.job, self.method, self.k = job, method, job.clusters()
+    is_first_process = True
+
+    def __init__(self, request: Request, method: str, options: dict[str, Any]) -> None:
+        self.request, self.method, self.k = request, method, request.clusters()
         name, weights = options.pop("backbone", None), options.pop("weights", None)
         device = options.get("device", "auto")
         self.backbone: Any = None
-        if name or (opened.is_image_source(job.source) and job.source not in benchmarks.NAMES):
-            self.samples = opened.open_image_samples(job.source, loud=job.loud).label(job.labels)
+        source, monitor = request.source, request.monitor
+        if name or (is_image_source(source) and not _is_matrix_name(source)):
+            self.samples = opened.open_pictures(source, monitor).label(request.labels)
             self._check_k()
             self.backbone = _open_backbone(name, weights, device)
-            options = OF_FEATURES[method] | options
+            options = FEATURE_DEFAULTS[method] | options
         else:
-            self.samples = opened.open_matrix(job.source).label(job.labels)
+            self.samples = opened.open_rows(source).label(request.labels)
             if weights or (method == "pac" and "device" in options):
                 raise InputError(
-                    f"--weights and --device are for networks, but {job.source} is a matrix. Leave "
+                    f"weights and device are for networks, but {request.title} is a matrix. Leave "
                     "them out."
                 )
         self._check_k()
@@ -60,23 +61,24 @@ class Flat:
 
         # By name: PAC alone needs no torch.
         estimator: Any = probagg.PAC if self.method == "pac" else probagg.OPAHead
-        return estimator(K, **self.options, random_state=self.job.seed)
+        return estimator(K, **self.options, random_state=self.request.seed)
 
     def _check_k(self) -> None:
-        """Before hours of features: more clusters than samples, or than can be judged."""
+        """Refuse, before hours of features, more clusters than samples or than can be judged."""
         n, given = len(self.samples), f"{len(self.samples):,} {self.samples.noun}"
         if isinstance(self.k, int) and self.k > n:
             raise InputError(
-                f"{self.job.source} has {given}, which cannot form {self.k:,} clusters. Lower -k."
+                f"{self.request.title} has {given}, which cannot form {self.k:,} clusters. Ask for "
+                "fewer."
             )
         if isinstance(self.k, tuple) and self.k[1] > n // 4:
             raise InputError(
-                f"-k goes up to {self.k[1]:,}, but {given} are enough to judge {n // 4:,} clusters "
-                "at most. Lower it."
+                f"The range of K ends at {self.k[1]:,}, but {given} are enough to judge {n // 4:,} "
+                "clusters at most. Lower it."
             )
 
     def plan(self) -> tuple[str, float]:
-        """What will be done in words, and about how many seconds it takes."""
+        """Return what will be done, in words, and roughly how many seconds it takes."""
         N, seconds, what = len(self.samples), 0.0, f"{len(self.samples):,} {self.samples.noun}"
         if self.backbone is None:
             D = self.samples.features.shape[1]
@@ -93,13 +95,13 @@ class Flat:
         return f"{what}, {self.method.upper()} into {how}", seconds + self._seconds(N, D, K)
 
     def _seconds(self, N: int, D: int, K: int) -> float:
-        """Of clustering alone: measured on two cores, good to a factor of three or so."""
+        """Estimate the time of clustering alone: measured on two cores, good to a factor of 3."""
         if self.method == "pac":
             return 2e-8 * N * D * K * self.options.get("n_init", 1)
         return 1.0 + 2e-7 * N * D * K
 
     def run(self, folder: RunFolder) -> Clustering:
-        """Embed where that is needed, choose K where that is asked, cluster."""
+        """Extract features where needed, choose K where asked for, and cluster."""
         samples, embedding = self.embedded()
         facts: dict[str, Any] = {"method": self.method}
         if embedding is not None:
@@ -107,7 +109,7 @@ class Flat:
         K, chosen, files = self._choose(samples)
         model = self._estimator(K)
         X, began = samples.features, time.perf_counter()
-        if self.job.loud and self._seconds(len(X), X.shape[1], K) > LONG:
+        if self.request.monitor.shows_progress and self._seconds(len(X), X.shape[1], K) > LONG:
             model.set_params(verbose=2)  # sweeps and epochs on standard error
         model.fit(X)
         model.set_params(verbose=0)
@@ -125,16 +127,19 @@ class Flat:
             files=files,
         )
 
+    def clean_up(self) -> None:
+        """Nothing is left beside the run."""
+
     def embedded(self) -> tuple[Samples, float | None]:
-        """The samples with their features, and for images the seconds these took."""
+        """Return the samples with their features, and for images the seconds these took."""
         if self.backbone is None:
             return self.samples, None
         began = time.perf_counter()
-        samples = opened.embed_images(self.samples, self.backbone, loud=self.job.loud)
+        samples = opened.embed_images(self.samples, self.backbone, self.request.monitor)
         return samples, round(time.perf_counter() - began, 1)
 
     def _choose(self, samples: Samples) -> tuple[int, dict[str, Any], dict[str, str]]:
-        """K, and where it was chosen the reason and the table."""
+        """Return K and, where it was chosen from the data, the reason and the table."""
         if isinstance(self.k, int):
             return self.k, {}, {}
         from probagg import select_n_clusters
@@ -146,26 +151,30 @@ class Flat:
             samples.features,
             self.k,
             **shared,
-            random_state=self.job.seed,
-            progress=CountLine("choosing K", "candidates", self.job.loud),
+            random_state=self.request.seed,
+            progress=self.request.monitor.count("choosing K", "candidates"),
         )
-        self.job.voice.say(selection.reason)
+        self.request.monitor.say(selection.reason)
         files = {"k_selection.csv": selection.to_csv(), "k_selection.svg": selection.plot_svg()}
         return selection.n_clusters, {"k_reason": selection.reason}, files
 
     def _config(self, samples: Samples, model: Any) -> dict[str, Any]:
-        config = {
+        config: dict[str, Any] = {
             "source": samples.source,
             "kind": "matrix" if samples.images is None else "images",
             "method": self.method,
             "n_clusters": model.n_clusters,
-            "seed": self.job.seed,
+            "seed": self.request.seed,
         }
         if self.backbone is not None:
             config["embed"] = self.backbone.spec()
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {self.method: model.get_params()}
+
+
+def _is_matrix_name(source: Any) -> bool:
+    return isinstance(source, str) and source in benchmarks.NAMES
 
 
 def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
@@ -175,7 +184,7 @@ def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
 
 
 def _facts(model: Any) -> dict[str, Any]:
-    """What the estimator has to say of itself, for result.json."""
+    """Return the fitted attributes that go into result.json."""
     names = ("objective_", "n_iter_", "m_", "critical_m_")
     facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
     if hasattr(model, "diagnosis_"):

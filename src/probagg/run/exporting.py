@@ -1,0 +1,92 @@
+"""The model of a run for other programs, or as a small folder to carry."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.errors import InputError
+from probagg.run.compact import PLACE, write_compact
+from probagg.run.folder import add_to_run
+from probagg.run.model import RunModel
+from probagg.run.monitor import Monitor
+from probagg.storage import write_atomically
+
+FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
+
+
+def write_export(
+    run: RunModel, format: str, out: str | PathLike[str] | None, *, features: bool, monitor: Monitor
+) -> dict[str, Any]:
+    """Write the model of a run (see `Run.export`); return its path, size and names of clusters."""
+    if format not in FORMATS:
+        raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
+    if features and "embed" not in run.config:
+        raise InputError(
+            f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
+        )
+    path = run.path / FORMATS[format] if out is None else Path(out)
+    review = run.review
+    names = [review.name_of(k) for k in np.unique(review.groups(run.n_clusters))]
+    facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
+    if format == "compact":
+        return facts | _write_folder(run, path, monitor)
+    return facts | _write_file(run, path, format, features, names, monitor, in_run=out is None)
+
+
+def _write_folder(run: RunModel, folder: Path, monitor: Monitor) -> dict[str, Any]:
+    """Write the network in small parts, with what predict needs beside it."""
+    if (method := run.config["method"]) != "dpac":
+        raise InputError(
+            f"The format compact is for networks that DPAC trained, but {run.path} is of "
+            f"{method.upper()}. Use safetensors or onnx."
+        )
+    files = write_compact(run.model("cpu"), run.path, folder)
+    size = sum(files.values())
+    monitor.say(
+        f"written to {folder} ({size / 1e6:.1f} MB, {len(files)} files, weights in bfloat16)"
+    )
+    monitor.say(f"It needs nothing else of the run: probagg predict {folder} images/")
+    return {"path": str(folder), "files": files, "bytes": size}
+
+
+def _write_file(
+    run: RunModel,
+    path: Path,
+    format: str,
+    features: bool,
+    names: list[str],
+    monitor: Monitor,
+    *,
+    in_run: bool,
+) -> dict[str, Any]:
+    """Write one file that maps pixels or features to probabilities."""
+    from probagg.export import export_onnx, export_safetensors, labeller_of
+
+    size = run.config.get("image_size")  # of a set that is not a folder of photos
+    labeller = labeller_of(
+        run.model("cpu"),
+        backbone=None if features else run.backbone("cpu"),
+        groups=run.review.groups(run.n_clusters),
+        size=size and tuple(size),
+    )
+    description = f"probagg export of {run.path}"
+    facts: dict[str, Any] = {"path": str(path)}
+    if format == "onnx":
+        data, facts["difference"] = export_onnx(labeller, names=names, description=description)
+        monitor.say(f"onnxruntime and PyTorch agree to {facts['difference']:.1e}")
+    else:
+        data = export_safetensors(labeller, names=names, description=description)
+    if in_run:  # part of the run, which goes when the run is replaced
+        add_to_run(run.path, path.name, data)
+    else:
+        write_atomically(path, data)
+    facts["bytes"] = len(data)
+    monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
+    columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
+    monitor.say(f"probabilities: one column for each of {columns}")
+    monitor.say(f"written to {path} ({len(data) / 1e6:.1f} MB, {len(names)} clusters)")
+    return facts

@@ -1,0 +1,142 @@
+"""The model of a run, opened: what labels new samples."""
+
+from __future__ import annotations
+
+import tomllib
+import warnings
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from probagg.assignments import Assignments, Yardstick
+from probagg.data import benchmarks
+from probagg.data.opening import is_image_source
+from probagg.errors import NoData
+from probagg.review import Review
+from probagg.run import samples as opened
+from probagg.run.compact import is_compact
+from probagg.run.contents import read_review
+from probagg.run.folder import MANIFEST, RunFolderError
+from probagg.run.monitor import LogMonitor, Monitor
+from probagg.run.samples import Samples
+from probagg.storage import decode
+
+CONFIG = "config.toml"
+
+
+class RunModel:
+    """The model in a run folder or in a compact export, with what a person made of its clusters."""
+
+    def __init__(
+        self, path: str | PathLike[str], *, images: Any = None, trust_code: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.is_compact = is_compact(self.path)
+        self._images, self._trust_code = images, trust_code
+        if self.is_compact:
+            # All that predict needs of a network that DPAC.save wrote without a run.
+            self.config: dict[str, Any] = {"method": "dpac", "kind": "images"}
+            if (self.path / CONFIG).is_file():
+                self.config |= _read_config(self.path)
+            return
+        if not self.path.is_dir():
+            raise NoData(
+                f"{path} is not a folder. Name a run folder that probagg cluster wrote, or a "
+                "compact export of one."
+            )
+        if not (self.path / CONFIG).is_file():
+            raise NoData(f"{path} holds no run (no {CONFIG}). Name a folder of probagg cluster.")
+        if not (self.path / MANIFEST).is_file():
+            raise RunFolderError(
+                f"The run in {path} is not finished. Run its probagg cluster command again first."
+            )
+        self.config = _read_config(self.path)
+
+    @property
+    def review(self) -> Review:
+        """The names, merges and moves of a person, as saved last."""
+        return read_review(self.path)
+
+    @property
+    def n_clusters(self) -> int:
+        """K, before merges."""
+        return int(self.config["n_clusters"])
+
+    @property
+    def yardstick(self) -> Yardstick | None:
+        """What measures distances of new samples; None where a model was saved without it."""
+        file = self.path / "yardstick.safetensors"
+        return Yardstick.load(file) if file.is_file() else None
+
+    def model(self, device: str = "auto") -> Any:
+        """Return the fitted estimator: PAC, OPAHead or DPAC."""
+        import probagg  # by name below: PAC alone needs no torch
+
+        method, file = self.config["method"], self.path / "model.safetensors"
+        if method == "pac":
+            return probagg.PAC.load(file)
+        if method == "opa":
+            return probagg.OPAHead.load(file)
+        return probagg.DPAC.load(self.path if self.is_compact else file, device=device)
+
+    def backbone(self, device: str = "auto") -> Any:
+        """Return the network whose features were clustered, or None where there is none."""
+        if "embed" not in self.config:
+            return None
+        from probagg.embed import reopen_backbone
+
+        return reopen_backbone(self.config["embed"], device, trust_code=self._trust_code)
+
+    def predict(self, source: Any, *, device: str = "auto", verbose: int = 0) -> Assignments:
+        """Return the clusters of new samples: images or rows, as for `probagg.cluster`.
+
+        Nothing is fitted again. Files that cannot be read are left out with a warning.
+        """
+        samples, assigned = self.assign(source, device, LogMonitor() if verbose else Monitor())
+        for name, reason in samples.skipped:
+            warnings.warn(f"{name} is left out: {reason}", stacklevel=2)
+        return assigned
+
+    def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
+        """Open new samples and assign them (see `predict`)."""
+        self.check_kind(source)
+        model = self.model(device)
+        if self.config["kind"] == "matrix":
+            samples = opened.open_rows(source).select(self.config.get("columns"))
+            X, P = samples.features, model.predict_proba(samples.features)
+        elif (backbone := self.backbone(device)) is not None:
+            samples = opened.embed_images(opened.open_pictures(source, monitor), backbone, monitor)
+            X, P = samples.features, model.predict_proba(samples.features)
+        else:
+            samples = opened.open_for_recipe(source, model.recipe_, monitor)
+            samples = opened.readable(samples, monitor)
+            X, P = model.infer(samples.pictures)
+        review = self.review
+        assigned = Assignments.of(
+            P, X, self.yardstick, samples.names, samples.heading, review.groups(P.shape[1])
+        )
+        names = samples.names_in(self.config.get("source"))
+        # A sample of the run itself that a person moved stays where it was put.
+        return samples, assigned if names is None else review.move(assigned, names)
+
+    def check_kind(self, source: Any) -> None:
+        """Refuse images for a model of rows, and the other way round; some named sets are both."""
+        if (
+            isinstance(source, str)
+            and source in benchmarks.NAMES
+            and source in benchmarks.IMAGE_NAMES
+        ):
+            return
+        wanted = self.config["kind"]
+        if is_image_source(source) != (wanted == "images"):
+            noun = "images" if wanted == "images" else "a matrix"
+            raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(decode((path / CONFIG).read_bytes()))
+    except tomllib.TOMLDecodeError as error:
+        raise NoData(
+            f"{path / CONFIG} is damaged ({error}). Copy the whole folder there again."
+        ) from error

@@ -1,0 +1,65 @@
+"""What a run reports while it works: messages and progress. Nothing here prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from probagg.progress import log_progress
+
+if TYPE_CHECKING:
+    from probagg.dpac.engine import Progress
+
+Counter = Callable[[int, int], None]  # done, total
+
+
+class Monitor:
+    """Collect the messages of a run, which become its log.txt, and show nothing."""
+
+    shows_progress = False
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, text: str) -> None:
+        """Receive one line."""
+        self.lines.append(text)
+
+    def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
+        """Return a callback for progress in `unit`, each of which is `scale` of what is counted."""
+        return lambda done, total: None
+
+    def train(self, progress: Progress) -> None:
+        """Receive the progress of DPAC's training."""
+
+
+class LogMonitor(Monitor):
+    """Send messages to the "probagg" log, and progress at every tenth of the work."""
+
+    shows_progress = True
+
+    def say(self, text: str) -> None:
+        """Log one line."""
+        super().say(text)
+        log_progress(True, "%s", text)
+
+    def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
+        """Return a callback that logs each tenth."""
+        last = -1
+
+        def show(done: int, total: int) -> None:
+            nonlocal last
+            tenth = 10 * done // max(total, 1)
+            if tenth != last:
+                last = tenth
+                amount = f"{done / scale:,.0f} of {total / scale:,.0f} {unit}"
+                log_progress(True, "%s: %s", what, amount)
+
+        return show
+
+    def train(self, progress: Progress) -> None:
+        """Log the end of each epoch."""
+        if progress.metrics:
+            loss = progress.metrics.get("loss", float("nan"))
+            place = f"epoch {progress.epoch}/{progress.epochs}"
+            log_progress(True, "%s %s, loss %.4f", progress.stage, place, loss)

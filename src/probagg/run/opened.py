@@ -1,0 +1,168 @@
+"""Run: a finished run folder or a compact export, opened."""
+
+from __future__ import annotations
+
+import html
+import json
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.assignments import Assignments
+from probagg.errors import InputError, NoData
+from probagg.metrics import evaluate
+from probagg.run.exporting import write_export
+from probagg.run.folder import add_to_run
+from probagg.run.model import RunModel
+from probagg.run.monitor import Monitor
+from probagg.run.reporting import serve_review, summary_html, write_report
+from probagg.run.samples import classes_of
+from probagg.run.sorting import sort_images
+from probagg.storage import encode
+
+
+class Run(RunModel):
+    """A finished run: its table, its model and its page.
+
+    Use `probagg.cluster` to make one and `probagg.open_run` to open one. What a person changed on
+    the review page (names, merges, moves) is applied everywhere.
+
+    Attributes
+    ----------
+    path : Path
+        The run folder, or a compact export of one, which can only predict.
+    config, result : dict
+        The contents of config.toml and result.json.
+    """
+
+    def __repr__(self) -> str:
+        if self.is_compact:
+            return f"Run({str(self.path)!r}, compact export)"
+        result = self.result
+        noun = "images" if self.config["kind"] == "images" else "rows"
+        return (
+            f"Run({str(self.path)!r}: {result['n_samples']:,} {noun} in {result['n_clusters']} "
+            f"clusters by {result['method'].upper()})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Show sizes and typical images in a notebook."""
+        if self.is_compact:
+            return f"<code>{html.escape(repr(self))}</code>"
+        return summary_html(self.path, images=self._images, title=repr(self))
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The summary of the run: sizes, scores, seconds."""
+        self.check_is_run()
+        return json.loads((self.path / "result.json").read_text(encoding="utf-8"))
+
+    @property
+    def assignments(self) -> Assignments:
+        """The table of the run with the review applied: one entry per sample in each column."""
+        self.check_is_run()
+        return self.review.apply(Assignments.read(self.path / "assignments.csv"), self.n_clusters)
+
+    @property
+    def embeddings(self) -> np.ndarray | None:
+        """The features of the images, (n, D), memory-mapped; None for a matrix."""
+        path = self.path / "embeddings.npy"
+        return np.load(path, mmap_mode="r") if path.is_file() else None
+
+    def evaluate(self, labels: Any = None) -> dict[str, Any]:
+        """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
+
+        `labels` is a CSV file of path,class (rows: row,class), a mapping from names to classes, or
+        one class per sample; without it, the classes that the source had.
+        """
+        self.check_is_run()
+        if labels is None and not (labels := self.path / "classes.csv").is_file():
+            raise NoData(
+                f"The run in {self.path} has no known classes. Give them as labels (--labels "
+                "truth.csv with lines of path,class)."
+            )
+        assigned = self.assignments
+        classes = classes_of(labels, assigned.names)
+        known = classes.known
+        clusters, y = assigned.cluster[known], classes.y[known]
+        counts = np.zeros((self.n_clusters, len(classes.names)), int)
+        np.add.at(counts, (clusters, y), 1)
+        review = self.review
+        return {
+            "run": str(self.path),
+            "n_labelled": int(known.sum()),
+            **evaluate(y, clusters),
+            "classes": classes.names,
+            "clusters": [
+                {
+                    "cluster": k,
+                    "name": review.name_of(k),
+                    "size": int(row.sum()),
+                    "class": classes.names[row.argmax()],
+                    "purity": float(row.max() / row.sum()),
+                }
+                for k, row in enumerate(counts)
+                if row.sum()
+            ],
+            "confusion": counts.tolist(),
+        }
+
+    def report(self) -> Path:
+        """Write report.html and return its path."""
+        self.check_is_run()
+        return write_report(self.path, images=self._images)
+
+    def write_reviewed_table(self) -> Path:
+        """Write the table with the review applied as assignments_reviewed.csv; return its path."""
+        table = encode(self.assignments.to_csv(dict(self.review.names)))
+        return add_to_run(self.path, "assignments_reviewed.csv", table)
+
+    def serve_review(
+        self, *, open_browser: bool = True, port: int = 0, on_ready: Any = None
+    ) -> None:
+        """Serve the page to name, merge and move on 127.0.0.1 until Done is pressed."""
+        self.check_is_run()
+        serve_review(self.path, open_browser=open_browser, port=port, on_ready=on_ready)
+
+    def export(
+        self,
+        format: str = "onnx",
+        out: str | PathLike[str] | None = None,
+        *,
+        features: bool = False,
+    ) -> Path:
+        """Write the model for other programs ("onnx", "safetensors") or to carry ("compact").
+
+        `features` leaves out the backbone: features in, probabilities out. Returns the path.
+        """
+        self.check_is_run()
+        return Path(write_export(self, format, out, features=features, monitor=Monitor())["path"])
+
+    def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:
+        """Copy or link the images into one folder per cluster under `target`; return how many."""
+        if "source" not in self.config:
+            raise InputError("The run was made from data in memory, so there are no files to sort.")
+        assigned, source = self.assignments, Path(self.config["source"])
+        names = dict(self.review.names)
+        clusters = assigned.cluster.tolist()
+        return sort_images(source, assigned.names, clusters, names, Path(target), link=link)
+
+    def check_is_run(self) -> None:
+        """Raise where this is a compact export, which has a model and nothing else."""
+        if self.is_compact:
+            raise NoData(
+                f"{self.path} is a compact export: it holds a model for predict and no "
+                "assignments. Name the run folder that it was made from."
+            )
+
+
+def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
+    """Open a run folder that `probagg cluster` wrote, or a compact export of one.
+
+    `trust_code` allows the run's backbone to be a "module:function", which is then imported and
+    called: pass it only for runs whose maker you trust.
+    """
+    return Run(path, trust_code=trust_code)

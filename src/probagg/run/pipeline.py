@@ -1,0 +1,255 @@
+"""From a source to a finished run: what `probagg.cluster` and `probagg cluster` do."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from probagg.data import benchmarks
+from probagg.data.opening import is_image_source
+from probagg.errors import InputError, first_line
+from probagg.run.clustering import Clustering, describe, write
+from probagg.run.deep import Deep
+from probagg.run.flat import Flat
+from probagg.run.folder import MANIFEST, RunFolder
+from probagg.run.monitor import LogMonitor, Monitor
+from probagg.run.opened import Run
+from probagg.run.reporting import save_map, write_report
+from probagg.run.request import Request, check_k, default_out, title_of
+
+PAC, OPA, DPAC = "pac", "opa", "dpac"
+METHODS = ("auto", PAC, OPA, DPAC)
+OPTIONS = {  # which methods use an option
+    "backbone": (PAC, OPA),
+    "weights": (PAC, OPA),
+    "recipe": (DPAC,),
+    "settings": (DPAC,),
+    "device": (PAC, OPA, DPAC),
+    "precision": (DPAC,),
+    "max_minutes": (DPAC,),
+    "resume": (DPAC,),
+    "m": (PAC, OPA),
+    "metric": (PAC, OPA),
+    "balance": (PAC, OPA),
+    "n_init": (PAC,),
+}
+
+
+def cluster(
+    source: Any,
+    n_clusters: int | tuple[int, int] | str | None = None,
+    *,
+    out: str | PathLike[str] | None = None,
+    method: str = "auto",
+    backbone: str | None = None,
+    weights: str | PathLike[str] | None = None,
+    m: float | str | None = None,
+    metric: str | None = None,
+    balance: float | None = None,
+    n_init: int | None = None,
+    recipe: Any = None,
+    settings: Sequence[str] | None = None,
+    precision: str | None = None,
+    max_minutes: float | None = None,
+    resume: str | None = None,
+    device: str | None = None,
+    labels: Any = None,
+    report: bool = True,
+    overwrite: bool = False,
+    random_state: int = 0,
+    verbose: int = 0,
+) -> Run:
+    """Cluster images or a matrix, write a run folder and return it opened.
+
+    This is what the command `probagg cluster` does, with the same result.
+
+    Parameters
+    ----------
+    source : path, str, array, DataFrame, list of paths, or torch Dataset
+        A folder of images, a file (.npz, .npy, .csv, .parquet, an image), the name of a set, images
+        as a uint8 array (n, height, width[, channels]), or a matrix (n, columns).
+    n_clusters : int, "auto", (low, high) or None
+        K, or the range to choose it from. None is the number of classes of a named set.
+    out : path, default="runs/SOURCE-TIME"
+        The run folder.
+    method : {"auto", "pac", "opa", "dpac"}
+        PAC; a head trained by OPA; DPAC, which trains a network on the images. "auto" is PAC, and
+        DPAC for a named set of images.
+    backbone, weights : str or None
+        PAC and OPA on images: the network whose features are clustered, by default DINOv2, and a
+        file of weights for it.
+    m, metric, balance, n_init
+        Of `PAC` and `OPAHead`. For features of images the defaults are m="auto", cosine distance
+        and n_init=3; for a matrix they are the estimator's own.
+    recipe, settings, precision, max_minutes, resume
+        DPAC: a `Recipe`, its name or a TOML file; changes to it, as ["cluster.m=1.05"]; and how to
+        train. resume="never" starts over where `out` holds an unfinished run.
+    device : str or None
+        Of networks: "auto", "cpu", "cuda" or "mps".
+    labels : path, mapping, sequence or None
+        Known classes to report against: a CSV file of path,class (rows: row,class), a mapping from
+        names to classes, or one class per sample. They are never used for clustering.
+    report : bool
+        Whether to write report.html.
+    overwrite : bool
+        Whether to replace a finished run in `out`.
+    random_state : int
+        Fixes starts, order and views.
+    verbose : int
+        Above 0, messages and progress go to the "probagg" log.
+
+    Returns
+    -------
+    Run
+        The finished run. Under torchrun, call this in every process; the first one writes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.datasets import load_digits
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = cluster(load_digits().data, 10, out=f"{folder}/digits", report=False)
+    ...     run.result["n_clusters"], len(run.assignments)
+    (10, 1797)
+    """
+    monitor = LogMonitor() if verbose else Monitor()
+    return plan(
+        source,
+        n_clusters,
+        out=out,
+        method=method,
+        labels=labels,
+        report=report,
+        overwrite=overwrite,
+        seed=random_state,
+        monitor=monitor,
+        backbone=backbone,
+        weights=weights,
+        m=m,
+        metric=metric,
+        balance=balance,
+        n_init=n_init,
+        recipe=recipe,
+        settings=settings,
+        precision=precision,
+        max_minutes=max_minutes,
+        resume=resume,
+        device=device,
+    ).run()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A clustering that is ready to run."""
+
+    work: Flat | Deep
+    report: bool
+    overwrite: bool
+
+    @property
+    def is_first_process(self) -> bool:
+        """Whether this process writes the run; under torchrun the others only train."""
+        return self.work.is_first_process
+
+    def describe(self) -> dict[str, Any]:
+        """Return what will be done, in words, roughly how long it takes, and where it goes."""
+        what, seconds = self.work.plan()
+        seconds += min(len(self.work.samples), 2000) / 200 + 2.0 if self.report else 0.0
+        request = self.work.request
+        return {
+            "source": request.title,
+            "plan": what,
+            "seconds": round(seconds),
+            "run": str(request.out),
+        }
+
+    def run(self) -> Run:
+        """Cluster, write the run folder and return it opened."""
+        out, monitor = self.work.request.out, self.work.request.monitor
+        if isinstance(self.work, Deep) and not self.is_first_process:
+            self.work.join()
+            while not (out / MANIFEST).exists():  # the first process still writes
+                time.sleep(0.2)
+            return Run(out)
+        with RunFolder(out, overwrite=self.overwrite) as folder:
+            clustering = self.work.run(folder)
+            result = write(folder, clustering)
+            for line in describe(clustering, result):
+                monitor.say(line)
+            folder.write("log.txt", "\n".join(monitor.lines) + "\n")
+        monitor.say(f"written to {out}")
+        self.work.clean_up()
+        if self.report:
+            _write_page(out, clustering, monitor)
+        return Run(out, images=clustering.samples.images)
+
+
+def plan(
+    source: Any,
+    n_clusters: Any = None,
+    *,
+    out: str | PathLike[str] | None = None,
+    method: str = "auto",
+    labels: Any = None,
+    report: bool = True,
+    overwrite: bool = False,
+    seed: int = 0,
+    monitor: Monitor,
+    **options: Any,
+) -> Plan:
+    """Check everything that can be checked before work starts (see `cluster`); return the plan."""
+    out = default_out(source) if out is None else Path(out)
+    request = Request(source, check_k(n_clusters), out, seed, labels, monitor)
+    chosen = choose_method(source, method)
+    given = _check_options(chosen, options)
+    RunFolder(out, overwrite=overwrite).check()
+    work = Deep(request, given) if chosen == DPAC else Flat(request, chosen, given)
+    return Plan(work, report, overwrite)
+
+
+def choose_method(source: Any, method: str) -> str:
+    """Return the method, checked against what the source is."""
+    if method not in METHODS:
+        raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
+    images = is_image_source(source)
+    named = isinstance(source, str) and source in benchmarks.IMAGE_NAMES
+    if method == "auto":
+        return DPAC if images and named else PAC
+    if method == DPAC and not images and not named:
+        known = ", ".join(benchmarks.IMAGE_NAMES)
+        raise InputError(
+            f"{title_of(source)!r} is not a set of images. DPAC takes a folder, an .npz file, an "
+            f"array of images, {known}."
+        )
+    return method
+
+
+def _check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given; one that the method does not use is an error."""
+    given = {name: value for name, value in options.items() if value is not None}
+    unused = [name for name in given if method not in OPTIONS[name]]
+    if unused:
+        raise InputError(
+            f"{', '.join(unused)}: not used by method {method}. Leave out, or choose another "
+            "method."
+        )
+    return given
+
+
+def _write_page(out: Path, clustering: Clustering, monitor: Monitor) -> None:
+    """Write the page once the run is sealed: an error here costs only the page."""
+    try:
+        save_map(out, clustering.X, monitor.count("map", "steps"))
+        page = write_report(out, images=clustering.samples.images)
+    except ImportError as error:
+        warnings.warn(f"There is no report.html. {error}", stacklevel=4)
+    except Exception as error:
+        again = f"Try again: probagg report {out}"
+        warnings.warn(f"There is no report.html ({first_line(error)}). {again}", stacklevel=4)
+    else:
+        monitor.say(f"look at {page}")

@@ -1,0 +1,74 @@
+"""What was asked for: a source, a number of clusters, a folder."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from probagg.data import benchmarks
+from probagg.errors import InputError
+from probagg.run.monitor import Monitor
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, before it is known how to do it."""
+
+    source: Any
+    k: int | tuple[int, int] | str | None
+    out: Path
+    seed: int
+    labels: Any
+    monitor: Monitor
+
+    @property
+    def title(self) -> str:
+        """The source in a message."""
+        return title_of(self.source)
+
+    def clusters(self) -> int | tuple[int, int] | str:
+        """Return K as given, or the number of classes of a named set."""
+        if self.k is not None:
+            return self.k
+        if isinstance(self.source, str) and self.source in benchmarks.ALL_NAMES:
+            return benchmarks.n_classes(self.source)
+        raise InputError(
+            f"The number of clusters is missing: say how many {self.title} should have, as 10 "
+            "(-k 10), or let it be chosen with auto or a range (-k auto, -k 5:40)."
+        )
+
+
+def default_out(source: Any) -> Path:
+    """Return runs/SOURCE-TIME."""
+    is_path = isinstance(source, str | PathLike) and Path(source).exists()
+    name = Path(source).resolve().stem if is_path else title_of(source)
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def title_of(source: Any) -> str:
+    """Return a source's path or name, or what kind of data it is."""
+    return str(source) if isinstance(source, str | PathLike) else type(source).__name__
+
+
+def check_k(k: Any) -> int | tuple[int, int] | str | None:
+    """Return the number of clusters as given, or raise where it cannot be used."""
+    if k is None or k == "auto":
+        return k
+    if isinstance(k, Integral) and not isinstance(k, bool):
+        if k < 1:
+            raise InputError(f"The number of clusters is {k}, but at least 1 is needed.")
+        return int(k)
+    if isinstance(k, tuple) and len(k) == 2 and all(isinstance(end, Integral) for end in k):
+        if not 2 <= k[0] < k[1]:
+            raise InputError(
+                f"The range of K is {k[0]} to {k[1]}, but it must begin at 2 or more and end "
+                "higher, as 5 to 40."
+            )
+        return (int(k[0]), int(k[1]))
+    raise InputError(
+        f"The number of clusters is {k!r}, but a number, a range (low, high) or 'auto' is needed."
+    )

@@ -1,0 +1,180 @@
+"""A source, opened: images or the rows of a matrix, with their names and known classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probagg.data import benchmarks
+from probagg.data.folders import FolderImages
+from probagg.data.labels import Classes, read_labels
+from probagg.data.opening import open_images, open_matrix
+from probagg.errors import InputError, Interrupted, NoData
+from probagg.run.monitor import Monitor
+
+if TYPE_CHECKING:
+    from probagg.data.images import ImageSet
+    from probagg.dpac.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images or rows to cluster or to assign, and what is known of them."""
+
+    source: str | None  # the name of a set, or an absolute path; None for data in memory
+    names: list[str]  # paths in the folder, or row numbers
+    heading: str  # of the names: path or row
+    X: np.ndarray | None = None  # features; images have none before they are embedded
+    images: ImageSet | None = None
+    columns: list[str] | None = None
+    classes: Classes | None = None
+    skipped: tuple[tuple[str, str], ...] = ()  # files that could not be read, and why
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def noun(self) -> str:
+        """The word for these samples in a message."""
+        one = "image" if self.images is not None else "row"
+        return one if len(self) == 1 else f"{one}s"
+
+    @property
+    def features(self) -> np.ndarray:
+        """X, which must be there."""
+        assert self.X is not None
+        return self.X
+
+    @property
+    def pictures(self) -> ImageSet:
+        """The images, which must be there."""
+        assert self.images is not None
+        return self.images
+
+    def only(self, rows: np.ndarray, skipped: Sequence[tuple[object, str]]) -> Samples:
+        """Return the given rows, with the others noted as skipped."""
+        return replace(
+            self,
+            names=[self.names[row] for row in rows],
+            classes=self.classes and self.classes.of(rows),
+            skipped=tuple((str(name), reason) for name, reason in skipped),
+        )
+
+    def select(self, columns: list[str] | None) -> Samples:
+        """Return a matrix with the columns of a model, in its order, where both have names."""
+        if columns is None or self.columns is None or self.columns == columns:
+            return self
+        missing = [name for name in columns if name not in self.columns]
+        if missing:
+            raise NoData(
+                f"{self.source or 'The matrix'} has no column {missing[0]!r}, but the run was made "
+                f"with {', '.join(columns)}. Give the same columns; their order is free."
+            )
+        places = [self.columns.index(name) for name in columns]
+        return replace(self, X=self.features[:, places], columns=columns)
+
+    def names_in(self, source: str | None) -> list[str] | None:
+        """Return the names of these samples in another source, or None if they are not in it."""
+        if source is None or self.source is None:
+            return None
+        if self.source == source:
+            return self.names
+        inside = Path(self.source)
+        if self.heading != "path" or not inside.is_relative_to(source):
+            return None
+        folder = inside if inside.is_dir() else inside.parent
+        return [str((folder / name).relative_to(source)) for name in self.names]
+
+    def label(self, labels: Any) -> Samples:
+        """Return the samples with these classes (see `classes_of`) in place of the source's own."""
+        return self if labels is None else replace(self, classes=classes_of(labels, self.names))
+
+
+def classes_of(labels: Any, names: list[str]) -> Classes:
+    """Return the classes of samples from a CSV file, a mapping by name, or one value per sample."""
+    if isinstance(labels, str | PathLike):
+        return read_labels(Path(labels), names)
+    if isinstance(labels, Mapping):
+        found = [labels.get(name) for name in names]
+    else:
+        found = list(labels)
+        if len(found) != len(names):
+            raise InputError(
+                f"labels has {len(found)} entries for {len(names)} samples. Pass one per sample, "
+                "in their order, or a mapping from names to classes."
+            )
+    known = (c is not None and c == c and c != "" for c in found)  # NaN differs from itself
+    return Classes.of_text([str(c) if k else None for c, k in zip(found, known, strict=True)])
+
+
+def open_rows(source: Any) -> Samples:
+    """Open the rows of a matrix."""
+    data = open_matrix(source)
+    names = [str(row) for row in range(data.X.shape[0])]
+    classes = _classes(data.y, None)
+    return Samples(place_of(source), names, "row", data.X, columns=data.columns, classes=classes)
+
+
+def open_pictures(source: Any, monitor: Monitor) -> Samples:
+    """Open images; nothing is decoded yet."""
+    progress = monitor.count("downloading", "MB", 1e6)
+    return of_images(source, open_images(source, progress=progress))
+
+
+def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
+    """Open images at the size and with the channels of a recipe; no photo is decoded yet."""
+    from probagg.dpac.estimator import open_for  # which loads torch
+
+    progress = monitor.count("downloading", "MB", 1e6)
+    return of_images(source, open_for(source, recipe, progress=progress))
+
+
+def of_images(source: Any, images: ImageSet) -> Samples:
+    """Return an image set as samples."""
+    names = images.paths or [str(row) for row in range(len(images))]
+    heading = "row" if images.paths is None else "path"
+    classes = _classes(images.y, images.class_names)
+    return Samples(place_of(source), names, heading, images=images, classes=classes)
+
+
+def place_of(source: Any) -> str | None:
+    """Return the name of a set or the absolute path of a source; None for data in memory."""
+    if not isinstance(source, str | PathLike):
+        return None
+    if source in benchmarks.ALL_NAMES:
+        return str(source)
+    return str(Path(source).expanduser().resolve())
+
+
+def readable(samples: Samples, monitor: Monitor) -> Samples:
+    """Return the samples without photos that cannot be decoded, which are noted as skipped."""
+    if not isinstance(samples.images, FolderImages):
+        return samples
+    images, bad = samples.images.check(monitor.count("checking", "images"))
+    good = set(images.paths)
+    rows = np.array([row for row, name in enumerate(samples.names) if name in good])
+    return replace(samples.only(rows, bad), images=images)
+
+
+def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
+    """Return the samples with features of a frozen network; unreadable files are skipped."""
+    from probagg.embed import embed
+
+    try:
+        found = embed(samples.pictures, backbone, progress=monitor.count("features", "images"))
+    except KeyboardInterrupt:
+        raise Interrupted("Interrupted; the features so far are kept.") from None
+    kept = samples.only(found.rows, found.bad)
+    return replace(kept, X=found.X)
+
+
+def _classes(y: np.ndarray | None, names: list[str] | None) -> Classes | None:
+    if y is None:
+        return None
+    codes, y = np.unique(y, return_inverse=True)
+    return Classes(y, [names[k] if names else str(k) for k in codes])
