@@ -56,21 +56,20 @@ def predict(
         review = opened.review
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             terminal.say(f"  {review.name_of(k)}: {size:,}")
-        names = dict(review.names)
         if out is not None:
-            write_atomically(out, encode(assigned.to_csv(names)))
+            write_atomically(out, encode(assigned.to_csv()))
             terminal.say(f"written to {out}")
         elif not as_json:
-            typer.echo(encode(assigned.to_csv(names)), nl=False)
+            typer.echo(encode(assigned.to_csv()), nl=False)
         for target in targets:
             link, clusters = target == link_to, assigned.cluster.tolist()
-            n = sort_images(folder, assigned.names, clusters, names, target, link=link)
+            n = sort_images(folder, assigned.names, clusters, review.names, target, link=link)
             terminal.say(f"{n:,} {samples.noun} {'linked' if link else 'copied'} to {target}")
         give(
             {
                 "run": str(run),
                 "source": source,
-                "samples": assigned.records(names),
+                "samples": assigned.records(),
                 "skipped": dict(samples.skipped),
             }
         )

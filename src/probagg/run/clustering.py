@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,12 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     """Write all tables of a clustering and its model; return the summary in result.json."""
     samples, K = clustering.samples, clustering.P.shape[1]
     yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric)
-    assigned = Assignments.of(clustering.P, clustering.X, yardstick, samples.names)
-    folder.write("assignments.csv", assigned.to_csv(samples.heading))
-    _write_parquet(folder, assigned, samples.heading)
+    assigned = Assignments.of(
+        clustering.P, clustering.X, yardstick, samples.names, heading=samples.heading
+    )
+    folder.write("assignments.csv", assigned.to_csv())
+    if find_spec("pyarrow"):
+        folder.write("assignments.parquet", assigned.to_parquet())
     pairs = overlaps(clustering.P, assigned)
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
     if samples.classes is not None:
@@ -134,17 +138,15 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
 
 def bars(sizes: list[int]) -> list[str]:
     """Return one bar per cluster; of many clusters, the largest and the smallest."""
-    shown: list[int | None] = list(range(len(sizes)))
-    if len(sizes) > MOST_BARS:
-        ranked = sorted(range(len(sizes)), key=lambda k: (-sizes[k], k))
-        shown = [*ranked[: MOST_BARS - 5], None, *ranked[-4:]]
-    return [
-        "  ..."
-        if k is None
-        else f"  cluster {k:>3}  {sizes[k]:>6}  "
-        f"{'█' * round(30 * sizes[k] / max(max(sizes), 1))}".rstrip()
-        for k in shown
+    lines = [
+        f"  cluster {k:>3}  {size:>6}  {'█' * round(30 * size / max(max(sizes), 1))}".rstrip()
+        for k, size in enumerate(sizes)
     ]
+    if len(sizes) <= MOST_BARS:
+        return lines
+    ranked = sorted(range(len(sizes)), key=lambda k: (-sizes[k], k))
+    first, last = ranked[: MOST_BARS - 5], ranked[-4:]
+    return [*(lines[k] for k in first), "  ...", *(lines[k] for k in last)]
 
 
 def scores_line(what: str, scores: dict[str, Any]) -> str:
@@ -187,28 +189,6 @@ def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
         rows += [(k, names[j], mean[j], *quartiles[:, i]) for i, j in enumerate(shown)]
     plain = [[k, name, *map(float, numbers)] for k, name, *numbers in rows]
     return text_table("cluster column mean q25 median q75", plain)
-
-
-def _write_parquet(folder: RunFolder, assigned: Assignments, heading: str) -> None:
-    """The assignments once more, with types, where pyarrow is installed."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        return
-    some = assigned.second_cluster >= 0
-    columns = {
-        heading: [name.encode("utf-8", "replace").decode() for name in assigned.names],
-        "cluster": assigned.cluster.astype(np.int32),
-        "probability": assigned.probability.astype(np.float64),
-        "second_cluster": pyarrow.array(assigned.second_cluster.astype(np.int32), mask=~some),
-        "second_probability": pyarrow.array(assigned.second_probability.astype(float), mask=~some),
-        "distance": assigned.distance,
-        "flag": assigned.flag.astype(str),
-    }
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
-    folder.write("assignments.parquet", sink.getvalue())
 
 
 def _npy(array: np.ndarray) -> bytes:

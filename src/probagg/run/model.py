@@ -112,12 +112,13 @@ class RunModel:
             samples = opened.readable(samples, monitor)
             X, P = model.infer(samples.pictures)
         review = self.review
+        groups = review.groups(P.shape[1])
         assigned = Assignments.of(
-            P, X, self.yardstick, samples.names, samples.heading, review.groups(P.shape[1])
+            P, X, self.yardstick, samples.names, groups, heading=samples.heading
         )
-        names = samples.names_in(self.config.get("source"))
         # A sample of the run itself that a person moved stays where it was put.
-        return samples, assigned if names is None else review.move(assigned, names)
+        names = samples.names_in(self.config.get("source"))
+        return samples, review.apply(assigned, names or [])
 
     def check_kind(self, source: Any) -> None:
         """Refuse images for a model of rows, and the other way round; some named sets are both."""

@@ -64,7 +64,7 @@ class Run(RunModel):
     def assignments(self) -> Assignments:
         """The table of the run with the review applied: one entry per sample in each column."""
         self.check_is_run()
-        return self.review.apply(Assignments.read(self.path / "assignments.csv"), self.n_clusters)
+        return self.review.apply(Assignments.read(self.path / "assignments.csv"))
 
     @property
     def embeddings(self) -> np.ndarray | None:
@@ -117,7 +117,7 @@ class Run(RunModel):
 
     def write_reviewed_table(self) -> Path:
         """Write the table with the review applied as assignments_reviewed.csv; return its path."""
-        table = encode(self.assignments.to_csv(dict(self.review.names)))
+        table = encode(self.assignments.to_csv())
         return add_to_run(self.path, "assignments_reviewed.csv", table)
 
     def serve_review(
@@ -146,8 +146,7 @@ class Run(RunModel):
         if "source" not in self.config:
             raise InputError("The run was made from data in memory, so there are no files to sort.")
         assigned, source = self.assignments, Path(self.config["source"])
-        names = dict(self.review.names)
-        clusters = assigned.cluster.tolist()
+        clusters, names = assigned.cluster.tolist(), self.review.names
         return sort_images(source, assigned.names, clusters, names, Path(target), link=link)
 
     def check_is_run(self) -> None:

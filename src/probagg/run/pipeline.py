@@ -186,7 +186,8 @@ class Plan:
         self.work.clean_up()
         if self.report:
             _write_page(out, clustering, monitor)
-        return Run(out, images=clustering.samples.images)
+        # The user of this process named the backbone, so it may be code.
+        return Run(out, images=clustering.samples.images, trust_code=True)
 
 
 def plan(
