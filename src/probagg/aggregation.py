@@ -227,13 +227,13 @@ def critical_m_from_growth(growth: float, aggregate: str) -> float:
     return 1.0 + growth if aggregate == "p" else 1.0 / (1.0 - growth)
 
 
-def lifted_growth(
-    blocks: Callable[[], Iterable[tuple[Array, Array]]], balance: float = 1.0
-) -> float:
-    """lambda of `critical_m`, from (lifted rows, sample weights) that `blocks` yields on each call.
+def lifted_growth(blocks: Callable[[], Iterable[tuple[Array, Array]]]) -> float:
+    """Return lambda of `critical_m`; each call of `blocks` yields (lifted rows, sample weights).
 
     A perturbation v acts on scores only through its own moments T = sum_j w_j v_j lift(x_j), so
     the eigenvector is sought among D + 2 numbers instead of N, in a few passes over the rows.
+    `balance` has no effect: its term, (1 - balance) sum_j w_j v_j / sum_j w_j, is the same for each
+    row, and a constant v is already an eigenvector, with eigenvalue -balance <= 0.
     """
     total: Array = sum(_weigh(rows, weights).sum(0) for rows, weights in blocks())
     total = total.reshape(1, -1)
@@ -247,8 +247,7 @@ def lifted_growth(
         moved: Array = 0.0
         for rows, weights in blocks():
             S = rows @ side  # the scores of the perturbation, and R in the last column
-            V = -S[:, :-1] / S[:, -1:].clip(floor) - (balance - 1.0) * T[-1] / total[0, -1]
-            moved = moved + _weigh(rows, weights).T @ V
+            moved = moved - _weigh(rows, weights).T @ (S[:, :-1] / S[:, -1:].clip(floor))
         return moved
 
     return largest_eigenvalue(update, total.T)

@@ -195,8 +195,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
                 )
         generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         rows = self._prepare(X, sample_weight, generator)
-        growth = rows.growth(self.balance)
-        self.critical_m_ = critical_m_from_growth(growth, self.aggregate)
+        self.critical_m_ = critical_m_from_growth(rows.growth(), self.aggregate)
         self.m_ = self._choose_m()
         self._update = Update(self.m_, self.aggregate, self.balance)
 

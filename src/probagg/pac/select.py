@@ -180,7 +180,7 @@ def _judge(
 
 
 def _choose_m(pac: PAC, full: Any) -> float:
-    pac.critical_m_ = critical_m_from_growth(full.growth(pac.balance), "p")
+    pac.critical_m_ = critical_m_from_growth(full.growth(), "p")
     m = pac._choose_m()
     if pac.critical_m_ == 1.0:
         raise InputError("All rows are alike: there is nothing to cluster. Check the data.")
