@@ -214,13 +214,15 @@ def test_float32_stays_float32_and_is_as_good(digits):
     assert single.transform(X.astype(np.float32)).dtype == np.float32
     assert single.moments_.sums.dtype == np.float64
     assert adjusted_rand_score(single.labels_, double.labels_) > 0.9
-    far = (X + 1e4).astype(np.float32)
-    init = np.random.default_rng(0).random((len(X), 10)) * 0.02 + 1
-    fits = [PAC(10, init=init, shuffle=False, max_iter=3, tol=0.0) for _ in range(2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        exact, shifted = fits[0].fit(X), fits[1].fit(far)
-    np.testing.assert_allclose(shifted.probabilities_, exact.probabilities_, atol=1e-2)
+
+
+def test_an_offset_of_1e4_costs_float32_no_digit(digits):
+    """Compared where sweeps converge: on the way there, each sweep amplifies rounding errors."""
+    X, options = digits[0], {"tol": 1e-5, "max_iter": 300, "random_state": 0}
+    exact = PAC(10, **options).fit(X)
+    softened = exact.probabilities_ + 0.5  # decided enough to return to the same solution
+    shifted = PAC(10, init=softened, **options).fit((X + 1e4).astype(np.float32))
+    np.testing.assert_allclose(shifted.probabilities_, exact.probabilities_, atol=1e-3)
 
 
 def test_scores_are_transform_and_minus_the_objective(blobs):
