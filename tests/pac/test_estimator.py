@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from probagg import PAC, clustering_accuracy, critical_m
 from probagg.aggregation import aggregate
+from probagg.pac.sweeps import run_sweeps
 
 
 @pytest.mark.parametrize("metric", ["sqeuclidean", "cosine", "euclidean"])
@@ -23,7 +24,7 @@ def test_it_finds_blobs(metric):
     X, y = make_blobs(500, 8, centers=5, cluster_std=1.0, random_state=3)
     pac = PAC(5, metric=metric, random_state=0).fit(X)
     assert clustering_accuracy(y, pac.labels_) > 0.99
-    assert pac.labels_.dtype == np.int32
+    assert pac.labels_.dtype == pac.predict(X).dtype == np.int64
 
 
 def test_digits_reach_what_facts_measured(digits):
@@ -56,13 +57,13 @@ def test_annealed_runs_end_lower_on_the_whole(digits, caplog):
 
 
 def test_annealing_begins_below_the_critical_m_but_never_below_m(digits, monkeypatch):
-    seen, sweep = [], PAC._sweep
+    seen = []
 
-    def watched(self, rows, P, name, m):
-        seen.append(m)
-        return sweep(self, rows, P, name, m)
+    def watched(rows, P, update, *arguments, **options):
+        seen.append(update.m)
+        return run_sweeps(rows, P, update, *arguments, **options)
 
-    monkeypatch.setattr(PAC, "_sweep", watched)
+    monkeypatch.setattr("probagg.pac.solver.run_sweeps", watched)
     critical = critical_m(digits[0])
     for m in (1.03, critical - 0.02, critical - 0.001):
         PAC(10, m=m, init="annealed", random_state=0).fit(digits[0])
@@ -171,7 +172,7 @@ def test_balance_lets_clusters_differ_in_size():
 
 
 def test_a_large_data_set_starts_from_a_sample(monkeypatch, caplog):
-    monkeypatch.setattr("probagg.pac.estimator.SAMPLE_ROWS", 1000)
+    monkeypatch.setattr("probagg.pac.solver.SAMPLE_ROWS", 1000)
     X, y = make_blobs(8000, 8, centers=5, random_state=3)
     with caplog.at_level(logging.INFO, "probagg"):
         pac = PAC(5, random_state=0, verbose=1).fit(X)

@@ -151,7 +151,7 @@ def test_too_few_equal_or_hopeless_rows_are_refused():
         select_n_clusters(np.ones((50, 3)))
     with pytest.raises(ValueError, match=r"m=1.9 is at or above the critical value"):
         select_n_clusters(X, m=1.9)
-    with pytest.raises(ValueError, match="n_runs=0"):
+    with pytest.raises(ValueError, match="'n_runs' parameter of select_n_clusters must be"):
         select_n_clusters(X, n_runs=0)
 
 

@@ -11,14 +11,16 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array
+from sklearn.utils._param_validation import validate_parameter_constraints
 
 from probagg.aggregation import LINEAR_METRICS, critical_m_from_growth
 from probagg.errors import InputError
+from probagg.estimators import draw_seed
+from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse
 from probagg.pac.curve import Curve, draw
-from probagg.pac.estimator import PAC
 from probagg.pac.halves import Judgement, judge
-from probagg.pac.model import check_distances
+from probagg.pac.solver import choose_m, rows_of
 from probagg.pac.sweeps import Update
 
 LARGEST_AUTO = 60
@@ -129,14 +131,15 @@ def select_n_clusters(
     >>> select_n_clusters(X, (2, 10), n_runs=2, random_state=0).n_clusters
     6
     """
-    if not isinstance(n_runs, Integral) or n_runs < 1:
-        raise InputError(f"n_runs={n_runs!r} is given; a whole number from 1 on is needed.")
-    pac = PAC(metric=metric, m=m, balance=balance, shuffle=False)
-    pac._validate_params()
-    generator = np.random.default_rng(check_random_state(random_state).randint(2**31))
-    full = _prepare(pac, X, generator)
+    validate_parameter_constraints(
+        CONSTRAINTS | {"n_runs": CONSTRAINTS["n_init"]},
+        {"metric": metric, "m": m, "balance": balance, "n_runs": n_runs},
+        caller_name="select_n_clusters",
+    )
+    generator = np.random.default_rng(draw_seed(random_state))
+    full = _prepare(X, metric, generator)
     numbers = _numbers(candidates, full.X.shape[0])
-    update = Update(_choose_m(pac, full), "p", balance)
+    update = Update(_choose_m(m, full), "p", balance)
     seeds = generator.integers(2**63, size=n_runs).tolist()
     runs = _judge(full, update, numbers, seeds, progress)
     around = _skipped(numbers, conclude(runs).n_clusters) if isinstance(candidates, str) else []
@@ -149,16 +152,15 @@ def select_n_clusters(
     return conclude(runs)
 
 
-def _prepare(pac: PAC, X: Any, generator: np.random.Generator) -> Any:
+def _prepare(X: Any, metric: Any, generator: np.random.Generator) -> Any:
     """X checked as PAC checks it, cut to a sample, and made ready for sweeps."""
-    X = pac._validate_rows(X, reset=True)
-    if pac.metric == "precomputed":
-        X = check_distances(X)
-    size = SAMPLE_ROWS if pac.metric in LINEAR_METRICS else SAMPLE_DISTANCES
+    X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
+    X = check_distances(X) if metric == "precomputed" else X
+    size = SAMPLE_ROWS if metric in LINEAR_METRICS else SAMPLE_DISTANCES
     if X.shape[0] > size:
         sample = np.sort(generator.choice(X.shape[0], size, replace=False))
-        X = X[np.ix_(sample, sample)] if pac.metric == "precomputed" else X[sample]
-    return pac._prepare(X, None, generator)
+        X = X[np.ix_(sample, sample)] if metric == "precomputed" else X[sample]
+    return rows_of(X, metric)
 
 
 def _judge(
@@ -179,15 +181,15 @@ def _judge(
     return runs
 
 
-def _choose_m(pac: PAC, full: Any) -> float:
-    pac.critical_m_ = critical_m_from_growth(full.growth(), "p")
-    m = pac._choose_m()
-    if pac.critical_m_ == 1.0:
+def _choose_m(m: float | str, full: Any) -> float:
+    critical_m = critical_m_from_growth(full.growth(), "p")
+    if critical_m == 1.0:
         raise InputError("All rows are alike: there is nothing to cluster. Check the data.")
-    if m >= pac.critical_m_:
+    m = choose_m(m, critical_m)
+    if m >= critical_m:
         raise InputError(
-            f"m={m:.4g} is at or above the critical value {pac.critical_m_:.4g} of this data: "
-            "no cluster can form there, for any K. Lower m or pass m='auto'."
+            f"m={m:.4g} is at or above the critical value {critical_m:.4g} of this data: no "
+            "cluster can form there, for any K. Lower m or pass m='auto'."
         )
     return m
 
