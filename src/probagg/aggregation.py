@@ -100,17 +100,28 @@ class Moments:
         return f"Moments(n_clusters={K}, n_features={D}, mass={self.mass})"
 
 
+def check_metric(metric: str) -> None:
+    """Raise an error unless distances by `metric` have the linear form."""
+    if metric not in LINEAR_METRICS:
+        known = " or ".join(map(repr, LINEAR_METRICS))
+        raise InputError(f"metric={metric!r} has no linear form. Use {known}.")
+
+
+def check_m(m: float) -> None:
+    """Raise an error unless m is above 1."""
+    if not m > 1.0:
+        raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+
+
 def embed(X: Array, metric: str = "sqeuclidean") -> Array:
     """Rows whose squared Euclidean distance is `metric`: X, or for cosine X at length sqrt(1/2).
 
     A zero row has no direction; it stays at the origin, at distance 1/2 from all others.
     """
+    check_metric(metric)
     X = _floats(X)
     if metric == "sqeuclidean":
         return X
-    if metric != "cosine":
-        known = " or ".join(map(repr, LINEAR_METRICS))
-        raise InputError(f"metric={metric!r} has no linear form. Use {known}.")
     xp = _namespace(X)
     largest = xp.amax(xp.abs(X), 1)[:, None]
     X = X / xp.where(largest > 0.0, largest, xp.ones_like(largest))  # so that no square overflows
