@@ -21,7 +21,8 @@ from sklearn.metrics import silhouette_score
 from probagg import PAC
 from probagg.data.benchmarks import load
 from probagg.metrics import evaluate
-from probagg.pac.select import PRICE, select_n_clusters
+from probagg.pac.select import select_n_clusters
+from probagg.pac.selection import PRICE
 
 SETS = {  # name -> candidates, seeds, runs of each
     "digits": ("auto", 3, 5),

@@ -98,6 +98,16 @@ def test_critical_m_is_the_top_eigenvalue_of_all_distances(rng, metric, weighted
     )
 
 
+@pytest.mark.parametrize("balance", [0.0, 0.5, 1.0, 2.0])
+def test_critical_m_does_not_depend_on_balance(rng, balance):
+    """One update by Eq. 8 with a mass factor, linearised at uniform P, as an N x N matrix."""
+    X = rng.standard_normal((120, 6)) * np.geomspace(3, 0.5, 6)
+    D = pairwise_distances(X, metric="sqeuclidean")
+    update = -D / D.sum(1, keepdims=True) - (balance - 1.0) / len(X)
+    exact = np.linalg.eigvals(update).real.max()
+    assert critical_m(X) == pytest.approx(1 + exact, abs=1e-6)
+
+
 def test_whole_numbers_lists_and_frames_are_taken_as_numbers(rng):
     X, P = rng.integers(9, size=(30, 3)), soft(rng, 30, 2)
     assert objective(X, P) == pytest.approx(objective(X.astype(float), P))

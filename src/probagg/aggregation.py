@@ -100,17 +100,28 @@ class Moments:
         return f"Moments(n_clusters={K}, n_features={D}, mass={self.mass})"
 
 
+def check_metric(metric: str) -> None:
+    """Raise an error unless distances by `metric` have the linear form."""
+    if metric not in LINEAR_METRICS:
+        known = " or ".join(map(repr, LINEAR_METRICS))
+        raise InputError(f"metric={metric!r} has no linear form. Use {known}.")
+
+
+def check_m(m: float) -> None:
+    """Raise an error unless m is above 1."""
+    if not m > 1.0:
+        raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+
+
 def embed(X: Array, metric: str = "sqeuclidean") -> Array:
     """Rows whose squared Euclidean distance is `metric`: X, or for cosine X at length sqrt(1/2).
 
     A zero row has no direction; it stays at the origin, at distance 1/2 from all others.
     """
+    check_metric(metric)
     X = _floats(X)
     if metric == "sqeuclidean":
         return X
-    if metric != "cosine":
-        known = " or ".join(map(repr, LINEAR_METRICS))
-        raise InputError(f"metric={metric!r} has no linear form. Use {known}.")
     xp = _namespace(X)
     largest = xp.amax(xp.abs(X), 1)[:, None]
     X = X / xp.where(largest > 0.0, largest, xp.ones_like(largest))  # so that no square overflows
@@ -227,13 +238,13 @@ def critical_m_from_growth(growth: float, aggregate: str) -> float:
     return 1.0 + growth if aggregate == "p" else 1.0 / (1.0 - growth)
 
 
-def lifted_growth(
-    blocks: Callable[[], Iterable[tuple[Array, Array]]], balance: float = 1.0
-) -> float:
-    """lambda of `critical_m`, from (lifted rows, sample weights) that `blocks` yields on each call.
+def lifted_growth(blocks: Callable[[], Iterable[tuple[Array, Array]]]) -> float:
+    """Return lambda of `critical_m`; each call of `blocks` yields (lifted rows, sample weights).
 
     A perturbation v acts on scores only through its own moments T = sum_j w_j v_j lift(x_j), so
     the eigenvector is sought among D + 2 numbers instead of N, in a few passes over the rows.
+    `balance` has no effect: its term, (1 - balance) sum_j w_j v_j / sum_j w_j, is the same for each
+    row, and a constant v is already an eigenvector, with eigenvalue -balance <= 0.
     """
     total: Array = sum(_weigh(rows, weights).sum(0) for rows, weights in blocks())
     total = total.reshape(1, -1)
@@ -247,8 +258,7 @@ def lifted_growth(
         moved: Array = 0.0
         for rows, weights in blocks():
             S = rows @ side  # the scores of the perturbation, and R in the last column
-            V = -S[:, :-1] / S[:, -1:].clip(floor) - (balance - 1.0) * T[-1] / total[0, -1]
-            moved = moved + _weigh(rows, weights).T @ V
+            moved = moved - _weigh(rows, weights).T @ (S[:, :-1] / S[:, -1:].clip(floor))
         return moved
 
     return largest_eigenvalue(update, total.T)

@@ -58,7 +58,7 @@ class Run(NamedTuple):
     """What is asked of a fitted PAC."""
 
     objective_: float
-    probabilities_: np.ndarray
+    P: np.ndarray
 
 
 @pytest.mark.parametrize("other", ["one", "mixed", "merged"])
@@ -88,8 +88,9 @@ def test_the_start_looks_at_plain_and_annealed_runs_at_the_papers_balance(genera
 
     monkeypatch.setattr(starts, "most_modular", first)
     start_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
-    assert [(pac.random_state, pac.balance, pac.n_init) for pac in seen] == [
+    solvers = [run.solver for run in seen]
+    assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers] == [
         (seed, 1.0, 1) for seed in range(2, 14)
     ]
-    assert {pac.init for pac in seen} == {"auto", "annealed"}
-    assert {(pac.m, pac.metric) for pac in seen} == {(1.05, "sqeuclidean")}
+    assert {pac.init for pac in solvers} == {"auto", "annealed"}
+    assert {(pac.m, pac.metric) for pac in solvers} == {(1.05, "sqeuclidean")}

@@ -80,6 +80,7 @@ def test_it_finds_blobs(hidden, metric):
     head = OPAHead(4, hidden=hidden, metric=metric, random_state=0).fit(X)
     assert clustering_accuracy(y, head.labels_) > 0.98
     assert head.diagnosis_.state == "clustering"
+    assert head.labels_.dtype == head.predict(X).dtype == np.int64
     assert head.loss_history_[-1] < 0.5 * max(head.loss_history_)
 
 

@@ -10,9 +10,11 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
+from probagg.errors import InputError
 from probagg.pac.halves import Half, Judgement, join, recoveries, separation
 from probagg.pac.rows import Frame, LinearRows
-from probagg.pac.select import conclude, select_n_clusters
+from probagg.pac.select import select_n_clusters
+from probagg.pac.selection import conclude
 from probagg.pac.sweeps import Update
 
 
@@ -121,6 +123,17 @@ def test_lists_ranges_and_pairs_name_the_same_candidates():
         assert [row.chosen for row in selection.table] == [False, True, False]
 
 
+def test_two_numbers_in_a_list_are_refused_where_they_could_mean_a_range():
+    """(2, 10) and [2, 10] would silently differ by seven candidates."""
+    X = blobs(3, 120, 2)
+    for candidates in ([2, 5], np.array([2, 5])):
+        with pytest.raises(InputError, match=r"tuple, \(2, 5\), .* or a set, \{2, 5\}, for these"):
+            select_n_clusters(X, candidates)
+    for candidates, expected in (((2, 5), [2, 3, 4, 5]), ({5, 2}, [2, 5]), ([3, 2], [2, 3])):
+        selection = select_n_clusters(X, candidates, n_runs=1, random_state=0)
+        assert [row.n_clusters for row in selection.table] == expected
+
+
 def test_one_candidate_is_judged_too():
     selection = select_n_clusters(blobs(3, 90, 2), [3], n_runs=1, random_state=0)
     assert selection.n_clusters == 3
@@ -131,8 +144,8 @@ def test_one_candidate_is_judged_too():
     ("candidates", "message"),
     [
         ("elbow", "candidates='elbow' is given"),
-        ([], "a list of whole numbers is needed"),
-        ([2.5], "a list of whole numbers is needed"),
+        ([], "or whole numbers such as"),
+        ([2.5], "or whole numbers such as"),
         ((9, 3), "low end above its high end"),
         ([1, 2], "from 1 to 2 are given, but 100 rows allow 2 to 25"),
         ((2, 200), "from 2 to 200 are given, but 100 rows allow 2 to 25"),
@@ -151,7 +164,7 @@ def test_too_few_equal_or_hopeless_rows_are_refused():
         select_n_clusters(np.ones((50, 3)))
     with pytest.raises(ValueError, match=r"m=1.9 is at or above the critical value"):
         select_n_clusters(X, m=1.9)
-    with pytest.raises(ValueError, match="n_runs=0"):
+    with pytest.raises(ValueError, match="'n_runs' parameter of select_n_clusters must be"):
         select_n_clusters(X, n_runs=0)
 
 
@@ -194,7 +207,7 @@ def test_the_plot_is_one_picture_without_colours_of_its_own(candidates):
     svg = selection.plot_svg()
     root = ElementTree.fromstring(svg)
     assert root.tag.endswith("svg")
-    assert "3 is chosen" in svg
+    assert "3 clusters are chosen" in svg
     assert "nan" not in svg
     assert "#" not in svg
     assert len(root.findall(".//{*}circle")) == 2 * len(selection.table)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from probagg.dpac.recipe import Cluster
 from probagg.opa.functional import as_float, full_precision
-from probagg.pac.estimator import PAC
+from probagg.pac.solver import Solver
 
 
 class OfflineTargets(nn.Module):
@@ -51,7 +51,7 @@ def cluster_all(
         return F.one_hot(torch.from_numpy(labels).long(), n_clusters).float()
     if method == "fcm":
         return torch.from_numpy(fuzzy_c_means(X, n_clusters, seed=seed)).float()
-    pac = PAC(
+    solver = Solver(
         n_clusters,
         m=settings.m,
         metric=settings.metric,
@@ -59,7 +59,7 @@ def cluster_all(
         n_init=3,
         random_state=seed,
     )
-    return torch.from_numpy(pac.fit(X).probabilities_).float()
+    return torch.from_numpy(solver.solve(X).P).float()
 
 
 def fuzzy_c_means(

@@ -10,13 +10,15 @@ A taught head is sure from the first step. OPA then answers a cluster's mass wit
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from probagg.dpac.neighbours import ask, modularity, nearest, sharpen, sharpness
 from probagg.dpac.recipe import Cluster
-from probagg.pac.estimator import PAC
+from probagg.pac.solver import Solution, Solver
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # the latter often end lowest; the others near it
 ROWS = 512  # a step of teaching a head
@@ -30,26 +32,25 @@ def start_classifier(classifier: nn.Module, features: Tensor, settings: Cluster,
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device, n_clusters = last.weight.device, last.out_features
     near = nearest(features.to(device), n_clusters, settings.metric)
+    solver = Solver(n_clusters, m=settings.m, metric=settings.metric)
     runs = [
-        PAC(n_clusters, m=settings.m, metric=settings.metric, init=init, random_state=seed + number)
+        replace(solver, init=init, random_state=seed + number).solve(features.numpy())
         for number, init in enumerate(INITS)
     ]
-    for pac in runs:
-        pac.fit(features.numpy())
     chosen, Q = most_modular(runs, near)
-    before = sharpness(torch.from_numpy(runs[chosen].probabilities_))
+    before = sharpness(torch.from_numpy(runs[chosen].P))
     teach(classifier, features, sharpen(Q, to=before), seed)
 
 
-def most_modular(runs: list[PAC], near: Tensor) -> tuple[int, Tensor]:
+def most_modular(runs: list[Solution], near: Tensor) -> tuple[int, Tensor]:
     """The run of which neighbours say the same to each other: which, and what they say of it.
 
     PAC has several optima, and the lowest is not always the best: on three of five sets of features
     of CIFAR-10 another one, 0.1 % higher, was two to three points better (docs/cifar10.md).
     """
     said = (
-        (number, ask(near, torch.from_numpy(pac.probabilities_).float().to(near.device)))
-        for number, pac in enumerate(runs)
+        (number, ask(near, torch.from_numpy(run.P).float().to(near.device)))
+        for number, run in enumerate(runs)
     )
     return max(said, key=lambda pair: modularity(near, pair[1]))
 

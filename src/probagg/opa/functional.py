@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probagg.aggregation import Moments, aggregate, assign, embed
+from probagg.aggregation import Moments, aggregate, assign, check_m, embed
 from probagg.errors import InputError
 from probagg.opa.processes import first_row, gather_rows, sum_over_processes
 
@@ -35,7 +35,8 @@ def opa_targets(
     >>> opa_targets(features, probs).argmax(1)
     tensor([0, 0, 1, 1])
     """
-    _check(features, probs, m)
+    check_m(m)
+    _check(features, probs)
     with torch.no_grad(), full_precision(features):
         S = _scores(features, as_float(probs), metric, balance, gather)
         return assign(S, m)
@@ -156,15 +157,13 @@ def _products_are_coarse() -> bool:
     return torch.get_float32_matmul_precision() != "highest"
 
 
-def _check(features: Tensor, probs: Tensor, m: float = 1.03) -> None:
-    """Shapes and m, which need no look at the values."""
+def _check(features: Tensor, probs: Tensor) -> None:
+    """Raise an error if the shapes do not match. Values stay on the device."""
     if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs):
         raise InputError(
             f"features have shape {tuple(features.shape)} and probabilities {tuple(probs.shape)}, "
             "but (rows, dimensions) and (rows, clusters) of the same rows are needed."
         )
-    if not m > 1.0:
-        raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
 
 
 def as_float(tensor: Tensor) -> Tensor:

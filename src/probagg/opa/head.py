@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -20,6 +19,14 @@ from torch import Tensor, nn
 from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.devices import choose_device
 from probagg.errors import ClusteringWarning, InputError
+from probagg.estimators import (
+    CONSTRAINTS,
+    check_n_samples,
+    describe,
+    draw_seed,
+    labels_of,
+    rebuild,
+)
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
 from probagg.progress import log_progress
@@ -84,18 +91,13 @@ class OPAHead(ClusterMixin, BaseEstimator):
     (2, 10)
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
-        "m": [Interval(Real, 1.0, None, closed="neither")],
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS | {
         "metric": [StrOptions(set(LINEAR_METRICS))],
-        "balance": [Interval(Real, 0.0, 2.0, closed="both")],
         "hidden": [tuple, list],
         "batch_size": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "learning_rate": [Interval(Real, 0.0, None, closed="neither")],
         "device": [str, torch.device],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -131,12 +133,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
         if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
         X = validate_data(self, X, dtype="numeric")
-        if len(X) < self.n_clusters:
-            raise InputError(
-                f"n_samples={len(X)} should be >= n_clusters={self.n_clusters}. Pass more samples "
-                "or ask for fewer clusters."
-            )
-        seed = check_random_state(self.random_state).randint(2**31)
+        check_n_samples(len(X), self.n_clusters)
+        seed = draw_seed(self.random_state)
         rng = np.random.default_rng(seed)
         some = X[np.sort(rng.choice(len(X), min(len(X), 4096), replace=False))]
         self._standard = _Standard.of(some, self.metric)
@@ -145,18 +143,17 @@ class OPAHead(ClusterMixin, BaseEstimator):
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             self._train(network, X, rng, device)
         self.network_ = network.eval().cpu()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", ClusteringWarning)
-            self.diagnosis_ = diagnose(
-                self._standard(some),
-                torch.from_numpy(self._proba(some)),
-                self.m,
-                metric="sqeuclidean",
-                balance=self.balance,
-            )
-        for warning in caught:
-            warnings.warn(warning.message, stacklevel=2)
-        self.labels_ = self._proba(X).argmax(1).astype(np.int32)
+        found = self.diagnosis_ = diagnose(
+            self._standard(some),
+            torch.from_numpy(self._proba(some)),
+            self.m,
+            metric="sqeuclidean",
+            balance=self.balance,
+            warn=False,
+        )
+        if found.advice:
+            warnings.warn(f"{found.state}: {found.advice}", ClusteringWarning, stacklevel=2)
+        self.labels_ = labels_of(self._proba(X))
         return self
 
     def _train(
@@ -209,28 +206,21 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable cluster of each row."""
-        return self.predict_proba(X).argmax(1).astype(np.int32)
+        return labels_of(self.predict_proba(X))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the network and its settings as one safetensors file, without pickle."""
         check_is_fitted(self)
-        params = self.get_params() | {"device": str(self.device), "hidden": list(self.hidden)}
-        params |= {"random_state": None} if not isinstance(self.random_state, Integral) else {}
-        learned = {name: getattr(self, name) for name in _SAVED}
-        if hasattr(self, "feature_names_in_"):
-            learned["feature_names_in_"] = self.feature_names_in_.tolist()
+        description = describe(self, _SAVED, device=str(self.device), hidden=list(self.hidden))
         tensors = {name: tensor.numpy() for name, tensor in self.network_.state_dict().items()}
         tensors |= {"mean": self._standard.mean, "spread": np.atleast_1d(self._standard.spread)}
-        write_safetensors(path, FORMAT, tensors, {"params": params, "learned": learned})
+        write_safetensors(path, FORMAT, tensors, description)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """An OPAHead that predicts, from a file that `save` wrote."""
         tensors, description = read_safetensors(path, FORMAT)
-        params = description["params"]
-        head = cls(**params | {"hidden": tuple(params["hidden"])})
-        for name, value in description["learned"].items():
-            setattr(head, name, np.array(value, object) if name == "feature_names_in_" else value)
+        head = rebuild(cls, description, hidden=tuple(description["params"]["hidden"]))
         head._standard = _Standard(head.metric, tensors.pop("mean"), tensors.pop("spread")[0])
         head.network_ = _network(head.n_features_in_, head.hidden, head.n_clusters, seed=0).eval()
         head.network_.load_state_dict({n: torch.from_numpy(a) for n, a in tensors.items()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.aggregation import LINEAR_METRICS
+from probagg.aggregation import check_m, check_metric
 from probagg.errors import InputError
 from probagg.opa.functional import (
     as_float,
@@ -27,12 +27,6 @@ class _Loss(nn.Module):
         if self.reduction == "none":
             return rows
         return rows.mean() if self.reduction == "mean" else rows.sum()
-
-
-def _check_metric(metric: str) -> None:
-    if metric not in LINEAR_METRICS:
-        known = " or ".join(map(repr, LINEAR_METRICS))
-        raise InputError(f"metric={metric!r} has no linear form. Use {known}.")
 
 
 class OPALoss(_Loss):
@@ -58,9 +52,8 @@ class OPALoss(_Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
-        if not m > 1.0:
-            raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
-        _check_metric(metric)
+        check_m(m)
+        check_metric(metric)
         self.m, self.metric, self.balance, self.gather = m, metric, balance, gather
 
     def forward(
@@ -109,7 +102,7 @@ class PACLoss(_Loss):
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
-        _check_metric(metric)
+        check_metric(metric)
         self.metric, self.detach, self.gather = metric, detach, gather
 
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from probagg.pac.sweeps import Run
+from probagg.pac.solver import Solution
 
 
-def problems(
-    run: Run,
-    labels: np.ndarray,
-    *,
-    n_clusters: int,
-    m: float,
-    critical_m: float,
-    max_iter: int,
-    tol: float,
-) -> list[str]:
+def problems(solution: Solution) -> list[str]:
     """What went wrong, each with what to do; the cause hides its consequences."""
+    solver, m, critical_m = solution.solver, solution.update.m, solution.critical_m
     if critical_m == 1.0:
         return ["All samples are alike: there is nothing to cluster. Check the data."]
     if m >= critical_m:
@@ -26,21 +18,21 @@ def problems(
             "probabilities are stable there, and no cluster can form from them. Lower m below it "
             "(the paper uses 1.03) or pass m='auto'."
         ]
-    if run.departure < 1e-6:
+    if solution.departure < 1e-6:
         return [
             "P never left uniform: its columns were equal from the start. Pass an init with some "
             "noise, or init='uniform'."
         ]
     found = []
-    if not run.converged:
+    if not solution.converged:
         found.append(
-            f"PAC still changed after max_iter={max_iter} sweeps. Raise max_iter, or tol (now "
-            f"{tol:g})."
+            f"PAC still changed after max_iter={solver.max_iter} sweeps. Raise max_iter, or tol "
+            f"(now {solver.tol:g})."
         )
-    empty = n_clusters - len(np.unique(labels))
+    empty = solver.n_clusters - len(np.unique(solution.P.argmax(1)))
     if empty:
         found.append(
-            f"{empty} of {n_clusters} clusters lost all their samples. Ask for fewer clusters or "
-            "lower m; fewer distinct rows than clusters also cause this."
+            f"{empty} of {solver.n_clusters} clusters lost all their samples. Ask for fewer "
+            "clusters or lower m; fewer distinct rows than clusters also cause this."
         )
     return found

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from numbers import Integral, Real
+from dataclasses import fields
 from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -17,27 +16,16 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import ClassifierTags, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from probagg.aggregation import LINEAR_METRICS, Moments, critical_m_from_growth
 from probagg.errors import InputError
+from probagg.estimators import check_n_samples, describe, labels_of, rebuild
 from probagg.pac.advice import problems
-from probagg.pac.model import (
-    LinearModel,
-    Model,
-    PairwiseModel,
-    check_distances,
-    load_model,
-    save_model,
-    training_distances,
-)
-from probagg.pac.rows import Frame, LinearRows, PairwiseRows
-from probagg.pac.sweeps import Blocks, Run, Update, given_start, near_uniform, read_out, run_sweeps
-from probagg.progress import log_progress
-
-SAMPLE_ROWS = 50_000  # of a large data set, swept first when init="auto"
+from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse
+from probagg.pac.model import LinearModel, Model, load_model, save_model
+from probagg.pac.solver import Solver
+from probagg.pac.sweeps import Update
 
 _SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
 
@@ -125,21 +113,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     array([ True])
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
-        "m": [Interval(Real, 1.0, None, closed="neither"), StrOptions({"auto"})],
-        "metric": [str, callable],
-        "balance": [Interval(Real, 0.0, 2.0, closed="both")],
-        "init": [StrOptions({"auto", "uniform", "annealed"}), "array-like"],
-        "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "shuffle": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0.0, None, closed="left")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "aggregate": [StrOptions({"p", "p_m"})],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
-    }
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
 
     def __init__(
         self,
@@ -179,125 +153,32 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """
         self._validate_params()
         X = self._validate_rows(X, reset=True)
-        N, K = X.shape[0], self.n_clusters
-        if N < K:
-            raise InputError(
-                f"n_samples={N} should be >= n_clusters={K}. Pass more samples or ask for fewer "
-                "clusters."
-            )
+        X = check_distances(X) if self.metric == "precomputed" else X
+        check_n_samples(X.shape[0], self.n_clusters)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(
                 sample_weight, X, dtype=X.dtype, ensure_non_negative=True
             )
             if not sample_weight.any():
-                raise InputError(
-                    "Every sample_weight is zero. Give some samples a positive weight."
-                )
-        generator = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
-        rows = self._prepare(X, sample_weight, generator)
-        growth = rows.growth(self.balance)
-        self.critical_m_ = critical_m_from_growth(growth, self.aggregate)
-        self.m_ = self._choose_m()
-        self._update = Update(self.m_, self.aggregate, self.balance)
-
-        best = run = self._sweep(rows, self._start(rows, generator), "run", self.m_)
-        for _ in range(1, self.n_init if isinstance(self.init, str) else 1):
-            run = self._sweep(rows, self._start(rows, generator), "run", self.m_)
-            best = run if run.history[-1] < best.history[-1] else best
-        if run is not best:
-            rows.start(self._update.weigh(best.P.T, rows.sample_weight))
-        if best.converged:  # so that `predict` agrees with `labels_`
-            read_out(rows, best.P, self._update)
-        self._conclude(X, rows, best)
+                raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+        solver = Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
+        solution = solver.solve(X, sample_weight)
+        self._set_model(solution.model, solution.update)
+        self.critical_m_, self.m_ = solution.critical_m, solution.update.m
+        self.probabilities_ = solution.P
+        self.labels_ = labels_of(solution.P)
+        self.objective_history_ = solution.history
+        self.objective_ = solution.history[-1]
+        self.n_iter_ = len(solution.history)
+        for problem in problems(solution):
+            warnings.warn(problem, ConvergenceWarning, stacklevel=2)
         return self
 
     def _validate_rows(self, X: Any, reset: bool) -> Any:
-        X = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32])
-        if sp.issparse(X):
-            if self.metric == "precomputed":
-                raise InputError(
-                    "metric='precomputed' needs every distance, and a sparse X leaves most out. "
-                    "Pass a dense array: X.toarray()."
-                )
-            return sp.csr_array(X)
-        return X
+        return check_sparse(validate_data(self, X, reset=reset, **ROWS), self.metric)
 
-    def _prepare(self, X: Any, weights: Any, generator: np.random.Generator) -> Any:
-        order = generator.permutation(X.shape[0]) if self.shuffle else None
-        if self.metric in LINEAR_METRICS:
-            return LinearRows(X, weights, order, Frame.of(X, self.metric))
-        if self.metric == "precomputed":
-            return PairwiseRows(check_distances(X), weights, order)
-        return PairwiseRows(training_distances(X, self.metric), weights, order)
-
-    def _choose_m(self) -> float:
-        if self.m != "auto":
-            return float(self.m)
-        return max(min(1.03, (1.0 + self.critical_m_) / 2.0), 1.0 + 1e-6)
-
-    def _start(self, rows: Any, generator: np.random.Generator) -> np.ndarray:
-        """The P to sweep from: given, near-uniform, or swept from that: softly, or on a sample."""
-        N, K, dtype = rows.X.shape[0], self.n_clusters, rows.X.dtype
-        if not isinstance(self.init, str):
-            return rows.arrange(given_start(self.init, N, K, dtype))
-        size = max(SAMPLE_ROWS, 200 * K)
-        if self.init == "auto" and isinstance(rows, LinearRows) and 4 * size <= N:
-            sample = rows.sample(size, generator)
-            noise = near_uniform(sample.X.shape[0], K, dtype, generator)
-            self._sweep(sample, noise, "sample", self.m_)
-            rows.sums = sample.sums
-            P = rows.arrange(np.empty((N, K), dtype))
-            read_out(rows, P, self._update)
-            return P
-        noise = rows.arrange(near_uniform(N, K, dtype, generator))
-        soft = 1.0 + min(2.0 * (self.m_ - 1.0), 0.9 * (self.critical_m_ - 1.0))
-        if self.init == "annealed" and soft > self.m_:
-            return self._sweep(rows, noise, "annealing", soft).P
-        return noise
-
-    def _sweep(self, rows: Any, P: np.ndarray, name: str, m: float) -> Run:
-        def report(n: int, J: float, change: float) -> None:
-            message = "%s, sweep %d: J %.6g, change %.2g"
-            log_progress(self.verbose >= 2, message, name, n, J * rows.unit, change)
-
-        run = run_sweeps(
-            rows,
-            P,
-            Update(m, self.aggregate, self.balance),
-            Blocks.of(self.block_size, rows, self.n_clusters, m),
-            max_iter=self.max_iter,
-            tol=self.tol,
-            stays_uniform=m >= self.critical_m_,
-            report=report,
-        )
-        J = run.history[-1] * rows.unit
-        log_progress(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), J)
-        return run
-
-    def _conclude(self, X: Any, rows: Any, run: Run) -> None:
-        if isinstance(rows, LinearRows):
-            self._set_model(LinearModel(rows.frame, Moments.of_sums(rows.sums)))
-        else:
-            kept = None if self.metric == "precomputed" else X
-            self._set_model(PairwiseModel(self.metric, rows.A, kept))
-        self.probabilities_ = rows.restore(run.P)
-        self.labels_ = self.probabilities_.argmax(1).astype(np.int32)
-        self.objective_history_ = [J * rows.unit for J in run.history]
-        self.objective_ = self.objective_history_[-1]
-        self.n_iter_ = len(run.history)
-        for problem in problems(
-            run,
-            self.labels_,
-            n_clusters=self.n_clusters,
-            m=self.m_,
-            critical_m=self.critical_m_,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        ):
-            warnings.warn(problem, ConvergenceWarning, stacklevel=3)
-
-    def _set_model(self, model: Model) -> None:
-        self._model = model
+    def _set_model(self, model: Model, update: Update) -> None:
+        self._model, self._update = model, update
         if isinstance(model, LinearModel):
             self.moments_, self.cluster_means_ = model.user_moments, model.means
         elif hasattr(self, "moments_"):  # of an earlier fit
@@ -315,7 +196,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable cluster of each row."""
-        return self.predict_proba(X).argmax(1).astype(np.int32)
+        return labels_of(self.predict_proba(X))
 
     def transform(self, X: Any) -> np.ndarray:
         """Scores (n_samples, n_clusters): aggregated distances to the clusters, small is near."""
@@ -335,23 +216,15 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         training rows they compare with.
         """
         check_is_fitted(self)
-        params = self.get_params()
-        params |= {"init": "uniform"} if not isinstance(self.init, str) else {}
-        params |= {"random_state": None} if not isinstance(self.random_state, Integral) else {}
-        learned = {name: getattr(self, name) for name in _SAVED}
-        if hasattr(self, "feature_names_in_"):
-            learned["feature_names_in_"] = self.feature_names_in_.tolist()
-        save_model(path, self._model, {"params": params, "learned": learned})
+        changed = {} if isinstance(self.init, str) else {"init": "uniform"}
+        save_model(path, self._model, describe(self, _SAVED, **changed))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """A PAC that predicts, from a file that `save` wrote."""
         model, description = load_model(path)
-        pac = cls(**description["params"])
-        for name, value in description["learned"].items():
-            setattr(pac, name, np.array(value, object) if name == "feature_names_in_" else value)
-        pac._update = Update(pac.m_, pac.aggregate, pac.balance)
-        pac._set_model(model)
+        pac = rebuild(cls, description)
+        pac._set_model(model, Update(pac.m_, pac.aggregate, pac.balance))
         return pac
 
     @property

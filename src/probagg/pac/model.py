@@ -172,34 +172,6 @@ def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
     return {}
 
 
-def check_distances(D: np.ndarray) -> np.ndarray:
-    """A usable (N, N) distance matrix, or an error that says what is wrong with it.
-
-    What rounding may have left, as in 1 - U @ U.T, is put right.
-    """
-    if D.shape[0] != D.shape[1]:
-        raise InputError(
-            f"metric='precomputed' needs the square matrix of all distances, but X has shape "
-            f"{D.shape}. Pass pairwise_distances(X) or another metric."
-        )
-    problem, rounding = None, 100.0 * np.finfo(D.dtype).eps * np.abs(D).max()
-    if D.min() < -rounding:
-        problem = f"a negative distance ({D.min():.3g})"
-    elif np.abs(np.diagonal(D)).max() > rounding:
-        problem = f"a non-zero diagonal ({np.abs(np.diagonal(D)).max():.3g})"
-    elif any(np.abs(D[r] - D[:, r].T).max() > rounding for r in chunks_of(D)):
-        problem = "different distances from i to j and from j to i"
-    if problem:
-        raise InputError(
-            f"The precomputed X has {problem}. PAC needs symmetric distances, zero from a row to "
-            "itself: for instance (D + D.T) / 2 with its diagonal set to 0, or 1 - similarity."
-        )
-    if D.min() < 0.0 or np.diagonal(D).any():
-        D = np.maximum(D, 0.0)
-        np.fill_diagonal(D, 0.0)
-    return D
-
-
 def _physical_memory() -> int:
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

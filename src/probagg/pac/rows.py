@@ -148,7 +148,7 @@ class Rows(Protocol):
     def objectives(self) -> np.ndarray:
         """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2, cluster by cluster."""
 
-    def growth(self, balance: float) -> float:
+    def growth(self) -> float:
         """The eigenvalue behind `critical_m`."""
 
 
@@ -249,13 +249,13 @@ class LinearRows:
     def objectives(self) -> np.ndarray:
         return cluster_objectives(self.sums)
 
-    def growth(self, balance: float) -> float:
+    def growth(self) -> float:
         def blocks() -> Iterator[tuple[Any, Any]]:
             for rows in chunks_of(self.X):
                 w = self.sample_weight
                 yield self.lifted(rows), 1.0 if w is None else w[self.index(rows)]
 
-        return lifted_growth(blocks, balance)
+        return lifted_growth(blocks)
 
 
 class PairwiseRows:
@@ -300,7 +300,7 @@ class PairwiseRows:
     def mass(self) -> np.ndarray:
         return self.A.sum(0, dtype=np.float64)
 
-    def growth(self, balance: float) -> float:
+    def growth(self) -> float:
         w = self.sample_weight
         w = np.ones(len(self.X), self.X.dtype) if w is None else w
         R = self.X @ w
@@ -309,7 +309,6 @@ class PairwiseRows:
         R = np.maximum(R, R.max() * np.finfo(R.dtype).eps)
 
         def update(V: np.ndarray) -> np.ndarray:
-            V = w[:, None] * V
-            return -(self.X @ V) / R[:, None] - (balance - 1.0) * V.sum(0) / w.sum()
+            return -(self.X @ (w[:, None] * V)) / R[:, None]
 
         return largest_eigenvalue(update, R[:, None])

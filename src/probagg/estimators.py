@@ -1,0 +1,69 @@
+"""What the estimators share beyond scikit-learn: parameter constraints, labels, saved settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval
+
+from probagg.errors import InputError
+
+Estimator = TypeVar("Estimator", bound=BaseEstimator)
+
+CONSTRAINTS: dict[str, list[Any]] = {
+    "n_clusters": [Interval(Integral, 1, None, closed="left")],
+    "m": [Interval(Real, 1.0, None, closed="neither")],
+    "balance": [Interval(Real, 0.0, 2.0, closed="both")],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+def check_n_samples(n_samples: int, n_clusters: int) -> None:
+    """Raise an error if there are fewer samples than clusters."""
+    if n_samples < n_clusters:
+        raise InputError(
+            f"n_samples={n_samples} should be >= n_clusters={n_clusters}. Pass more samples or "
+            "fewer clusters."
+        )
+
+
+def draw_seed(random_state: Any) -> int:
+    """Return a seed below 2^31, drawn from what scikit-learn accepts as `random_state`."""
+    return int(check_random_state(random_state).randint(2**31))
+
+
+def labels_of(P: np.ndarray) -> np.ndarray:
+    """Return the most probable cluster of each row of P, as int64 on every platform.
+
+    >>> labels_of(np.array([[0.1, 0.9], [0.8, 0.2]]))
+    array([1, 0])
+    """
+    return P.argmax(1).astype(np.int64, copy=False)
+
+
+def describe(estimator: BaseEstimator, learned: Sequence[str], **changed: Any) -> dict[str, Any]:
+    """Return parameters and learned attributes for `rebuild`, in types that JSON has.
+
+    `changed` replaces parameters that JSON lacks a type for. A random state is kept as an integer
+    only: drawing from an instance has changed it.
+    """
+    params = estimator.get_params() | changed
+    params |= {} if isinstance(params["random_state"], Integral) else {"random_state": None}
+    values = {name: getattr(estimator, name) for name in learned}
+    if hasattr(estimator, "feature_names_in_"):
+        values["feature_names_in_"] = estimator.feature_names_in_.tolist()
+    return {"params": params, "learned": values}
+
+
+def rebuild(kind: type[Estimator], description: dict[str, Any], **changed: Any) -> Estimator:
+    """Return an estimator from what `describe` gave; the caller adds its arrays."""
+    estimator = kind(**description["params"] | changed)
+    for name, value in description["learned"].items():
+        setattr(estimator, name, np.array(value, object) if name == "feature_names_in_" else value)
+    return estimator

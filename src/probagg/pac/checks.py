@@ -1,0 +1,68 @@
+"""What PAC and `select_n_clusters` accept: parameters, rows and distances."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from probagg.errors import InputError
+from probagg.estimators import CONSTRAINTS as SHARED
+from probagg.pac.rows import chunks_of
+
+CONSTRAINTS: dict[str, list[Any]] = SHARED | {
+    "m": [*SHARED["m"], StrOptions({"auto"})],
+    "metric": [str, callable],
+    "init": [StrOptions({"auto", "uniform", "annealed"}), "array-like"],
+    "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    "shuffle": ["boolean"],
+    "max_iter": [Interval(Integral, 1, None, closed="left")],
+    "tol": [Interval(Real, 0.0, None, closed="left")],
+    "n_init": [Interval(Integral, 1, None, closed="left")],
+    "aggregate": [StrOptions({"p", "p_m"})],
+}
+
+ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
+
+
+def check_sparse(X: Any, metric: Any) -> Any:
+    """Return X, a sparse matrix as a CSR array; raise an error where the metric needs it dense."""
+    if not sp.issparse(X):
+        return X
+    if metric == "precomputed":
+        raise InputError(
+            "metric='precomputed' needs every distance, and a sparse X leaves most out. Pass a "
+            "dense array: X.toarray()."
+        )
+    return sp.csr_array(X)
+
+
+def check_distances(D: np.ndarray) -> np.ndarray:
+    """Return a usable (N, N) distance matrix, or raise an error that says what is wrong with it.
+
+    Rounding errors, as in 1 - U @ U.T, are corrected in a copy.
+    """
+    if D.shape[0] != D.shape[1]:
+        raise InputError(
+            f"metric='precomputed' needs the square matrix of all distances, but X has shape "
+            f"{D.shape}. Pass pairwise_distances(X) or another metric."
+        )
+    problem, rounding = None, 100.0 * np.finfo(D.dtype).eps * np.abs(D).max()
+    if D.min() < -rounding:
+        problem = f"a negative distance ({D.min():.3g})"
+    elif np.abs(np.diagonal(D)).max() > rounding:
+        problem = f"a non-zero diagonal ({np.abs(np.diagonal(D)).max():.3g})"
+    elif any(np.abs(D[r] - D[:, r].T).max() > rounding for r in chunks_of(D)):
+        problem = "different distances from i to j and from j to i"
+    if problem:
+        raise InputError(
+            f"The precomputed X has {problem}. PAC needs symmetric distances, zero from a row to "
+            "itself: for instance (D + D.T) / 2 with its diagonal set to 0, or 1 - similarity."
+        )
+    if D.min() < 0.0 or np.diagonal(D).any():
+        D = np.maximum(D, 0.0)
+        np.fill_diagonal(D, 0.0)
+    return D

@@ -1,0 +1,148 @@
+"""Curves as SVG, built as trees of elements, so that no name can be read as markup.
+
+Elements carry classes and no colours: a page styles them, `stack` adds a style of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+import numpy as np
+
+Element = ElementTree.Element
+
+WIDTH, HEIGHT = 320.0, 150.0  # of a curve
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 308.0, 12.0, 124.0  # the area of its line
+HEADING = 18.0  # above a stack and each of its curves
+STYLE = """
+.stack { font: 12px system-ui, sans-serif; fill: currentColor }
+.stack .grid { stroke: currentColor; opacity: 0.3 }
+.stack .spread { opacity: 0.15 }
+.stack .line { fill: none; stroke: currentColor; stroke-width: 1.5 }
+.stack .mark { stroke: currentColor; stroke-dasharray: 4 3 }
+.stack .middle { text-anchor: middle }
+.stack .end { text-anchor: end }
+"""
+
+
+def new_svg(kind: str, width: float, height: float, label: str) -> Element:
+    """Return an empty picture with a class, a size and a label for screen readers."""
+    view = f"0 0 {width:g} {height:g}"
+    given = {"class": kind, "viewBox": view, "width": f"{width:g}", "role": "img"}
+    return Element("svg", {**given, "aria-label": label})
+
+
+def add(parent: Element, tag: str, text: str = "", **attributes: str | float) -> Element:
+    """Add an element to `parent` and return it; `class_` and `data_x` become class and data-x."""
+    given = {name.rstrip("_").replace("_", "-"): _shown(v) for name, v in attributes.items()}
+    child = ElementTree.SubElement(parent, tag, given)
+    child.text = text or None
+    return child
+
+
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def render(svg: Element) -> str:
+    """Return the picture as text."""
+    return ElementTree.tostring(svg, encoding="unicode", short_empty_elements=False)
+
+
+def points(pairs: Sequence[tuple[float, float]]) -> str:
+    """Return places (x, y) as a polygon or polyline lists them."""
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in pairs)
+
+
+def pairs(xs: np.ndarray, ys: np.ndarray) -> list[tuple[float, float]]:
+    """Return places (x, y) from two arrays."""
+    return list(zip(xs.tolist(), ys.tolist(), strict=True))
+
+
+def short(value: float) -> str:
+    """Return a number in few characters.
+
+    >>> short(0.12345), short(1234.5), short(1.5e8)
+    ('0.123', '1234', '1.50e8')
+    """
+    if not math.isfinite(value):
+        return "-"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.2e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+
+
+def curve(
+    x: Sequence[float],
+    y: Sequence[float],
+    *,
+    label: str,
+    unit: str,
+    spread: Sequence[float] | None = None,
+    mark: float | None = None,
+) -> Element:
+    """Draw one line with its extremes in numbers, a band of +-`spread`, and `mark` at an x."""
+    X, Y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    S = np.zeros_like(Y) if spread is None else np.nan_to_num(np.asarray(spread, dtype=float))
+    finite = np.isfinite(X) & np.isfinite(Y)
+    X, Y, S = X[finite], Y[finite], S[finite]
+    if not len(Y):
+        return new_svg("curve", WIDTH, HEIGHT, f"{label}: no values")
+    ends = f"{short(Y[0])} to {short(Y[-1])}, {len(Y)} values"
+    svg = new_svg("curve", WIDTH, HEIGHT, f"{label} by {unit}: {ends}")
+    low, high = float((Y - S).min()), float((Y + S).max())
+
+    def height(values: np.ndarray) -> np.ndarray:
+        return _between(values, low, high, BOTTOM, TOP)
+
+    px = _between(X, X.min(), X.max(), LEFT, RIGHT)
+    _add_axes(svg, X, low, high, unit)
+    if mark is not None:
+        at = float(np.interp(mark, np.sort(X), np.sort(px)))
+        add(svg, "line", class_="mark", x1=at, x2=at, y1=TOP - 6, y2=BOTTOM + 6)
+    if S.any():
+        up, down = pairs(px, height(Y + S)), pairs(px, height(Y - S))
+        add(svg, "polygon", class_="spread", points=points([*up, *down[::-1]]))
+    add(svg, "polyline", class_="line", points=points(pairs(px, height(Y))))
+    if len(X) <= 25 or mark is not None:
+        for a, b, at_x, value in zip(px, height(Y), X, Y, strict=True):
+            dot = add(svg, "circle", class_="dot", cx=a, cy=b, r=5 if at_x == mark else 2.5)
+            add(dot, "title", f"{unit} {short(at_x)}: {short(value)}")
+    return svg
+
+
+def _between(values: np.ndarray, low: float, high: float, start: float, end: float) -> np.ndarray:
+    """Map values from [low, high] to [start, end]; to the middle where low = high."""
+    if high <= low:
+        return np.full(len(values), (start + end) / 2)
+    return start + (end - start) * (values - low) / (high - low)
+
+
+def _add_axes(svg: Element, X: np.ndarray, low: float, high: float, unit: str) -> None:
+    """Label the lowest and the highest value on each axis, and 0 where it has room between them."""
+    zero = [0.0] if min(-low, high) > 0.15 * (high - low) else []
+    for value in dict.fromkeys((low, high, *zero)):
+        where = float(_between(np.array([value]), low, high, BOTTOM, TOP)[0])
+        add(svg, "line", class_="grid", x1=LEFT, x2=RIGHT, y1=where, y2=where)
+        add(svg, "text", short(value), class_="tick end", x=LEFT - 6, y=where + 4)
+    add(svg, "text", short(X.min()), class_="tick start", x=LEFT, y=HEIGHT - 8)
+    if X.max() > X.min():
+        add(svg, "text", short(X.max()), class_="tick end", x=RIGHT, y=HEIGHT - 8)
+    add(svg, "text", unit, class_="tick middle", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8)
+
+
+def stack(title: str, curves: dict[str, Element]) -> str:
+    """Return curves below each other as a file of its own, in the colour of the text around it."""
+    svg = new_svg("stack", WIDTH, HEADING + len(curves) * (HEADING + HEIGHT), title)
+    svg.set("xmlns", "http://www.w3.org/2000/svg")
+    add(svg, "style", STYLE)
+    add(svg, "text", title, x=LEFT, y=HEADING - 5, font_weight="bold")
+    for i, (name, element) in enumerate(curves.items()):
+        top = 2 * HEADING + i * (HEADING + HEIGHT)
+        add(svg, "text", name, x=LEFT, y=top - 4)
+        element.set("y", f"{top:g}")
+        element.set("height", f"{HEIGHT:g}")
+        svg.append(element)
+    return render(svg) + "\n"
