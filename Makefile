@@ -11,7 +11,7 @@ ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(a
 $(shell rm -rf $(VENV))
 endif
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format docs results bench clean
 
 demo: $(VENV)/.deep
 	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
@@ -28,7 +28,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Every table of benchmarks/README.md; PROBAGG_DATA names the folder with the data.
+# The site in site/; a broken link or a missing reference is an error. The variable hides a notice.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# docs/results.md and the README's table, from benchmarks/results/*.json.
+results: $(VENV)/.dev
+	$(BIN)/python docs/make_results.py
+
+# The benchmarks of docs/reproduce.md that need no GPU; PROBAGG_DATA names the folder with the data.
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/pac_equality.py
 	$(BIN)/python benchmarks/pac_accuracy.py
@@ -40,7 +48,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/dpac_digits.py
 
 clean:
-	rm -rf $(VENV) runs build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'probagg needs Python >= 3.11; pass PYTHON=/path/to/python3.11')"
@@ -51,5 +59,5 @@ $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable ".[dev,deep,report,onnx,lite,table,bench]"
+	$(PIP) --editable ".[dev,docs,deep,report,onnx,lite,table,bench]"
 	@touch $@ $(VENV)/.deep

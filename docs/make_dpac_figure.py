@@ -1,4 +1,7 @@
-"""docs/dpac.png from a run folder: PYTHONPATH=. python docs/make_dpac_figure.py runs/demo"""
+"""Draw docs/dpac.png from a run folder of digits.
+
+make demo && .venv/bin/python docs/make_dpac_figure.py runs/demo
+"""
 
 import csv
 import json
@@ -14,7 +17,7 @@ STAGES = {"pretrain": "#4477aa", "cluster": "#cc6677", "self_label": "#228833"}
 
 
 def main() -> None:
-    """Curves of the three stages, and the clusters' most typical and least certain images."""
+    """Draw curves of the three stages, and the most and least certain images per cluster."""
     run = Path(sys.argv[1])
     records = [json.loads(line) for line in (run / "metrics.jsonl").open()]
     with (run / "assignments.csv").open() as file:
@@ -51,7 +54,7 @@ def main() -> None:
     right.imshow(tiles, cmap="gray", interpolation="nearest")
     right.set(xticks=[49, 122], yticks=[])
     right.set_xticklabels(["most certain", "least certain"])
-    right.set_ylabel("one row a cluster")
+    right.set_ylabel("one row per cluster")
     right.tick_params(length=0)
     right.spines[:].set_visible(False)
     figure.savefig(Path(__file__).parent / "dpac.png", dpi=110)

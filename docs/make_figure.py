@@ -1,6 +1,6 @@
-"""The README's picture: PAC from a near-uniform start, and its time beside the paper's form.
+"""Draw docs/pac.png: PAC from a near-uniform start, and its time beside Algorithm 1 as printed.
 
-python docs/make_figure.py        writes docs/pac.png
+.venv/bin/python docs/make_figure.py
 """
 
 import time
@@ -21,20 +21,20 @@ QUADRATIC_UP_TO = 4000
 
 
 def after(X, P, sweeps, m=1.03):
-    """P after so many sweeps."""
+    """Return P after some sweeps."""
     pac = PAC(4, m=m, init=P, max_iter=sweeps, tol=0.0, random_state=0)
     return pac.fit(X).probabilities_
 
 
 def seconds_linear(X, P):
-    """A sweep of PAC: a tenth of ten, with all that is done once."""
+    """Time a sweep of PAC: a tenth of ten, with the preparation."""
     began = time.perf_counter()
     after(X, P, 10)
     return (time.perf_counter() - began) / 10
 
 
 def seconds_quadratic(X, P):
-    """One sweep of Algorithm 1 with NumPy rows."""
+    """Time a sweep of Algorithm 1, written with NumPy rows."""
     P, began = P.copy(), time.perf_counter()
     for i in range(len(X)):
         s = ((X - X[i]) ** 2).sum(1) @ P
@@ -44,13 +44,13 @@ def seconds_quadratic(X, P):
 
 
 def start(N):
-    """Near-uniform P."""
+    """Return a near-uniform P."""
     P = 1 + 0.02 * np.random.default_rng(0).random((N, 4))
     return P / P.sum(1, keepdims=True)
 
 
 def main():
-    """Draw it."""
+    """Draw the picture."""
     warnings.simplefilter("ignore", ConvergenceWarning)
     plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
     centers = [[0, 0], [5, 1], [1, 5], [6, 6]]
@@ -71,7 +71,7 @@ def main():
     axis.loglog(SIZES, times["linear"], "o-", c=COLOURS[1], ms=4)
     axis.text(0.4, 0.9, "Algorithm 1 as printed", c="0.4", transform=axis.transAxes)
     axis.text(0.6, 0.15, "probagg", c=COLOURS[1], transform=axis.transAxes)
-    axis.set(xlabel="samples (32 dimensions, 4 clusters)", title="seconds a sweep")
+    axis.set(xlabel="samples (32 dimensions, 4 clusters)", title="seconds per sweep")
     axis.title.set_fontsize(10)
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

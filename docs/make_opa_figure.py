@@ -1,6 +1,6 @@
-"""The picture of docs/opa.md: what OPA makes of a batch, and what batch size and m do to it.
+"""Draw docs/opa.png: targets of a batch, and OPA by batch size and m (results/opa_sphere.json).
 
-python docs/make_opa_figure.py        writes docs/opa.png; the right half is results/opa_sphere.json
+.venv/bin/python docs/make_opa_figure.py
 """
 
 import json
@@ -17,7 +17,7 @@ COLOURS = np.array([[0.84, 0.27, 0.23], [0.16, 0.47, 0.71], [0.95, 0.65, 0.15]])
 
 
 def batch():
-    """Three directions in the plane, and a classifier's first, weak opinion of them."""
+    """Return rows in three directions of the plane, and weak probabilities of a classifier."""
     rng = np.random.default_rng(4)
     y = rng.integers(3, size=240)
     X = np.stack([np.cos(2.1 * y), np.sin(2.1 * y)], 1) * 3 + 0.8 * rng.standard_normal((240, 2))
@@ -27,14 +27,14 @@ def batch():
 
 
 def scatter(axis, X, P, title):
-    """Rows in the mixture of their clusters' colours."""
+    """Draw rows in the colours of their clusters, mixed by probability."""
     axis.scatter(*X.numpy().T, c=(P.numpy() @ COLOURS).clip(0, 1), s=9)
     axis.set(xticks=[], yticks=[], aspect="equal")
     axis.set_title(title, fontsize=10)
 
 
 def main():
-    """Draw it."""
+    """Draw the picture."""
     plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
     sphere = json.loads((HERE.parent / "benchmarks/results/opa_sphere.json").read_text())["results"]
     figure, axes = plt.subplots(

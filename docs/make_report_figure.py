@@ -1,6 +1,6 @@
-"""docs/report.png: the page of the digits demo. Needs runs/demo (make demo), playwright, chromium.
+"""Take docs/report.png from the report page of the digits demo, with playwright and chromium.
 
-python docs/make_report_figure.py
+make demo && .venv/bin/python docs/make_report_figure.py
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SIDEBAR, HEADER = 240, 70
 
 
 def picture(page: Page, heading: str) -> Image.Image:
-    """What the window shows with a heading at its top."""
+    """Return a screenshot with a heading at the top of the window."""
     page.evaluate(f"document.querySelector('#{heading}').scrollIntoView()")
     page.wait_for_timeout(500)
     return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
 
 
 def main() -> None:
-    """Two windows side by side."""
+    """Join two screenshots side by side."""
     with sync_playwright() as play:
         browser = play.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]

