@@ -24,7 +24,7 @@ def test_empty_clusters_and_any_names_are_fine():
 
 
 def test_unequal_lengths_are_an_error():
-    with pytest.raises(ValueError, match="y_true has 2 entries and labels 3"):
+    with pytest.raises(ValueError, match="y_true has 2 entries and labels has 3"):
         clustering_accuracy([0, 1], [0, 1, 1])
 
 

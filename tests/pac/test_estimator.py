@@ -384,10 +384,10 @@ def test_what_rounding_left_in_distances_is_put_right(rng):
     np.testing.assert_array_equal(labels, PAC(3, metric="cosine", random_state=0).fit(U).labels_)
 
 
-def test_a_start_without_noise_is_told_from_a_high_m(blobs):
-    with pytest.warns(ConvergenceWarning, match="P never left uniform: its columns were equal"):
+def test_a_start_without_noise_and_identical_samples_have_their_own_warnings(blobs):
+    with pytest.warns(ConvergenceWarning, match="All probabilities are still equal"):
         PAC(3, init=np.ones((300, 3))).fit(blobs[0])
-    with pytest.warns(ConvergenceWarning, match="All samples are alike"):
+    with pytest.warns(ConvergenceWarning, match="All samples are the same"):
         PAC(3, m="auto").fit(np.ones((30, 2)))
 
 

@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
 from probagg.errors import InputError
-from probagg.pac.halves import Half, Judgement, join, recoveries, separation
+from probagg.pac.halves import Half, Measures, join, recoveries, separation
 from probagg.pac.rows import Frame, LinearRows
 from probagg.pac.select import select_n_clusters
-from probagg.pac.selection import conclude
+from probagg.pac.selection import choose
 from probagg.pac.sweeps import Update
 
 
@@ -40,7 +40,7 @@ def chosen(X, candidates="auto", **options):
     [(3, 200, 2, 1), (5, 200, 16, 1), (10, 600, 4, 2), (20, 800, 64, 1), (40, 1000, 3, 1)],
 )
 def test_the_number_of_blobs_is_found(K, N, D, ratio):
-    """40 is no step of the ladder: it is found between two."""
+    """40 is not among the first candidates of "auto"; it is found between two."""
     assert chosen(blobs(K, N, D, ratio=ratio)) == K
 
 
@@ -144,6 +144,7 @@ def test_one_candidate_is_judged_too():
     ("candidates", "message"),
     [
         ("elbow", "candidates='elbow' is given"),
+        (5, "candidates=5 is given"),
         ([], "or whole numbers such as"),
         ([2.5], "or whole numbers such as"),
         ((9, 3), "low end above its high end"),
@@ -160,7 +161,7 @@ def test_too_few_equal_or_hopeless_rows_are_refused():
     X = blobs(3, 100, 2)
     with pytest.raises(ValueError, match="at least 8 are needed"):
         select_n_clusters(X[:7])
-    with pytest.raises(ValueError, match="All rows are alike"):
+    with pytest.raises(ValueError, match="All rows are the same"):
         select_n_clusters(np.ones((50, 3)))
     with pytest.raises(ValueError, match=r"m=1.9 is at or above the critical value"):
         select_n_clusters(X, m=1.9)
@@ -242,12 +243,12 @@ def test_a_choice_that_runs_disagree_on_is_called_close():
     """Values of 2 and 3 clusters in two runs: 3 wins on average, 2 in the second run."""
     runs = [
         [
-            Judgement(K, 0.9, 0.9, value, 0.9, 1.0, 0.0)
+            Measures(K, 0.9, 0.9, value, 0.9, 1.0, 0.0)
             for K, value in zip((2, 3), values, strict=True)
         ]
         for values in ((1.0, 2.9), (1.9, 1.5))
     ]
-    selection = conclude(runs)
+    selection = choose(runs)
     assert selection.n_clusters == 3
     assert "It is the largest candidate" in selection.reason
-    assert "It was close: it won 1 of 2 runs, others went to 2; next is K=2" in selection.reason
+    assert "It was close: it won 1 of 2 runs, the others chose 2; next is K=2" in selection.reason
