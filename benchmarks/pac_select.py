@@ -22,7 +22,7 @@ from probagg import PAC
 from probagg.data.benchmarks import load
 from probagg.metrics import evaluate
 from probagg.pac.select import select_n_clusters
-from probagg.pac.selection import PRICE
+from probagg.pac.selection import PENALTY
 
 SETS = {  # name -> candidates, seeds, runs of each
     "digits": ("auto", 3, 5),
@@ -104,7 +104,7 @@ def run_clouds():
             rng = np.random.default_rng(D)
             X = rng.normal(size=(2000, D)) if kind == "normal" else rng.uniform(size=(2000, D))
             found, selection = choose(X)
-            per_cluster = max(row.score / row.n_clusters + PRICE for row in selection.table)
+            per_cluster = max(row.score / row.n_clusters + PENALTY for row in selection.table)
             found["largest_value"] = per_cluster  # what the price of a cluster must exceed
             results.append({"cloud": kind, "D": D, **found})
             print(kind, D, found, flush=True)

@@ -1,4 +1,4 @@
-"""PAC where one would use KMeans: digits, a pipeline, a saved model. Runs in a second."""
+"""PAC in place of KMeans: cluster digits, predict, save, use a pipeline. Takes a second."""
 
 import tempfile
 from pathlib import Path
@@ -12,14 +12,14 @@ from probagg import PAC, clustering_accuracy, critical_m
 
 X, y = load_digits(return_X_y=True)
 X_train, X_new, y_train, y_new = train_test_split(X, y, random_state=0)
-print(f"above m = {critical_m(X_train):.3f} nothing could cluster; the default is 1.03")
+print(f"no cluster can form at or above m = {critical_m(X_train):.3f}; the default is 1.03")
 
 pac = PAC(n_clusters=10, n_init=10, random_state=0).fit(X_train)
 print(f"training rows: ACC {clustering_accuracy(y_train, pac.labels_):.3f}, {pac.n_iter_} sweeps")
 print(f"new rows:      ACC {clustering_accuracy(y_new, pac.predict(X_new)):.3f}")
 
-unsure = pac.probabilities_.max(1) < 0.6
-print(f"{unsure.sum()} of {len(unsure)} digits belong to no cluster with probability 0.6 or more")
+uncertain = pac.probabilities_.max(1) < 0.6
+print(f"{uncertain.sum()} of {len(uncertain)} digits have no cluster of probability 0.6 or more")
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "digits.safetensors"

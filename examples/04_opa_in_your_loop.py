@@ -1,9 +1,9 @@
 """OPALoss in a plain PyTorch loop: an encoder and a classifier that learn to cluster digits.
 
-The loop is yours; three lines are probagg's. An autoencoder learns features, and a classifier
-learns the targets that OPA aggregates from each batch. It sees detached features: with nothing
-but reconstruction to hold them, the clustering would bend them to its first guess (without `detach`
-this example ends near 56 % instead). DPAC holds them with a contrastive loss.
+Three lines of the loop are probagg's. An autoencoder learns features, and a classifier is fitted to
+the targets that OPA computes from each batch. The features are detached: reconstruction alone does
+not keep them from adapting to the classifier's first predictions (without `detach` this example
+ends near 56 % ACC). DPAC uses a contrastive loss for that.
 """
 
 import torch
@@ -35,8 +35,8 @@ for epoch in range(1, 151):
         features = encoder(batch)
         loss = nn.functional.mse_loss(decoder(features), batch)
         if epoch > 50:  # reconstruct first, then cluster
-            logits = classifier(features.detach())  # 2: a classifier; see the note above
-            loss = loss + cluster_loss(features, logits)  # 3: targets come from the batch
+            logits = classifier(features.detach())  # 2: a classifier; see above for `detach`
+            loss = loss + cluster_loss(features, logits)  # 3: targets are computed from the batch
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -48,5 +48,5 @@ for epoch in range(1, 151):
         accuracy = clustering_accuracy(y, probs.argmax(1).numpy())
         print(
             f"epoch {epoch:3}: {found.state:10} sharpness {found.sharpness:.2f}, "
-            f"critical m {found.critical_m:.3f}, ACC {100 * accuracy:.1f} (labels only reported)"
+            f"critical m {found.critical_m:.3f}, ACC {100 * accuracy:.1f} (labels for ACC only)"
         )

@@ -1,10 +1,10 @@
-"""Slow transcriptions of the paper, the oracles of the tests."""
+"""Slow transcriptions of the paper, the references for the tests."""
 
 import torch
 
 
 def distances(X, metric):
-    """The (B, B) matrix D."""
+    """Return the (B, B) matrix D."""
     if metric == "sqeuclidean":
         return ((X[:, None] - X[None]) ** 2).sum(2)
     X = X / X.norm(dim=1, keepdim=True)
@@ -12,7 +12,7 @@ def distances(X, metric):
 
 
 def algorithm_2(D, P, m):
-    """Q of Algorithm 2, its powers in log space."""
+    """Return Q of Algorithm 2, with powers in log space."""
     S = torch.matmul(D.detach(), P)
     logs = torch.log(S) * (-1 / (m - 1))
     S = torch.exp(logs - logs.max(1, keepdim=True).values)
@@ -20,12 +20,12 @@ def algorithm_2(D, P, m):
 
 
 def kl(Q, P):
-    """The output of Algorithm 2."""
+    """Return the loss of Algorithm 2."""
     return (Q * Q.clamp(min=1e-300).log() - Q * P.log()).sum(1).mean()
 
 
 def equation_11(z1, z2, P, temperature):
-    """One order of Eq. 11, with loops, as a mean."""
+    """Return the mean of Eq. 11 for one order of the views, with loops."""
     z1, z2 = z1 / z1.norm(dim=1, keepdim=True), z2 / z2.norm(dim=1, keepdim=True)
     N, total = len(z1), 0.0
     for i in range(N):

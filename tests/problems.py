@@ -2,6 +2,6 @@
 
 
 def soft(rng, N, K):
-    """A random P."""
+    """Return a random P."""
     P = rng.random((N, K)) + 0.1
     return P / P.sum(1, keepdims=True)

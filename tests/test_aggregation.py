@@ -1,4 +1,4 @@
-"""Equations of `aggregation` against the same sums written out, on both kinds of array."""
+"""The equations of `aggregation` against plain sums, for NumPy arrays and torch tensors."""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from probagg.pac import reference
 
 @pytest.mark.parametrize("metric", LINEAR_METRICS)
 def test_scores_are_the_sum_over_all_pairs(rng, metric):
-    """Eq. 9's matrix form D P, without D."""
+    """The matrix form D P of Eq. 9, computed without D."""
     X, P = rng.standard_normal((40, 6)), soft(rng, 40, 3)
     D = pairwise_distances(X, metric=metric)
     np.testing.assert_allclose(aggregate(X, Moments.of(X, P, metric), metric), D @ P, atol=1e-12)
@@ -41,7 +41,7 @@ def test_a_metric_without_linear_form_is_named_in_the_error(rng):
         aggregate(rng.standard_normal((4, 2)), Moments.of(np.eye(4), np.eye(4)), "manhattan")
 
 
-def test_moments_of_parts_add_up_and_subtract(rng):
+def test_moments_of_parts_can_be_added_and_subtracted(rng):
     X, P = rng.standard_normal((50, 4)), soft(rng, 50, 3)
     whole, head, tail = Moments.of(X, P), Moments.of(X[:20], P[:20]), Moments.of(X[20:], P[20:])
     np.testing.assert_allclose((head + tail).sums, whole.sums)
@@ -68,14 +68,14 @@ def test_assign_is_equation_8(rng, m):
 
 
 def test_assign_survives_zero_scores():
-    """A row that coincides with all of two clusters is shared between them."""
+    """A row at distance 0 from two clusters is shared equally between them."""
     np.testing.assert_allclose(
         assign(np.array([[0.0, 0.0, 1.0]]), 1.03), [[0.5, 0.5, 0.0]], atol=1e-12
     )
     np.testing.assert_allclose(assign(np.zeros((1, 4)), 1.03), np.full((1, 4), 0.25))
 
 
-def test_critical_m_of_digits_is_where_facts_say(digits):
+def test_critical_m_of_digits(digits):
     assert critical_m(digits[0]) == pytest.approx(1.148, abs=0.002)
     assert critical_m(digits[0], aggregate="p_m") == pytest.approx(1.174, abs=0.002)
 
@@ -83,7 +83,7 @@ def test_critical_m_of_digits_is_where_facts_say(digits):
 @pytest.mark.parametrize("metric", LINEAR_METRICS)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_critical_m_is_the_top_eigenvalue_of_all_distances(rng, metric, weighted):
-    """FACTS 1.4, by an N x N matrix. Seventy columns, so that the Krylov path is the one tested."""
+    """By an N x N matrix. With more than 64 columns the Krylov projection is tested."""
     X = rng.standard_normal((300, 70)) * np.geomspace(3, 0.1, 70) + 1
     w = rng.random(300) + 0.2 if weighted else np.ones(300)
     D = pairwise_distances(X, metric=metric)
@@ -108,7 +108,7 @@ def test_critical_m_does_not_depend_on_balance(rng, balance):
     assert critical_m(X) == pytest.approx(1 + exact, abs=1e-6)
 
 
-def test_whole_numbers_lists_and_frames_are_taken_as_numbers(rng):
+def test_integers_lists_and_frames_are_accepted(rng):
     X, P = rng.integers(9, size=(30, 3)), soft(rng, 30, 2)
     assert objective(X, P) == pytest.approx(objective(X.astype(float), P))
     np.testing.assert_allclose(Moments.of(X, P).mass, P.sum(0))
@@ -127,7 +127,7 @@ def test_critical_m_of_identical_rows_is_one():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_tensors_give_what_arrays_give(rng, dtype):
+def test_tensors_give_the_same_results_as_arrays(rng, dtype):
     X, P = rng.standard_normal((40, 6)), soft(rng, 40, 3)
     tX, tP = torch.tensor(X, dtype=dtype), torch.tensor(P, dtype=dtype)
     tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-9}

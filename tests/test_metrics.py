@@ -9,7 +9,7 @@ from probagg.metrics import evaluate
 
 @pytest.mark.parametrize(("classes", "clusters"), [(3, 3), (4, 2), (2, 4)])
 def test_accuracy_is_the_best_of_all_matchings(rng, classes, clusters):
-    """By trying every one-to-one match."""
+    """The best is found by trying every one-to-one match."""
     y, labels = rng.integers(classes, size=60), rng.integers(clusters, size=60)
     size = max(classes, clusters)
     best = max(
@@ -24,7 +24,7 @@ def test_empty_clusters_and_any_names_are_fine():
 
 
 def test_unequal_lengths_are_an_error():
-    with pytest.raises(ValueError, match="y_true has 2 entries and labels 3"):
+    with pytest.raises(ValueError, match="y_true has 2 entries and labels has 3"):
         clustering_accuracy([0, 1], [0, 1, 1])
 
 

@@ -1,4 +1,4 @@
-"""What PAC, OPA and DPAC share: a score aggregates probabilities and distances.
+"""Scores that aggregate probabilities and distances, shared by PAC, OPA and DPAC.
 
     s_ik = sum_j p_jk |x_i - x_j|^2                                             (Eqs. 8 and 9)
 
@@ -29,17 +29,17 @@ LINEAR_METRICS = ("sqeuclidean", "cosine")
 
 
 def _namespace(array: Array) -> Any:
-    """The module with this array's functions. A tensor exists only once torch is imported."""
+    """Return the module with this array's functions; if it is a tensor, torch is imported."""
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
 
 def _like(P: Any, X: Array) -> Array:
-    """P in the precision of X, as the same kind of array."""
+    """Return P as the same kind of array as X, in its precision."""
     return np.asarray(P, dtype=X.dtype) if isinstance(X, np.ndarray) else P.to(X.dtype)
 
 
 def _floats(X: Any) -> Array:
-    """X as an array or tensor of floating-point numbers; lists and data frames become arrays."""
+    """Return X as an array or tensor of floats; lists and data frames become arrays."""
     if type(X).__module__.startswith("torch"):
         return X if X.is_floating_point() and X.dtype.itemsize >= 4 else X.float()
     X = np.asarray(X)
@@ -47,7 +47,7 @@ def _floats(X: Any) -> Array:
 
 
 class Moments:
-    """Per-cluster sums: all that PAC remembers of the data. Streams and shards combine by `+`.
+    """Per-cluster sums, all that PAC keeps of the data. Moments of parts of the data add up.
 
     >>> X, P = np.array([[0.0], [1.0], [4.0]]), np.array([[1, 0], [1, 0], [0, 1]])
     >>> moments = Moments.of(X, P)
@@ -63,14 +63,14 @@ class Moments:
 
     @classmethod
     def of_sums(cls, sums: Array) -> Moments:
-        """Moments that share memory with `sums`, the (K, D + 2) sums of lifted rows."""
+        """Return moments that share memory with `sums`, the (K, D + 2) sums of lifted rows."""
         moments = cls.__new__(cls)
         moments.sums = sums
         return moments
 
     @classmethod
     def of(cls, X: Array, P: Array, metric: str = "sqeuclidean") -> Moments:
-        """The moments of rows X (N, D) with weights P (N, K)."""
+        """Return the moments of rows X (N, D) with weights P (N, K)."""
         rows = lift(embed(X, metric))
         return cls.of_sums(_like(P, rows).T @ rows)
 
@@ -114,9 +114,9 @@ def check_m(m: float) -> None:
 
 
 def embed(X: Array, metric: str = "sqeuclidean") -> Array:
-    """Rows whose squared Euclidean distance is `metric`: X, or for cosine X at length sqrt(1/2).
+    """Return rows whose squared Euclidean distance is `metric`; for cosine, of length sqrt(1/2).
 
-    A zero row has no direction; it stays at the origin, at distance 1/2 from all others.
+    A zero row has no direction. It stays at the origin, at distance 1/2 from all others.
     """
     check_metric(metric)
     X = _floats(X)
@@ -130,24 +130,24 @@ def embed(X: Array, metric: str = "sqeuclidean") -> Array:
 
 
 def lift(X: Array) -> Array:
-    """Rows (x, |x|^2, 1), in which squared distance is bilinear."""
+    """Return rows (x, |x|^2, 1), in which squared distance is bilinear."""
     squares = (X * X).sum(1)[:, None]
     xp = _namespace(X)
     return xp.concatenate([X, squares, xp.ones_like(squares)], 1)
 
 
 def dual(sums: Array) -> Array:
-    """The other side of the bilinear form: (M, q, n) -> (-2 M, n, q)."""
+    """Return the other side of the bilinear form: (M, q, n) -> (-2 M, n, q)."""
     return _namespace(sums).concatenate([-2.0 * sums[:, :-2], sums[:, -1:], sums[:, -2:-1]], 1)
 
 
 def aggregate(
     X: Array, moments: Moments, metric: str = "sqeuclidean", balance: float = 1.0
 ) -> Array:
-    """Scores s_ik = n_k^(balance - 1) sum_j p_jk d_ij of rows X, (N, K) (Eqs. 8 and 9).
+    """Return the scores s_ik = n_k^(balance - 1) sum_j p_jk d_ij of rows X, (N, K) (Eqs. 8, 9).
 
-    The term j = i of Eq. 8 is zero, so rows of the data set and new rows are scored alike.
-    `balance=1` is the paper's score, whose mass factor prefers clusters of equal size.
+    The term j = i of Eq. 8 is zero, so training rows and new rows are scored alike. `balance=1` is
+    the paper's score, which prefers clusters of equal size.
 
     >>> X, P = np.array([[0.0], [1.0], [4.0]]), np.array([[1, 0], [1, 0], [0, 1]])
     >>> aggregate(X, Moments.of(X, P))
@@ -160,18 +160,18 @@ def aggregate(
 
 
 def mass_factor(mass: Array, balance: float) -> Array:
-    """n_k^(balance - 1), 1 for the paper's score; an empty cluster has the mass of a rounding."""
+    """Return n_k^(balance - 1), with masses of at least the rounding error of their sum."""
     xp, info = _namespace(mass), _namespace(mass).finfo(mass.dtype)
     floor = mass.sum() * float(info.eps) + float(info.tiny)
     return xp.maximum(mass, floor) ** (balance - 1.0)
 
 
 def assign(S: Array, m: float) -> Array:
-    """Soft assignments from scores: p_ik = s_ik^-alpha / sum_r s_ir^-alpha (Eq. 8).
+    """Return soft assignments from scores: p_ik = s_ik^-alpha / sum_r s_ir^-alpha (Eq. 8).
 
-    alpha = 1 / (m - 1) is 33 at the paper's m, so the plain powers overflow. They are taken in log
-    space, of each score's ratio to the smallest of its row. A score below the rounding error of
-    the row's largest counts as that error, so clusters that all score zero share the row.
+    alpha = 1 / (m - 1) is 33 at the paper's m, so plain powers overflow; each score is divided by
+    the smallest of its row first. Scores are raised to the rounding error of the row's largest, so
+    clusters that all score zero share the row equally.
 
     >>> assign(np.array([[1.0, 2.0]]), m=2.0)
     array([[0.66666667, 0.33333333]])
@@ -184,9 +184,10 @@ def assign(S: Array, m: float) -> Array:
 
 
 def assign_columns(S: np.ndarray, m: float) -> np.ndarray:
-    """`assign` for positive NumPy scores laid out (K, rows), in place: a sweep's inner loop.
+    """Compute `assign` in place for positive NumPy scores laid out (K, rows): the inner loop.
 
-    Powers stop at 2^-60, which is nothing beside one: denormal numbers slow a sweep fourfold.
+    Powers are at least 2^-60, which is negligible beside 1: denormal numbers make a sweep four
+    times as slow.
     """
     alpha = 1.0 / (m - 1.0)
     np.divide(np.minimum.reduce(S, axis=0), S, out=S)
@@ -197,7 +198,7 @@ def assign_columns(S: np.ndarray, m: float) -> np.ndarray:
 
 
 def objective(X: Array, P: Array, m: float = 1.0, metric: str = "sqeuclidean") -> float:
-    """J = sum_ij d_ij sum_k p_ik^m p_jk: Eq. 1 at m = 1, Eq. 5 above.
+    """Return J = sum_ij d_ij sum_k p_ik^m p_jk: Eq. 1 for m = 1, Eq. 5 for larger m.
 
     >>> objective(np.array([[0.0], [1.0], [4.0]]), np.array([[1, 0], [1, 0], [0, 1]]))
     2.0
@@ -209,16 +210,16 @@ def objective(X: Array, P: Array, m: float = 1.0, metric: str = "sqeuclidean") -
 
 
 def cluster_objectives(sums: Array) -> Array:
-    """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2 cluster by cluster, from the sums of A."""
+    """Return (K,) sum_ij a_ik a_jk d_ij, the trace of Eq. 2 per cluster, from the sums of A."""
     return (sums * dual(sums)).sum(1).clip(0.0)
 
 
 def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> float:
-    """The m at and above which uniform assignments are stable, so that nothing can cluster.
+    """Return the m at and above which uniform assignments are stable, so no cluster can form.
 
     Around p_ik = 1/K, one update of all rows by Eq. 8 multiplies a perturbation v of a column of P
     by alpha * lambda, with lambda the largest eigenvalue of v -> -R^-1 D v and R_i = sum_j d_ij:
-    on centred data, about the largest variance's share of the total. Hence m* = 1 + lambda. With
+    about the share of variance along the first principal component. Hence m* = 1 + lambda. With
     p^m in the sum (`aggregate="p_m"`) the gain is alpha m lambda, so m* = 1 / (1 - lambda).
 
     >>> from sklearn.datasets import load_digits
@@ -233,7 +234,7 @@ def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> f
 
 
 def critical_m_from_growth(growth: float, aggregate: str) -> float:
-    """m* from lambda, for either kind of aggregation."""
+    """Return m* of `critical_m` from lambda."""
     growth = min(max(growth, 0.0), 1.0 - 1e-12)
     return 1.0 + growth if aggregate == "p" else 1.0 / (1.0 - growth)
 
@@ -269,11 +270,11 @@ def _weigh(rows: Array, weights: Array | float) -> Array:
 
 
 def largest_eigenvalue(apply: Callable[[Array], Array], like: Array) -> float:
-    """The largest eigenvalue of an operator on columns like `like`, by block Krylov projection.
+    """Return the largest eigenvalue of an operator on columns, by block Krylov projection.
 
-    Eight columns cost little more than one, as both read all rows from memory, and after four
-    products they span 32 directions: three digits of lambda on every real data set tried, and
-    within 5 % below it on isotropic noise, where it is hardest.
+    `like` is a column of the operator's size, type and device. Eight columns cost little more than
+    one, as both read all rows from memory, and after four products they span 32 directions. On
+    isotropic noise, the hardest case, the result is up to 5 % too small.
     """
     xp, dim = _namespace(like), like.shape[0]
     width = dim if dim <= 64 else 8
@@ -283,7 +284,7 @@ def largest_eigenvalue(apply: Callable[[Array], Array], like: Array) -> float:
     images: list[Array] = []
     for _ in range(min(4, dim // width)):
         if images:
-            for _ in range(2):  # the second time for what rounding left
+            for _ in range(2):  # once leaves rounding errors
                 new = xp.linalg.qr(new - basis @ (basis.T @ new))[0]
             basis = xp.concatenate([basis, new], 1)
         new = apply(new)

@@ -1,4 +1,4 @@
-"""Where torch computes."""
+"""The device on which torch computes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from probagg.errors import InputError
 
 
 def choose_device(name: str | torch.device) -> torch.device:
-    """A device of torch; "auto" is this process's GPU, else Apple's, else the CPU."""
+    """Return a torch device; "auto" is the GPU of this process, else Apple's, else the CPU."""
     if name == "auto":
         name = "mps" if torch.backends.mps.is_available() else "cpu"
         name = "cuda" if torch.cuda.is_available() else name
@@ -18,7 +18,7 @@ def choose_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise InputError(
-            f"device is {name!r}, but auto, cpu, cuda, cuda:1, mps are possible."
+            f"device is {name!r}, but auto, cpu, cuda, cuda:1 or mps is needed."
         ) from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError(

@@ -1,4 +1,4 @@
-"""How well clusters agree with known classes. For reporting: nothing is tuned on these."""
+"""How well clusters agree with known classes. Used in reports only, never to choose a result."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from probagg.errors import InputError
 
 
 def clustering_accuracy(y_true: Any, labels: Any) -> float:
-    """ACC: the share of samples that the best one-to-one match of clusters to classes gets right.
+    """Return ACC, the share of samples that the best one-to-one match to classes gets right.
 
-    Any numbers of clusters and classes will do; samples of an unmatched cluster count as wrong.
+    The numbers of clusters and classes may differ; samples of an unmatched cluster count as wrong.
 
     >>> clustering_accuracy([0, 0, 1, 1], [7, 7, 3, 7])
     0.75
@@ -23,7 +23,7 @@ def clustering_accuracy(y_true: Any, labels: Any) -> float:
     y_true, labels = np.asarray(y_true).ravel(), np.asarray(labels).ravel()
     if len(y_true) != len(labels) or not len(labels):
         raise InputError(
-            f"y_true has {len(y_true)} entries and labels {len(labels)}; both need one for each "
+            f"y_true has {len(y_true)} entries and labels has {len(labels)}, but both need one per "
             "sample, and at least one. Pass the classes and the clusters of the same samples."
         )
     counts = contingency_matrix(y_true, labels)
@@ -31,7 +31,7 @@ def clustering_accuracy(y_true: Any, labels: Any) -> float:
 
 
 def evaluate(y_true: Any, labels: Any) -> dict[str, float]:
-    """ACC, NMI and ARI in one dictionary.
+    """Return ACC, NMI and ARI in one dictionary.
 
     >>> evaluate([0, 0, 1, 1], [1, 1, 0, 0])
     {'acc': 1.0, 'nmi': 1.0, 'ari': 1.0}

@@ -9,7 +9,7 @@ from probagg.errors import ClusteringWarning
 FEATURES = torch.eye(4).repeat(50, 1) + 0.01 * torch.arange(200)[:, None] / 200
 
 
-def test_a_clustered_batch_is_left_alone():
+def test_a_clustered_batch_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = diagnose(FEATURES, torch.eye(4).repeat(50, 1))
@@ -34,18 +34,18 @@ def test_a_clustered_batch_is_left_alone():
         (torch.eye(4)[torch.arange(200) % 3], 1.03, "empty clusters", "at least one of 4 clusters"),
     ],
 )
-def test_each_failure_is_told_apart(probs, m, state, advice):
+def test_each_failure_has_its_own_state_and_advice(probs, m, state, advice):
     with pytest.warns(ClusteringWarning, match=f"{state}: .*{advice}"):
         assert diagnose(FEATURES, probs, m).state == state
 
 
-def test_noise_and_collapse_have_their_own_advice(generator):
+def test_noise_and_collapse_are_distinguished(generator):
     sharp = torch.eye(4)[torch.randint(4, (200,), generator=generator)]
     with pytest.warns(ClusteringWarning, match="undecided: targets and predictions agree on"):
         assert diagnose(FEATURES, sharp).state == "undecided"
     with pytest.warns(ClusteringWarning, match="They have collapsed"):
         diagnose(torch.ones(200, 4), torch.full((200, 4), 0.25))
-    with pytest.raises(ValueError, match="hold NaN or infinity: training has diverged"):
+    with pytest.raises(ValueError, match="contain NaN or infinity: training has diverged"):
         diagnose(FEATURES * torch.nan, sharp)
     assert diagnose(FEATURES.numpy(), torch.eye(4).repeat(50, 1).numpy()).state == "clustering"
 

@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: pytest -m gpu."""
+"""Tests that need a CUDA device: pytest -m gpu."""
 
 import pytest
 import torch

@@ -11,12 +11,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from probagg import PAC, OPAHead, clustering_accuracy
 from probagg.errors import ClusteringWarning
 
-pytestmark = pytest.mark.filterwarnings("ignore::probagg.opa.diagnose.ClusteringWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::probagg.errors.ClusteringWarning")
 
 
 @parametrize_with_checks([OPAHead(3, max_epochs=60), OPAHead(3, max_epochs=60, hidden=(8,))])
 def test_scikit_learn_checks(estimator, check):
-    """Nothing is excused."""
+    """No check is exempt."""
     check(estimator)
 
 
@@ -31,7 +31,7 @@ def test_column_names_are_kept_and_do_not_warn(tmp_path, digits):
     assert head.feature_names_in_[0] == "x0"
 
 
-def test_cosine_does_not_see_the_length_of_rows(rng):
+def test_cosine_ignores_the_length_of_rows(rng):
     y = rng.integers(4, size=1500)
     X = (4 * np.eye(6)[y] + 0.5 * rng.standard_normal((1500, 6))) * np.exp(
         rng.normal(size=(1500, 1))
@@ -41,7 +41,7 @@ def test_cosine_does_not_see_the_length_of_rows(rng):
     np.testing.assert_array_equal(head.predict(0.01 * X), head.labels_)
 
 
-def test_sorted_or_periodic_rows_do_not_mislead_the_diagnosis():
+def test_sorted_or_periodic_rows_do_not_bias_the_diagnosis():
     X, y = make_blobs(9000, 5, centers=3, random_state=1)
     order = np.argsort(np.argsort(y, kind="stable") % 3000, kind="stable")
     head = OPAHead(3, max_epochs=20, random_state=0).fit(X[order])
@@ -56,7 +56,7 @@ def test_the_unit_of_measure_does_not_matter(shift, scale):
     assert clustering_accuracy(y, head.labels_) > 0.98
 
 
-def test_what_is_set_around_a_fit_does_not_matter(digits):
+def test_default_dtype_no_grad_and_autocast_do_not_affect_a_fit(digits):
     X = digits[0][:300]
     expected = OPAHead(3, max_epochs=3, random_state=0).fit(X).predict_proba(X)
     torch.set_default_dtype(torch.float64)
@@ -68,7 +68,7 @@ def test_what_is_set_around_a_fit_does_not_matter(digits):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_a_given_batch_size_is_taken(digits):
+def test_batch_size_sets_the_number_of_steps(digits):
     heads = [OPAHead(3, max_epochs=2, batch_size=b).fit(digits[0][:600]) for b in (600, 300, 100)]
     assert [head.n_iter_ for head in heads] == [2, 4, 12]
 
@@ -91,7 +91,7 @@ def test_it_is_near_pac_on_digits(digits):
     assert clustering_accuracy(pac.labels_, head.labels_) > 0.8
 
 
-def test_the_seed_decides_and_global_seeds_are_left_alone(digits):
+def test_the_seed_determines_the_fit_and_global_generators_are_not_used(digits):
     X = digits[0][:500]
     torch.manual_seed(7)
     expected = torch.rand(1)
@@ -113,7 +113,7 @@ def test_a_saved_head_predicts_the_same(tmp_path, digits, hidden):
         PAC.load(tmp_path / "head.safetensors")
 
 
-def test_rows_come_from_a_memory_map(tmp_path, digits):
+def test_a_memory_map_gives_the_same_result(tmp_path, digits):
     X = digits[0].astype(np.uint8)
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
@@ -121,7 +121,7 @@ def test_rows_come_from_a_memory_map(tmp_path, digits):
     np.testing.assert_array_equal(head.fit(mapped).labels_, head.fit(X).labels_)
 
 
-def test_progress_is_logged_when_asked_for(digits, caplog):
+def test_verbose_logs_progress(digits, caplog):
     with caplog.at_level(logging.INFO, "probagg"):
         OPAHead(5, max_epochs=20, random_state=0, verbose=1).fit(digits[0][:300])
     assert len(caplog.messages) == 10

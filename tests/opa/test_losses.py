@@ -1,4 +1,4 @@
-"""Losses against the paper written out, and what gradients they carry."""
+"""Losses against slow transcriptions of the paper, and their gradients."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ METRICS = ["sqeuclidean", "cosine"]
 
 @pytest.fixture
 def batch(generator):
-    """Features, logits, and another view's logits."""
+    """Return features, logits, and logits of another view."""
     shapes = (24, 6), (24, 4), (24, 4)
     return [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
 
@@ -52,8 +52,8 @@ def test_the_contrastive_loss_is_equation_11_in_both_orders(batch, kind, tempera
     torch.testing.assert_close(loss, both, atol=1e-10, rtol=0)
 
 
-def test_uniform_probabilities_are_nt_xent_and_a_constant(batch):
-    """FACTS 1.10: Eq. 11 with uniform P is NT-Xent + log(1 - 1/K)."""
+def test_eq_11_with_uniform_probabilities_is_nt_xent_plus_a_constant(batch):
+    """Every weight of the denominator is 1 - 1/K."""
     z1, z2 = batch[0], batch[0].flip(1)
     loss = WeightedContrastiveLoss()
     for K in (2, 10):
@@ -106,7 +106,7 @@ def test_reductions_are_those_of_torch(batch):
         assert rows.shape == (24,)
         torch.testing.assert_close(module()(*arguments), rows.mean())
         torch.testing.assert_close(module(reduction="sum")(*arguments), rows.sum())
-        with pytest.raises(ValueError, match="reduction is 'max'; use 'mean'"):
+        with pytest.raises(ValueError, match=r"reduction is 'max'\. Use 'mean'"):
             module(reduction="max")
 
 
@@ -139,8 +139,8 @@ def test_modules_print_their_settings():
     assert "temperature=0.5" in repr(WeightedContrastiveLoss())
 
 
-def test_three_lines_turn_a_model_into_an_online_clusterer(generator):
-    """Four directions on a sphere, a linear head, forty steps."""
+def test_the_loss_alone_trains_a_linear_head_to_cluster(generator):
+    """Four directions, a linear head and forty steps of Adam."""
     y = torch.arange(400) % 4
     features = 4 * torch.eye(8)[y] + torch.randn(400, 8, generator=generator)
     torch.manual_seed(0)

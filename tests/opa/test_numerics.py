@@ -1,4 +1,4 @@
-"""float32, autocast and the corners where plain code gives NaN."""
+"""float32, autocast, and inputs for which plain formulas give NaN."""
 
 import itertools
 
@@ -35,8 +35,8 @@ def make(B, K, features, probs, D=16):
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("probs", PROBS)
-def test_targets_are_right_in_float32_whatever_is_outside(precision, features, probs):
-    """Must show 2. Ties between clusters that differ by rounding alone are not compared."""
+def test_targets_are_accurate_in_float32_and_under_autocast(precision, features, probs):
+    """Within 1e-3 of float64, for every batch size, number of clusters and m."""
     for B, K, m in itertools.product((2, 240, 4096), (2, 10, 1000), (1.005, 1.03, 1.2)):
         X, P = make(B, K, features, probs)
         exact = opa_targets(X.double(), P.double(), m=m)
@@ -68,7 +68,7 @@ def test_losses_and_gradients_are_finite(features, probs, dtype):
 
 
 def test_a_row_without_negatives_is_only_attracted(generator):
-    """An empty gate floors the denominator: no repulsion is left, and no NaN."""
+    """Where all weights are 0, only the floor of the denominator is left, and no NaN."""
     z1 = torch.randn(6, 4, generator=generator, requires_grad=True)
     z2 = torch.randn(6, 4, generator=generator)
     P = torch.eye(3)[torch.zeros(6, dtype=torch.long)]
@@ -79,8 +79,8 @@ def test_a_row_without_negatives_is_only_attracted(generator):
     torch.testing.assert_close(torch.autograd.grad(loss, z1)[0], expected)
 
 
-def test_coarse_products_do_not_reach_the_targets():
-    """A common setting makes float32 products bfloat16 or TF32; scores then go through float64."""
+def test_reduced_matmul_precision_does_not_affect_targets():
+    """Scores are computed in float64 where float32 products may use bfloat16 or TF32."""
     X, P = make(512, 64, "random", "soft", D=256)
     exact = opa_targets(X.double(), P.double())
     before = torch.get_float32_matmul_precision()
@@ -121,8 +121,8 @@ def test_a_gate_of_exactly_zero_has_a_finite_gradient():
     assert torch.isfinite(P.grad).all()
 
 
-def test_a_narrow_cone_needs_centred_rows():
-    """Without centring these features lose all digits in the linear form."""
+def test_features_in_a_narrow_cone_lose_no_digits():
+    """Without centring the linear form would lose all of them."""
     X, P = make(240, 10, "narrow", "soft")
     D = distances(X.double(), "cosine")
     exact = torch.softmax(-torch.log(D @ P.double()) / 0.03, 1)
@@ -130,7 +130,7 @@ def test_a_narrow_cone_needs_centred_rows():
 
 
 @pytest.mark.parametrize("loss", ["opa", "pac", "contrastive"])
-def test_compiles_without_graph_breaks(generator, loss):
+def test_losses_compile_without_graph_breaks(loss):
     X, P = make(64, 10, "random", "soft")
     logits = P.log().requires_grad_()
     module = {"opa": OPALoss(), "pac": PACLoss(), "contrastive": WeightedContrastiveLoss()}[loss]

@@ -1,4 +1,4 @@
-"""Two gloo processes give the loss and gradients of one with the joined batch."""
+"""Two gloo processes give the loss and gradients of one process with the joined batch."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ def model():
 
 
 def loss_of(network, x1, x2, gather):
-    """All three losses with gradients everywhere they can go."""
+    """Return the sum of all three losses, with gradients through distances and gate."""
     z1, z2 = network["f"](x1), network["f"](x2)
     logits = network["h"](z1)
     return (
@@ -32,7 +32,7 @@ def loss_of(network, x1, x2, gather):
 
 
 def unequal_worker(rank, port, results):
-    """Targets of 12 rows on one process and 4 on the other."""
+    """Compute targets of 12 rows on one process and of 4 on the other."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=2)
     rows = slice(0, 12) if rank == 0 else slice(12, 16)
@@ -59,7 +59,7 @@ def worker(rank, port, results):
 
 
 def run_two(target):
-    """What two processes left in `results`."""
+    """Run `target` in two processes and return their `results`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -69,14 +69,14 @@ def run_two(target):
         return dict(results)
 
 
-def test_targets_are_right_for_any_split_of_the_rows():
+def test_targets_do_not_depend_on_the_split_of_the_rows():
     results = run_two(unequal_worker)
     X, logits = batch()
     expected = opa_targets(X + 5, logits.softmax(1), metric="sqeuclidean")
     torch.testing.assert_close(torch.cat([results[0], results[1]]), expected, atol=1e-5, rtol=0)
 
 
-def test_two_processes_are_one_with_the_joined_batch():
+def test_two_processes_give_the_gradients_of_one_with_the_joined_batch():
     results = run_two(worker)
     loss, gradients = results["loss"], results["gradients"]
     network = model()

@@ -1,4 +1,4 @@
-"""scikit-learn's own list of what an estimator must do."""
+"""The estimator checks of scikit-learn."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -6,9 +6,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from probagg import PAC
 
 REASON = (
-    "The start is noise drawn for each row, so repeating or dropping rows draws other noise; "
-    "KMeans is excused for the same reason. test_properties.py shows weights as repetition at the "
-    "fixed point."
+    "The start is noise drawn per row, so repeating or dropping rows draws different noise; KMeans "
+    "is exempt for the same reason. test_properties.py tests weights as repetition at convergence."
 )
 EXPECTED = {
     "check_sample_weight_equivalence_on_dense_data": REASON,
@@ -16,7 +15,7 @@ EXPECTED = {
 }
 
 
-# Four clusters, because one check wants as many probabilities as its own y has classes.
+# Four clusters, because one check expects as many probabilities as its y has classes.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     [PAC(4), PAC(4, metric="cosine")], expected_failed_checks=lambda _: EXPECTED

@@ -27,7 +27,7 @@ def test_it_finds_blobs(metric):
     assert pac.labels_.dtype == pac.predict(X).dtype == np.int64
 
 
-def test_digits_reach_what_facts_measured(digits):
+def test_digits_reach_an_accuracy_of_77_percent(digits):
     X, y = digits
     pac = PAC(10, n_init=10, random_state=0).fit(X)
     assert clustering_accuracy(y, pac.labels_) > 0.77
@@ -73,9 +73,7 @@ def test_annealing_begins_below_the_critical_m_but_never_below_m(digits, monkeyp
 
 @pytest.mark.parametrize("metric", ["sqeuclidean", "cosine", "manhattan"])
 @pytest.mark.parametrize("options", [{}, {"n_init": 3}, {"aggregate": "p_m"}, {"balance": 0.5}])
-def test_what_was_annealed_predicts_weighs_and_is_saved_as_any_other(
-    digits, tmp_path, metric, options
-):
+def test_annealed_fits_predict_weigh_and_save_like_others(digits, tmp_path, metric, options):
     X = digits[0][:400]
     w = np.random.default_rng(0).integers(1, 3, 400)
     options = {"metric": metric, "init": "annealed", "random_state": 0, **options}
@@ -91,7 +89,7 @@ def test_what_was_annealed_predicts_weighs_and_is_saved_as_any_other(
 
 @pytest.mark.parametrize(("K", "m"), [(2, 1.03), (3, 1.01), (10, 1.003)])
 def test_large_blocks_settle_like_single_rows(digits, K, m):
-    """Blocks whose rows overshoot together would cycle at small K and small m."""
+    """At small K and small m, rows of too large a block would overshoot together and cycle."""
     X = digits[0]
     single = PAC(K, m=m, block_size=1, random_state=0).fit(X)
     blocks = PAC(K, m=m, random_state=0).fit(X)
@@ -100,7 +98,7 @@ def test_large_blocks_settle_like_single_rows(digits, K, m):
 
 
 def test_heavy_rows_shrink_the_blocks():
-    """A block of heavy rows would flood a cluster as a block of many rows does."""
+    """A block of heavy rows would fill a cluster, as a block of many rows does."""
     X, y = make_blobs(1000, 5, centers=4, random_state=0)
     heavy = np.argsort(np.random.default_rng(0).random(1000))[:100]
     order = np.r_[heavy, np.setdiff1d(np.arange(1000), heavy)]
@@ -109,15 +107,15 @@ def test_heavy_rows_shrink_the_blocks():
     assert clustering_accuracy(y[order], pac.labels_) > 0.99
 
 
-def test_the_seed_decides(digits):
+def test_equal_seeds_give_equal_results(digits):
     X = digits[0]
     one, two, other = (PAC(10, random_state=s).fit(X).probabilities_ for s in (0, 0, 1))
     np.testing.assert_array_equal(one, two)
     assert not np.array_equal(one, other)
 
 
-def test_uniform_probabilities_are_left_just_below_the_critical_m_only(digits):
-    """FACTS 1.4: digits cluster at 1.14 and stay uniform at 1.15."""
+def test_clusters_form_just_below_the_critical_m_and_not_above(digits):
+    """Digits cluster at m = 1.14 and stay uniform at 1.15."""
     X = digits[0]
     below = PAC(10, m=1.14, random_state=0, max_iter=400).fit(X)
     assert below.critical_m_ == pytest.approx(1.148, abs=0.002)
@@ -136,7 +134,7 @@ def test_critical_m_follows_the_aggregation(digits):
 
 
 def test_m_auto_stays_below_the_critical_value(rng):
-    """Half-way where the paper's 1.03 is too much: isotropic data of many dimensions."""
+    """It is half-way there where the paper's 1.03 is too large: nearly isotropic data."""
     X = rng.standard_normal((2000, 120)) + np.eye(120)[rng.integers(3, size=2000)] * 4
     pac = PAC(3, m="auto", random_state=0).fit(X)
     assert pac.m_ == pytest.approx(min(1.03, (1 + pac.critical_m_) / 2))
@@ -150,7 +148,7 @@ def test_too_few_sweeps_warn(digits):
         PAC(10, max_iter=3, random_state=0).fit(digits[0])
 
 
-def test_clusters_without_samples_warn():
+def test_empty_clusters_warn():
     """Four distinct rows cannot fill six clusters."""
     X = np.repeat(np.array([[0.0, 0], [0, 9], [9, 0], [9, 9]]), 25, axis=0)
     with pytest.warns(ConvergenceWarning, match="clusters lost all their samples. Ask for fewer"):
@@ -159,7 +157,7 @@ def test_clusters_without_samples_warn():
 
 
 def test_balance_lets_clusters_differ_in_size():
-    """FACTS 1.3: the mass factor prefers equal clusters, and `balance=0` takes that away."""
+    """The mass factor prefers clusters of equal size; `balance=0` removes that preference."""
     sizes = [360, 24, 12, 4]
     X, y = make_blobs(sizes, 2, centers=[[0, 0], [14, 0], [0, 14], [14, 14]], random_state=0)
     accuracy = {
@@ -239,7 +237,7 @@ def test_scores_are_transform_and_minus_the_objective(blobs):
     )
 
 
-def test_moments_are_of_the_rows_as_they_came(blobs):
+def test_moments_are_in_the_units_of_X(blobs):
     pac = PAC(3, metric="cosine", random_state=0).fit(blobs[0])
     np.testing.assert_allclose(aggregate(blobs[0], pac.moments_, "cosine"), pac.transform(blobs[0]))
 
@@ -255,7 +253,7 @@ def test_parameters_set_after_fit_do_not_change_the_model(blobs):
     assert not hasattr(pac, "cluster_means_")
 
 
-def test_frames_of_pandas_and_polars_go_in_and_come_out(blobs):
+def test_pandas_and_polars_frames_are_accepted_and_returned(blobs):
     X, _ = blobs
     names = [f"x{i}" for i in range(5)]
     frame = pd.DataFrame(X, columns=names)
@@ -283,7 +281,7 @@ def test_weights_are_routed_through_a_pipeline(blobs):
     np.testing.assert_array_equal(pipeline[-1].labels_, expected.labels_)
 
 
-def test_a_row_of_weight_zero_moves_nothing_but_gets_a_label(blobs):
+def test_a_row_of_weight_zero_affects_nothing_but_gets_a_label(blobs):
     X, _ = blobs
     w = np.r_[np.ones(300), 0.0]
     options = {"shuffle": False, "block_size": 1}
@@ -311,7 +309,7 @@ def test_a_saved_pac_predicts_the_same(tmp_path, blobs, metric, balance):
         np.testing.assert_array_equal(loaded.cluster_means_, pac.cluster_means_)
 
 
-def test_what_cannot_be_saved_or_loaded_says_so(tmp_path, blobs):
+def test_models_that_cannot_be_saved_or_loaded_are_an_error(tmp_path, blobs):
     X = blobs[0][:40]
     by_function = PAC(2, metric=lambda a, b: abs(a - b).sum(), random_state=0).fit(X)
     with pytest.raises(ValueError, match="metric given as a function cannot be saved"):
@@ -336,7 +334,7 @@ def test_a_pickled_pac_predicts_the_same(blobs):
     np.testing.assert_array_equal(again.predict(blobs[0]), pac.labels_)
 
 
-def test_progress_is_logged_when_asked_for(blobs, caplog):
+def test_verbose_logs_progress(blobs, caplog):
     with caplog.at_level(logging.INFO, "probagg"):
         PAC(3, random_state=0).fit(blobs[0])
         assert not caplog.messages
@@ -367,14 +365,14 @@ def test_bad_input_is_one_clear_error(options, X, message):
 
 
 @pytest.mark.parametrize("metric", ["seuclidean", "mahalanobis", "chebyshev", "correlation"])
-def test_any_metric_of_scikit_learn_will_do(blobs, metric):
+def test_any_metric_of_scikit_learn_is_accepted(blobs, metric):
     X, y = blobs
     pac = PAC(3, metric=metric, random_state=0).fit(X)
     np.testing.assert_array_equal(pac.predict(X[:40]), pac.labels_[:40])
     assert clustering_accuracy(y, pac.labels_) > 0.6
 
 
-def test_what_rounding_left_in_distances_is_put_right(rng):
+def test_rounding_errors_in_distances_are_corrected(rng):
     U = rng.standard_normal((60, 4))
     U /= np.linalg.norm(U, axis=1, keepdims=True)
     D = 1 - U @ U.T
@@ -384,10 +382,10 @@ def test_what_rounding_left_in_distances_is_put_right(rng):
     np.testing.assert_array_equal(labels, PAC(3, metric="cosine", random_state=0).fit(U).labels_)
 
 
-def test_a_start_without_noise_is_told_from_a_high_m(blobs):
-    with pytest.warns(ConvergenceWarning, match="P never left uniform: its columns were equal"):
+def test_a_start_without_noise_and_identical_samples_have_their_own_warnings(blobs):
+    with pytest.warns(ConvergenceWarning, match="All probabilities are still equal"):
         PAC(3, init=np.ones((300, 3))).fit(blobs[0])
-    with pytest.warns(ConvergenceWarning, match="All samples are alike"):
+    with pytest.warns(ConvergenceWarning, match="All samples are the same"):
         PAC(3, m="auto").fit(np.ones((30, 2)))
 
 

@@ -1,4 +1,4 @@
-"""Numbers stay finite and right where floating point is hard."""
+"""Results are finite and accurate where floating-point arithmetic is difficult."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_as_many_clusters_as_samples_separates_them(rng):
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-8, 1e8, 1e150])
 @pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
-def test_the_unit_of_measure_costs_no_digit(blobs, scale, metric):
+def test_the_unit_of_measure_loses_no_digits(blobs, scale, metric):
     X, _ = blobs
     init = soft(np.random.default_rng(0), 300, 3)
     options = {"init": init, "metric": metric, "shuffle": False, "max_iter": 5, "tol": 0.0}
@@ -56,7 +56,7 @@ def test_the_unit_of_measure_costs_no_digit(blobs, scale, metric):
     np.testing.assert_array_equal(scaled.predict(X * scale), expected.predict(X))
 
 
-def test_an_offset_of_1e8_costs_only_the_digits_of_the_data(blobs):
+def test_an_offset_of_1e8_loses_only_digits_of_the_data_itself(blobs):
     X, _ = blobs
     pac = PAC(3, random_state=0).fit(X + 1e8)
     assert_finite(pac, X + 1e8)
@@ -65,8 +65,8 @@ def test_an_offset_of_1e8_costs_only_the_digits_of_the_data(blobs):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_an_outlier_does_not_blur_the_rest(blobs, dtype):
-    """Started from the truth, one row at 1e6 leaves the others where they belong."""
+def test_an_outlier_does_not_change_the_other_labels(blobs, dtype):
+    """From a start at the true classes, one row at 1e6 does not move the others."""
     X, y = blobs
     X = np.vstack([X, np.full((1, 5), 1e6)]).astype(dtype)
     y = np.append(y, 3)

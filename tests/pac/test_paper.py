@@ -1,4 +1,4 @@
-"""Table 2 of the paper on the real data, where it is at hand."""
+"""Table 2 of the paper on the real data, where it is available."""
 
 import os
 
@@ -17,13 +17,13 @@ pytestmark = [
     ("name", "accuracy"), [("pendigits", 0.779), ("isolet", 0.617), ("mnist-test", 0.625)]
 )
 def test_the_lowest_objective_of_ten_starts_reaches_the_paper(name, accuracy):
-    """78.0, 61.8 and 59.7 in the paper; no label chooses among the starts."""
+    """The paper has 78.0, 61.8 and 59.7 %. The start is chosen without labels."""
     data = load(name)
     pac = PAC(data.n_classes, n_init=10, random_state=0).fit(data.X)
     assert clustering_accuracy(data.y, pac.labels_) >= accuracy
 
 
-def test_coil_100_by_one_start():
-    """65.1 in the paper, at 128 pixels."""
+def test_coil_100_from_one_start():
+    """The paper has 65.1 %, with images of 128 pixels."""
     data = load("coil100")
     assert clustering_accuracy(data.y, PAC(100, random_state=0).fit_predict(data.X)) > 0.63

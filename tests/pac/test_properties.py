@@ -1,4 +1,4 @@
-"""What must hold for any data."""
+"""Properties that hold for any data."""
 
 import warnings
 
@@ -14,7 +14,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 
 def problem(seed, N=80, D=4, K=3):
-    """Overlapping clusters and a near-uniform start."""
+    """Return overlapping clusters and a near-uniform start."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((N, D)) + 4 * rng.standard_normal((K, D))[rng.integers(K, size=N)]
     P = 1 + 0.02 * rng.random((N, K))
@@ -41,7 +41,7 @@ def test_rows_lie_on_the_simplex(seed, m, balance, aggregate):
 @settings(max_examples=15, deadline=None)
 @given(seeds, st.floats(-1e3, 1e3), st.sampled_from([1e-3, 7.0, 1e4]))
 def test_assignments_ignore_origin_unit_and_axes(seed, shift, scale):
-    """Scores see differences only, and Eq. 8 their ratios."""
+    """Scores depend on differences of rows only, and Eq. 8 on ratios of scores."""
     X, P = problem(seed)
     rotation = np.linalg.qr(np.random.default_rng(seed).standard_normal((4, 4)))[0]
     expected = fit(X, P, max_iter=5, tol=0).probabilities_
@@ -51,7 +51,7 @@ def test_assignments_ignore_origin_unit_and_axes(seed, shift, scale):
 
 @settings(max_examples=15, deadline=None)
 @given(seeds, st.permutations(range(3)))
-def test_names_of_clusters_do_not_matter(seed, names):
+def test_the_order_of_clusters_does_not_matter(seed, names):
     X, P = problem(seed)
     pac, renamed = fit(X, P), fit(X, P[:, names])
     np.testing.assert_allclose(renamed.probabilities_, pac.probabilities_[:, names], atol=1e-9)
@@ -60,12 +60,12 @@ def test_names_of_clusters_do_not_matter(seed, names):
 @settings(max_examples=15, deadline=None)
 @given(seeds)
 def test_a_weight_is_a_repetition_at_the_fixed_point(seed):
-    """From the weighted result, the repeated rows have nothing left to change."""
+    """Started at the weighted result, the repeated rows do not change."""
     X, P = problem(seed)
     w = np.random.default_rng(seed).integers(1, 4, size=len(X))
     weighted = fit(X, P, sample_weight=w, tol=1e-10, max_iter=2000, m=1.1)
     if weighted.n_iter_ == 2000:
-        return  # a cycle has no fixed point to compare
+        return  # it cycles, so there is no fixed point to compare
     start = np.repeat(weighted.probabilities_, w, axis=0)
     repeated = fit(np.repeat(X, w, axis=0), start, tol=1e-10, max_iter=50, m=1.1)
     np.testing.assert_allclose(repeated.probabilities_, start, atol=1e-6)
@@ -83,7 +83,7 @@ def test_predicting_the_training_rows_gives_their_labels(seed, metric):
 
 @settings(max_examples=25, deadline=None)
 @given(seeds, st.integers(1, 20))
-def test_a_prediction_does_not_depend_on_its_company(seed, count):
+def test_predictions_of_rows_are_independent(seed, count):
     X, P = problem(seed)
     pac = fit(X, P, max_iter=20)
     alone = np.concatenate([pac.predict_proba(X[i : i + 1]) for i in range(count)])

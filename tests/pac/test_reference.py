@@ -1,4 +1,4 @@
-"""The fast path against the page of the paper: `pac/reference.py`."""
+"""The fast solver against Algorithm 1 as in the paper, `pac/reference.py`."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from probagg.pac.reference import algorithm_1
 
 
 def sweeps(X, P, n_sweeps, sample_weight=None, **options):
-    """P after exactly so many sweeps in file order."""
+    """Return a PAC after exactly `n_sweeps` sweeps in the order of the rows."""
     options = {"block_size": 1, "shuffle": False} | options
     pac = PAC(P.shape[1], init=P, max_iter=n_sweeps, tol=0.0, **options)
     with warnings.catch_warnings():
@@ -25,7 +25,7 @@ def sweeps(X, P, n_sweeps, sample_weight=None, **options):
 @pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
 @pytest.mark.parametrize("n_sweeps", [1, 2, 10])
 def test_single_row_blocks_are_algorithm_1(rng, metric, n_sweeps, weighted):
-    """Must show 1: within 1e-8 in float64, near-uniform start, clusters that form on the way."""
+    """Clusters form from a near-uniform start during these sweeps."""
     X = rng.standard_normal((90, 7)) + 3 * np.eye(7)[rng.integers(4, size=90)]
     P = 1 + 0.02 * rng.random((90, 4))
     P /= P.sum(1, keepdims=True)
@@ -65,7 +65,7 @@ def test_other_metrics_follow_the_reference(rng, metric, weighted):
 
 @pytest.mark.parametrize("block_size", [7, 64, 200, 300])
 def test_panels_change_nothing_but_speed(rng, block_size):
-    """Linear rows in panels and all distances at once agree for any block."""
+    """Linear rows in panels and all distances at once agree for any block size."""
     X, P = rng.standard_normal((300, 5)), soft(rng, 300, 3)
     D = pairwise_distances(X, metric="sqeuclidean")
     options = {"block_size": block_size, "m": 1.3}
@@ -77,7 +77,7 @@ def test_panels_change_nothing_but_speed(rng, block_size):
 
 
 def test_p_m_descends_its_objective_at_every_sweep(digits):
-    """FACTS 1.9: with p^m in the sum each update is exact coordinate descent."""
+    """With p^m in the sum each update is exact coordinate descent."""
     pac = PAC(10, aggregate="p_m", m=1.1, block_size=1, random_state=0, max_iter=8)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -85,8 +85,8 @@ def test_p_m_descends_its_objective_at_every_sweep(digits):
     assert (np.diff(history) <= 1e-9 * history[0]).all()
 
 
-def test_large_data_that_is_gathered_gives_what_small_data_gives(rng, monkeypatch):
-    """Rows too many to keep prepared are gathered block by block, with the same result."""
+def test_rows_gathered_during_a_sweep_give_the_same_result(rng, monkeypatch):
+    """Rows too large to keep lifted are gathered and lifted panel by panel."""
     X = rng.standard_normal((500, 6)) + 4 * np.eye(6)[rng.integers(5, size=500)]
     w = rng.random(500) + 0.5
     kept = PAC(5, random_state=0).fit(X, sample_weight=w)

@@ -1,4 +1,4 @@
-"""The number of clusters, chosen without labels."""
+"""Selection of the number of clusters without labels."""
 
 import csv
 import io
@@ -11,15 +11,15 @@ import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
 from probagg.errors import InputError
-from probagg.pac.halves import Half, Judgement, join, recoveries, separation
+from probagg.pac.halves import Half, Measures, join, recoveries, separation
 from probagg.pac.rows import Frame, LinearRows
 from probagg.pac.select import select_n_clusters
-from probagg.pac.selection import conclude
+from probagg.pac.selection import choose
 from probagg.pac.sweeps import Update
 
 
 def blobs(K, N, D, seed=0, ratio=1.0, apart=9.0):
-    """Round Gaussians on the corners of a grid, shuffled; the last is `ratio` times the first."""
+    """Return Gaussian blobs on a grid; the last is `ratio` times as large as the first."""
     rng = np.random.default_rng(seed)
     side = int(np.ceil(K ** (1 / min(D, 3))))
     corners = np.stack(np.meshgrid(*[np.arange(side)] * min(D, 3)), -1).reshape(-1, min(D, 3))
@@ -40,13 +40,13 @@ def chosen(X, candidates="auto", **options):
     [(3, 200, 2, 1), (5, 200, 16, 1), (10, 600, 4, 2), (20, 800, 64, 1), (40, 1000, 3, 1)],
 )
 def test_the_number_of_blobs_is_found(K, N, D, ratio):
-    """40 is no step of the ladder: it is found between two."""
+    """40 is not among the first candidates of "auto"; it is found between two."""
     assert chosen(blobs(K, N, D, ratio=ratio)) == K
 
 
 @pytest.mark.parametrize("cloud", ["normal", "uniform"])
 @pytest.mark.parametrize("D", [1, 2, 16])
-def test_a_cloud_without_clusters_is_called_so(cloud, D):
+def test_data_without_clusters_has_no_clear_structure(cloud, D):
     rng = np.random.default_rng(0)
     X = getattr(rng, cloud)(size=(600, D))
     selection = select_n_clusters(X, (2, 12), n_runs=2, random_state=0)
@@ -55,8 +55,8 @@ def test_a_cloud_without_clusters_is_called_so(cloud, D):
     assert f"K={selection.n_clusters}" in selection.reason
 
 
-def test_few_clusters_of_a_cloud_are_of_equal_size(rng):
-    """PAC balances; blocks of half a cluster lose that here, and on MNIST leave one cluster."""
+def test_clusters_of_a_single_gaussian_are_of_equal_size(rng):
+    """Too large blocks (half a cluster) would break the balance, and leave one cluster on MNIST."""
     X = rng.normal(size=(1000, 16))
     full = LinearRows(X, None, None, Frame.of(X, "sqeuclidean"))
     half = Half(full, np.arange(500), Update(1.03))
@@ -72,7 +72,7 @@ def test_unit_origin_and_order_of_rows_do_not_matter():
     assert chosen(X, (2, 9)) == chosen(moved, (2, 9)) == 6
 
 
-def test_a_seed_fixes_everything_but_the_seconds():
+def test_equal_seeds_give_equal_tables_but_for_the_seconds():
     X = blobs(4, 200, 2, apart=4.0)
     tables = [
         [
@@ -84,21 +84,21 @@ def test_a_seed_fixes_everything_but_the_seconds():
     assert tables[0] == tables[1] != tables[2]
 
 
-def test_cosine_sees_directions_only():
-    """Lengths of 1 to 100 along five directions: five clusters by angle."""
+def test_cosine_depends_on_directions_only():
+    """Rows of lengths 1 to 100 along five directions are five clusters."""
     rng = np.random.default_rng(0)
     rows = np.eye(5)[rng.integers(5, size=300)] + 0.05 * rng.standard_normal((300, 5))
     assert chosen(rows * rng.uniform(1.0, 100.0, (300, 1)), metric="cosine") == 5
 
 
-def test_distances_do_as_well_as_rows():
+def test_distances_give_the_same_choice_as_rows():
     X = blobs(4, 160, 3)
     D = pairwise_distances(X, metric="sqeuclidean")
     for rows, metric in ((X, "sqeuclidean"), (D, "precomputed"), (X, "manhattan")):
         assert chosen(rows, (2, 7), metric=metric) == 4
 
 
-def test_sparse_rows_are_taken():
+def test_sparse_rows_are_accepted():
     X = blobs(5, 300, 4)
     assert chosen(sp.csr_matrix(X)) == 5
 
@@ -108,7 +108,7 @@ def test_a_large_set_is_sampled(monkeypatch):
     assert chosen(blobs(5, 5000, 4), (2, 8)) == 5
 
 
-def test_small_groups_are_counted_without_the_preference_for_equal_sizes():
+def test_small_groups_are_found_without_the_preference_for_equal_sizes():
     rng = np.random.default_rng(0)
     y = rng.choice(3, 600, p=[0.75, 0.2, 0.05])
     X = np.array([[0.0, 0.0], [14.0, 0.0], [0.0, 14.0]])[y] + rng.standard_normal((600, 2))
@@ -134,7 +134,7 @@ def test_two_numbers_in_a_list_are_refused_where_they_could_mean_a_range():
         assert [row.n_clusters for row in selection.table] == expected
 
 
-def test_one_candidate_is_judged_too():
+def test_a_single_candidate_is_possible():
     selection = select_n_clusters(blobs(3, 90, 2), [3], n_runs=1, random_state=0)
     assert selection.n_clusters == 3
     assert "the only candidate" in selection.reason
@@ -144,6 +144,7 @@ def test_one_candidate_is_judged_too():
     ("candidates", "message"),
     [
         ("elbow", "candidates='elbow' is given"),
+        (5, "candidates=5 is given"),
         ([], "or whole numbers such as"),
         ([2.5], "or whole numbers such as"),
         ((9, 3), "low end above its high end"),
@@ -156,11 +157,11 @@ def test_impossible_candidates_are_refused(candidates, message):
         select_n_clusters(blobs(3, 100, 2), candidates)
 
 
-def test_too_few_equal_or_hopeless_rows_are_refused():
+def test_rows_that_cannot_be_clustered_are_refused():
     X = blobs(3, 100, 2)
     with pytest.raises(ValueError, match="at least 8 are needed"):
         select_n_clusters(X[:7])
-    with pytest.raises(ValueError, match="All rows are alike"):
+    with pytest.raises(ValueError, match="All rows are the same"):
         select_n_clusters(np.ones((50, 3)))
     with pytest.raises(ValueError, match=r"m=1.9 is at or above the critical value"):
         select_n_clusters(X, m=1.9)
@@ -168,8 +169,8 @@ def test_too_few_equal_or_hopeless_rows_are_refused():
         select_n_clusters(X, n_runs=0)
 
 
-def test_duplicate_rows_are_no_trouble():
-    """Four distinct rows, many times each: gaps are empty, extra clusters have no rows."""
+def test_duplicate_rows_are_handled():
+    """Of four distinct rows, gaps are empty and further clusters have no rows."""
     X = np.repeat([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0], [5.0, 5.0]], 20, axis=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -183,7 +184,7 @@ def test_progress_ends_at_its_total():
     assert calls == [(i, 8) for i in range(1, 9)]
 
 
-def test_the_reason_names_what_came_next():
+def test_the_reason_names_the_next_best():
     overlapping = blobs(4, 300, 2, apart=3.0)
     for X in (blobs(4, 300, 2), overlapping):
         selection = select_n_clusters(X, (2, 8), n_runs=3, random_state=0)
@@ -193,7 +194,7 @@ def test_the_reason_names_what_came_next():
         assert ranking[0].chosen
 
 
-def test_the_table_travels_as_csv():
+def test_the_table_can_be_written_as_csv():
     selection = select_n_clusters(blobs(3, 100, 2), (2, 4), n_runs=2, random_state=0)
     rows = list(csv.DictReader(io.StringIO(selection.to_csv())))
     assert [int(row["n_clusters"]) for row in rows] == [2, 3, 4]
@@ -213,7 +214,7 @@ def test_the_plot_is_one_picture_without_colours_of_its_own(candidates):
     assert len(root.findall(".//{*}circle")) == 2 * len(selection.table)
 
 
-def test_a_gap_is_apart_and_a_cut_through_the_middle_is_not():
+def test_separation_is_near_1_for_a_gap_and_negative_for_a_cut():
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(-5, 1, 500), rng.normal(5, 1, 500)])
     cloud = rng.normal(0, 1, 1000)
@@ -231,7 +232,7 @@ def test_recovery_is_jaccard_with_the_best_match():
     np.testing.assert_allclose(second, [3 / 4, 2 / 3, 0.0])
 
 
-def test_joining_takes_the_two_closest_by_ward():
+def test_the_two_closest_clusters_by_ward_are_joined():
     x = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
     P = np.eye(5)
     joined = join(P, (x[:, None] - x) ** 2, 3)
@@ -239,15 +240,15 @@ def test_joining_takes_the_two_closest_by_ward():
 
 
 def test_a_choice_that_runs_disagree_on_is_called_close():
-    """Values of 2 and 3 clusters in two runs: 3 wins on average, 2 in the second run."""
+    """Over two runs 3 clusters have the higher mean, but 2 clusters win the second."""
     runs = [
         [
-            Judgement(K, 0.9, 0.9, value, 0.9, 1.0, 0.0)
+            Measures(K, 0.9, 0.9, value, 0.9, 1.0, 0.0)
             for K, value in zip((2, 3), values, strict=True)
         ]
         for values in ((1.0, 2.9), (1.9, 1.5))
     ]
-    selection = conclude(runs)
+    selection = choose(runs)
     assert selection.n_clusters == 3
     assert "It is the largest candidate" in selection.reason
-    assert "It was close: it won 1 of 2 runs, others went to 2; next is K=2" in selection.reason
+    assert "It was close: it won 1 of 2 runs, the others chose 2; next is K=2" in selection.reason

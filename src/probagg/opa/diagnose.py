@@ -1,4 +1,4 @@
-"""A label-free reading of a batch or a set: is it clustering, and if not, why."""
+"""A diagnosis without labels of a batch or a data set: whether it clusters, and if not, why."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from probagg.opa.functional import as_float, full_precision, opa_targets
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` read."""
+    """The result of `diagnose`."""
 
-    critical_m: float  # of the features; clusters can form only below
-    sharpness: float  # mean over rows of the largest probability: 1/K is uniform, 1 is decided
-    evenness: float  # entropy of the mean assignment over log K: 0 is one cluster, 1 is balance
-    smallest: float  # share of rows in the smallest and the largest cluster, by argmax
-    largest: float
+    critical_m: float  # of the features; clusters form only below it
+    sharpness: float  # mean over rows of the largest probability: 1/K is uniform, 1 is hard
+    evenness: float  # entropy of the mean assignment divided by log K: 0 is one cluster, 1 is even
+    smallest: float  # share of rows in the smallest cluster, by argmax
+    largest: float  # share of rows in the largest cluster, by argmax
     agreement: float  # share of rows whose target and prediction have the same argmax
     state: str  # "clustering", "uniform", "one cluster", "empty clusters" or "undecided"
     advice: str  # what to change, empty while clustering
@@ -37,7 +37,10 @@ def diagnose(
     balance: float = 1.0,
     warn: bool = True,
 ) -> Diagnosis:
-    """Read a batch without labels, and warn when it does not cluster.
+    """Return a diagnosis of a batch, computed without labels, and warn where it does not cluster.
+
+    `features` and `probs` are tensors or arrays of shapes (rows, dimensions) and (rows, clusters);
+    `m`, `metric` and `balance` are those of the loss. `warn=False` returns without a warning.
 
     >>> features = torch.eye(4).repeat(25, 1)
     >>> diagnose(features, torch.eye(4).repeat(25, 1)).state
@@ -48,8 +51,8 @@ def diagnose(
     features, probs = torch.as_tensor(features), torch.as_tensor(probs)
     if not (torch.isfinite(features).all() and torch.isfinite(probs).all()):
         raise InputError(
-            "The features or probabilities hold NaN or infinity: training has diverged. Lower the "
-            "learning rate, clip gradients, or look for such values in the data."
+            "The features or probabilities contain NaN or infinity: training has diverged. Lower "
+            "the learning rate, clip gradients, or look for such values in the data."
         )
     with full_precision(features):
         X, P = as_float(features), as_float(probs)
@@ -65,14 +68,14 @@ def diagnose(
         agreement = float((Q.argmax(1) == labels).float().mean())
     smallest, largest = float(shares.min()), float(shares.max())
     found = Diagnosis(threshold, sharpness, evenness, smallest, largest, agreement, "", "")
-    state, advice = _judge(found, m, N, K)
+    state, advice = _interpret(found, m, N, K)
     if warn and advice:
         warnings.warn(f"{state}: {advice}", ClusteringWarning, stacklevel=3)
     return replace(found, state=state, advice=advice)
 
 
-def _judge(found: Diagnosis, m: float, N: int, K: int) -> tuple[str, str]:
-    """The state by its most likely cause, and what to change."""
+def _interpret(found: Diagnosis, m: float, N: int, K: int) -> tuple[str, str]:
+    """Return the state and what to change, by the most likely cause."""
     threshold = found.critical_m
     if K > 1 and found.sharpness < 1.0 / K + 0.1 * (1.0 - 1.0 / K):
         if threshold < 1.001:
@@ -83,28 +86,28 @@ def _judge(found: Diagnosis, m: float, N: int, K: int) -> tuple[str, str]:
         if m >= threshold:
             return "uniform", (
                 f"probabilities are near 1/K, and m={m:g} is at or above the critical value "
-                f"{threshold:.4f} of these features, where they stay so. Lower m below it."
+                f"{threshold:.4f} of these features, where they stay uniform. Lower m below it."
             )
         return "uniform", (
             f"probabilities are near 1/K although m={m:g} is below the critical value "
-            f"{threshold:.4f}. Train on; if this lasts, lower m, raise the batch size or the "
-            "learning rate of the classifier, and drop any term that rewards even assignments."
+            f"{threshold:.4f}. Train longer; if this persists, lower m, raise the batch size or "
+            "the classifier's learning rate, and remove any term that rewards even assignments."
         )
     if K > 1 and found.largest > 0.95 and N >= 2 * K:
         return "one cluster", (
-            f"{100 * found.largest:.0f} % of the rows are in one cluster. If that is not so in the "
-            "data: detach the gate and the distances, lower the learning rate, and check that "
-            "features differ between rows."
+            f"{100 * found.largest:.0f} % of the rows are in one cluster. If the data has more: "
+            "detach the gate and the distances, lower the learning rate, and check that features "
+            "differ between rows."
         )
     if found.smallest == 0.0 and N >= 5 * K:
         return "empty clusters", (
-            f"at least one of {K} clusters has none of {N} rows. Ask for fewer clusters, use "
-            "larger batches, or start the classifier again."
+            f"at least one of {K} clusters has none of {N} rows. Use fewer clusters or larger "
+            "batches, or initialise the classifier again."
         )
     if found.agreement < 0.5:
         return "undecided", (
             f"targets and predictions agree on {100 * found.agreement:.0f} % of the rows. Train "
-            "on; if this lasts, the targets are noise: use larger batches (50 rows a cluster or "
-            "more) or a lower learning rate."
+            "longer; if this persists, the targets are noise: use larger batches (50 rows or more "
+            "per cluster) or a lower learning rate."
         )
     return "clustering", ""

@@ -1,8 +1,8 @@
 """Section 3.4 and Eqs. 9 to 13 as pure functions of a batch.
 
-All of them compute in float32 whatever the outer precision (float64 stays): at m = 1.03 a relative
-error of 1 % in a score is 40 % in a target. Where `torch.set_float32_matmul_precision` has made
-float32 products coarser than float32, scores are taken in float64.
+All of them compute in float32 (float64 for float64 input), also under autocast: at m = 1.03 a
+relative error of 1 % in a score is 40 % in a target. Where `torch.set_float32_matmul_precision` has
+reduced the precision of float32 products, scores are computed in float64.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from probagg.aggregation import Moments, aggregate, assign, check_m, embed
 from probagg.errors import InputError
 from probagg.opa.processes import first_row, gather_rows, sum_over_processes
 
-GATE_FLOOR = 1e-12  # of Eq. 11's denominator, for a row whose negatives are all gated away
+GATE_FLOOR = 1e-12  # of Eq. 11's denominator, for a row whose negatives all have weight 0
 
 
 def opa_targets(
@@ -26,9 +26,9 @@ def opa_targets(
     balance: float = 1.0,
     gather: bool = False,
 ) -> Tensor:
-    """Targets Q (B, K): scores S = D P of the batch (Eq. 9), normalised like Eq. 8. No gradient.
+    """Return targets Q (B, K): scores S = D P of the batch (Eq. 9), normalised as in Eq. 8.
 
-    `gather=True` takes S over the rows of all processes.
+    Q carries no gradient. `gather=True` computes S over the rows of all processes.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> probs = torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.5, 0.5], [0.4, 0.6]])
@@ -50,9 +50,10 @@ def pac_objective(
     detach: bool = True,
     gather: bool = False,
 ) -> Tensor:
-    """Each row's part p_i . s_i of Tr(P^T D P) (Eqs. 1, 2), shape (B,); Eq. 13's term is its mean.
+    """Return the part p_i . s_i of each row in Tr(P^T D P) (Eqs. 1, 2), shape (B,).
 
-    With `detach` the distances carry no gradient: it would pull all features together.
+    Its mean is the term of Eq. 13. With `detach` the distances carry no gradient: it would pull all
+    features together.
     """
     _check(features, probs)
     with full_precision(features):
@@ -70,16 +71,17 @@ def weighted_contrastive(
     detach: bool = True,
     gather: bool = False,
 ) -> Tensor:
-    """Eq. 11 for each row, both orders of the views averaged, shape (B,). z1, z2 need not be unit.
+    """Return Eq. 11 of each row, averaged over both orders of the views, shape (B,).
 
-    The gate w_ij = 1 - p_i . p_j lets pairs of the same cluster out of the denominator; it carries
-    no gradient unless `detach=False`, which pulls everything into one cluster. `probs=None` is a
-    gate of ones: plain NT-Xent. (Uniform probabilities only add log(1 - 1/K) to it.)
+    z1 and z2 are normalised here. The gate w_ij = 1 - p_i . p_j removes pairs of the same cluster
+    from the denominator; it carries no gradient unless `detach=False`, which pulls everything into
+    one cluster. `probs=None` is a gate of ones: plain NT-Xent. (Uniform probabilities only add the
+    constant log(1 - 1/K) to it.)
     """
     if z1.shape != z2.shape or z1.dim() != 2:
         raise InputError(
-            f"z1 has shape {tuple(z1.shape)} and z2 {tuple(z2.shape)}, but both need (rows, "
-            "dimensions), the same. Pass the projections of two views of the same rows."
+            f"z1 has shape {tuple(z1.shape)} and z2 {tuple(z2.shape)}, but the same (rows, "
+            "dimensions) is needed. Pass the projections of two views of the same rows."
         )
     if probs is not None:
         _check(z1, probs)
@@ -100,7 +102,7 @@ def weighted_contrastive(
 
 
 def _unit(z: Tensor) -> Tensor:
-    """Rows of length 1. A zero row stays zero and gets no gradient, where 1/eps would overflow."""
+    """Return rows of length 1. A zero row stays zero, without a gradient, which would overflow."""
     largest = z.detach().abs().amax(1, keepdim=True)
     z = z / torch.where(largest > 0.0, largest, torch.inf)
     squares = (z * z).sum(1, keepdim=True)
@@ -116,7 +118,7 @@ def _contrast(
     temperature: float,
     first: int,
 ) -> Tensor:
-    """-log of Eq. 11's fraction for each anchor; `first` is its column among all rows."""
+    """Return -log of the fraction in Eq. 11 per anchor; `first` is the first anchor's column."""
     same, other = anchors @ same_view.T / temperature, anchors @ other_view.T / temperature
     if log_gate is not None:
         same, other = same + log_gate, other + log_gate
@@ -129,9 +131,9 @@ def _contrast(
 
 
 def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bool) -> Tensor:
-    """S = D P (Eq. 9) through moments, which add up over processes.
+    """Return S = D P (Eq. 9) by way of moments, which add up over processes.
 
-    Rows are centred first, or the linear form would lose the digits of features in a narrow cone.
+    Rows are centred first: the linear form would lose the digits of features in a narrow cone.
     """
     X = as_float(features)
     dtype = X.dtype
@@ -146,19 +148,19 @@ def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bo
     if gather:
         moments = Moments.of_sums(sum_over_processes(moments.sums))
     S = aggregate(X, moments, balance=balance)
-    # Rows that all coincide differ by rounding only, and their scores are zero. NaN stays NaN.
+    # Scores of identical rows are rounding errors and become zero. NaN stays NaN.
     rounding = torch.finfo(dtype).eps ** 2 * count * size
     return torch.where(rounding >= S, torch.zeros_like(S), S).to(dtype)
 
 
 @torch.compiler.assume_constant_result
 def _products_are_coarse() -> bool:
-    """Whether float32 products may use TF32 or bfloat16, on CUDA or on the CPU."""
+    """Return whether float32 products may use TF32 or bfloat16, on CUDA or on the CPU."""
     return torch.get_float32_matmul_precision() != "highest"
 
 
 def _check(features: Tensor, probs: Tensor) -> None:
-    """Raise an error if the shapes do not match. Values stay on the device."""
+    """Raise an error if the shapes do not match. Reading values would wait for the device."""
     if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs):
         raise InputError(
             f"features have shape {tuple(features.shape)} and probabilities {tuple(probs.shape)}, "
@@ -167,10 +169,10 @@ def _check(features: Tensor, probs: Tensor) -> None:
 
 
 def as_float(tensor: Tensor) -> Tensor:
-    """float32, or float64 where that came in."""
+    """Return a tensor as float32; float64 stays."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:
-    """A context without autocast on the tensor's device."""
+    """Return a context without autocast on the tensor's device."""
     return torch.autocast(tensor.device.type, enabled=False)

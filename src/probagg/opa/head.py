@@ -39,10 +39,11 @@ _SAVED = ("n_iter_", "n_features_in_")
 class OPAHead(ClusterMixin, BaseEstimator):
     """Train a linear or multi-layer classifier on features by OPA, one mini-batch at a time.
 
-    Each step takes targets from the batch's own probabilities and distances (Algorithm 2) and moves
-    the classifier towards them. Unlike `PAC` it never holds all probabilities, so X may be a memory
+    Each step computes targets from the probabilities and distances of the batch (Algorithm 2) and
+    fits the classifier to them. Unlike `PAC` it never holds all probabilities, so X may be a memory
     map larger than memory; the result is a network of a few layers. Where the data fits in memory,
-    `PAC` is many times faster, and more accurate where clusters are many or hard to tell.
+    `PAC` is many times faster, and more accurate where clusters are many or overlap
+    (`benchmarks/results/opa_head.json`).
 
     Parameters
     ----------
@@ -51,37 +52,37 @@ class OPAHead(ClusterMixin, BaseEstimator):
     m : float > 1, default=1.03
         The weighting exponent, as in `PAC`.
     metric : {"sqeuclidean", "cosine"}, default="sqeuclidean"
-        Between features; "cosine" for the features of a network.
+        The distance between features; "cosine" for the features of a network.
     balance : float, default=1.0
         As in `PAC`.
     hidden : tuple of int, default=()
-        Widths of hidden layers; none is a linear classifier.
+        Widths of hidden layers; without any, the classifier is linear.
     batch_size : int or "auto", default="auto"
-        Rows a step; "auto" is 64 for each cluster, at least 512, and at most a third of the data.
-        Small batches blur targets.
+        Rows per step; "auto" is 64 per cluster, at least 512, and at most a third of the data.
+        Targets of small batches are noisy.
     max_epochs : int, default=100
         Passes over the data; the learning rate falls to zero along a cosine.
     learning_rate : float, default=0.08
-        Of Adam, divided by the square root of the number of features.
+        The learning rate of Adam, which is divided by the square root of the number of features.
     device : str, default="auto"
-        "auto" is CUDA, else MPS, else the CPU; or a device of torch.
+        A device of torch; "auto" is CUDA, else MPS, else the CPU.
     random_state : int, RandomState instance or None, default=None
-        Fixes weights and batches.
+        Determines initial weights and batches.
     verbose : int, default=0
         1 logs each tenth of the epochs to the logger "probagg".
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n_samples,)
+    labels_ : ndarray of shape (n_samples,), int64
         The most probable cluster of each sample.
     network_ : torch.nn.Module
-        From standardised features to logits, on the CPU.
+        The classifier, from standardised features to logits, on the CPU.
     diagnosis_ : Diagnosis
-        A label-free reading of some rows after training.
+        The diagnosis of at most 4,096 rows after training.
     loss_history_ : list of float
         The mean loss of each epoch.
     n_iter_ : int
-        Steps made.
+        The number of steps.
 
     Examples
     --------
@@ -159,14 +160,14 @@ class OPAHead(ClusterMixin, BaseEstimator):
     def _train(
         self, network: nn.Module, X: np.ndarray, rng: np.random.Generator, device: torch.device
     ) -> None:
-        """Mini-batches in random order, Adam, the learning rate falling along a cosine."""
+        """Fit the network by Adam on random mini-batches, the learning rate falling to zero."""
         if self.batch_size == "auto":
             size = min(max(512, 64 * self.n_clusters), len(X) // 3)
         else:
             size = min(int(self.batch_size), len(X))
         size = max(size, min(2, len(X)))
         steps = max(1, len(X) // size)
-        # In standardised rows both metrics are squared distances.
+        # Between standardised rows both metrics are squared distances.
         loss_of = OPALoss(self.m, metric="sqeuclidean", balance=self.balance)
         rate = self.learning_rate / X.shape[1] ** 0.5
         optimizer = torch.optim.Adam(network.parameters(), lr=rate)
@@ -200,12 +201,12 @@ class OPAHead(ClusterMixin, BaseEstimator):
         return np.concatenate(parts)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """P for the rows of X; no row affects another's."""
+        """Return P for the rows of X: rows do not interact."""
         check_is_fitted(self)
         return self._proba(validate_data(self, X, reset=False, dtype="numeric"))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable cluster of each row."""
+        """Return the most probable cluster of each row, as int64."""
         return labels_of(self.predict_proba(X))
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -218,7 +219,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """An OPAHead that predicts, from a file that `save` wrote."""
+        """Return an OPAHead that can predict, from a file that `save` wrote."""
         tensors, description = read_safetensors(path, FORMAT)
         head = rebuild(cls, description, hidden=tuple(description["params"]["hidden"]))
         head._standard = _Standard(head.metric, tensors.pop("mean"), tensors.pop("spread")[0])
@@ -229,7 +230,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
 @dataclass(frozen=True)
 class _Standard:
-    """Rows moved and scaled as a whole to a mean square of 1, at unit length first for cosine."""
+    """Rows shifted and scaled together to a mean square of 1, for cosine at unit length first."""
 
     metric: str
     mean: np.ndarray
@@ -249,11 +250,11 @@ class _Standard:
 
 
 def _network(n_features: int, hidden: Any, n_clusters: int, seed: int) -> nn.Sequential:
-    """Linear layers with ReLU between them; weights from the seed alone."""
+    """Return linear layers with ReLU between them; weights depend on the seed alone."""
     layers: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(pairwise([n_features, *hidden, n_clusters])):
         layers += [nn.ReLU()] if i else []
-        # skip_init leaves torch's global seed alone
+        # skip_init does not draw from torch's global generator
         layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
         bound = inputs**-0.5
         generator = torch.Generator().manual_seed(seed + i)

@@ -1,4 +1,4 @@
-"""The losses as modules: each is its function and a reduction."""
+"""The losses as modules: each is a function of `functional` and a reduction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Loss(nn.Module):
     def __init__(self, reduction: str) -> None:
         super().__init__()
         if reduction not in ("mean", "sum", "none"):
-            raise InputError(f"reduction is {reduction!r}; use 'mean', 'sum' or 'none'.")
+            raise InputError(f"reduction is {reduction!r}. Use 'mean', 'sum' or 'none'.")
         self.reduction = reduction
 
     def _reduce(self, rows: Tensor) -> Tensor:
@@ -32,9 +32,9 @@ class _Loss(nn.Module):
 class OPALoss(_Loss):
     """KL(Q || P) with targets Q from online probability aggregation (Eqs. 9, 10, Algorithm 2).
 
-    The mean over the batch is taken, as in Algorithm 2; Eq. 10 prints a sum. Targets come from
-    `features` and `logits` and carry no gradient; `student_logits`, another view's, learn them.
-    With `gather=True`, targets come from the batches of all processes.
+    The loss is the mean over the batch, as in Algorithm 2; Eq. 10 has a sum. Targets are computed
+    from `features` and `logits` and carry no gradient. With `student_logits`, of another view, the
+    loss compares these with the targets. `gather=True` computes targets from all processes.
 
     >>> import torch
     >>> features = torch.eye(4).repeat(8, 1)
@@ -59,7 +59,7 @@ class OPALoss(_Loss):
     def forward(
         self, features: Tensor, logits: Tensor, student_logits: Tensor | None = None
     ) -> Tensor:
-        """KL of each student row to its target."""
+        """Return the KL divergence of the targets from the (student's) predictions, reduced."""
         with full_precision(logits):
             Q = opa_targets(
                 features,
@@ -78,14 +78,14 @@ class OPALoss(_Loss):
             return self._reduce(F.kl_div(student.log_softmax(1), Q, reduction="none").sum(1))
 
     def extra_repr(self) -> str:
-        """What the module prints of itself."""
+        """Return the settings, for `repr`."""
         return f"m={self.m}, metric={self.metric!r}, balance={self.balance}, gather={self.gather}"
 
 
 class PACLoss(_Loss):
     """Tr(P^T D P) / B, the second term of Eq. 13: the objective of PAC on a batch.
 
-    Distances carry no gradient unless `detach=False`: it would pull all features together.
+    Distances carry no gradient unless `detach=False`, which pulls all features together.
 
     >>> import torch
     >>> features = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -106,7 +106,7 @@ class PACLoss(_Loss):
         self.metric, self.detach, self.gather = metric, detach, gather
 
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
-        """The parts p_i . s_i of the objective."""
+        """Return the parts p_i . s_i of the objective, reduced."""
         with full_precision(logits):
             rows = pac_objective(
                 features,
@@ -118,15 +118,15 @@ class PACLoss(_Loss):
         return self._reduce(rows)
 
     def extra_repr(self) -> str:
-        """What the module prints of itself."""
+        """Return the settings, for `repr`."""
         return f"metric={self.metric!r}, detach={self.detach}, gather={self.gather}"
 
 
 class WeightedContrastiveLoss(_Loss):
-    """Eq. 11, both orders of the views averaged, mean over the batch; NT-Xent where probs is None.
+    """Eq. 11, averaged over both orders of the views and the batch; NT-Xent where probs is None.
 
-    The gate 1 - p_i . p_j carries no gradient unless `detach=False`: it would pull everything into
-    one cluster. With `gather=True` negatives come from the batches of all processes.
+    The gate 1 - p_i . p_j carries no gradient unless `detach=False`, which pulls everything into
+    one cluster. `gather=True` takes negatives from the batches of all processes.
 
     >>> import torch
     >>> z = torch.eye(4)
@@ -145,11 +145,11 @@ class WeightedContrastiveLoss(_Loss):
     ) -> None:
         super().__init__(reduction)
         if not temperature > 0.0:
-            raise InputError(f"temperature is {temperature}, but must be positive; try 0.5.")
+            raise InputError(f"temperature is {temperature}, but must be positive. Try 0.5.")
         self.temperature, self.detach, self.gather = temperature, detach, gather
 
     def forward(self, z1: Tensor, z2: Tensor, probs: Tensor | None = None) -> Tensor:
-        """Eq. 11 of each row."""
+        """Return Eq. 11 of each row, reduced."""
         rows = weighted_contrastive(
             z1,
             z2,
@@ -161,5 +161,5 @@ class WeightedContrastiveLoss(_Loss):
         return self._reduce(rows)
 
     def extra_repr(self) -> str:
-        """What the module prints of itself."""
+        """Return the settings, for `repr`."""
         return f"temperature={self.temperature}, detach={self.detach}, gather={self.gather}"

@@ -1,8 +1,8 @@
 """Sums and gathers over the processes of a distributed run, with gradients.
 
-Each process computes the loss of its own rows against the global batch. Averaged over processes, as
-DistributedDataParallel averages gradients, that is the loss and the gradient of one process with
-the whole batch: what flows back into other processes' rows is summed here.
+Each process computes the loss of its own rows against the global batch. Gradients with respect to
+the rows of other processes are summed here, so the average over processes, which
+DistributedDataParallel takes, is the gradient of one process with the whole batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def n_processes() -> int:
-    """1 where no process group is up."""
+    """Return the number of processes, 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
@@ -35,14 +35,14 @@ class _Sum(torch.autograd.Function):
 
 
 def sum_over_processes(tensor: Tensor) -> Tensor:
-    """The sum of every process's tensor, on each; gradients are summed on the way back."""
+    """Return the sum of the tensors of all processes; gradients are summed in the backward pass."""
     return tensor if n_processes() == 1 else _Sum.apply(tensor)
 
 
 def gather_rows(tensor: Tensor) -> Tensor:
-    """Every process's rows, in order of rank; gradients return to the process that owns a row.
+    """Return the rows of all processes by rank; gradients go to the process that owns a row.
 
-    All processes must bring the same number of rows, as a sampler with `drop_last=True` gives.
+    All processes must have the same number of rows, as with `drop_last=True`.
     """
     if n_processes() == 1:
         return tensor
@@ -53,5 +53,5 @@ def gather_rows(tensor: Tensor) -> Tensor:
 
 
 def first_row(tensor: Tensor) -> int:
-    """Where this process's rows begin in what `gather_rows` returns."""
+    """Return the index of this process's first row in the result of `gather_rows`."""
     return 0 if n_processes() == 1 else dist.get_rank() * len(tensor)

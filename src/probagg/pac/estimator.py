@@ -33,17 +33,19 @@ _SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
 class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseEstimator):
     """Probability aggregation clustering: soft clusters without centres to initialise.
 
-    Each sample's probabilities follow from those of all others and its distances to them (Eq. 8),
-    sample after sample, from a near-uniform start until they settle (Algorithm 1). For squared
-    Euclidean and cosine distances a sweep over the data costs O(NKD), like an iteration of k-means.
+    The probabilities of each sample are computed from those of all others and its distances to
+    them (Eq. 8), one sample after the other, from a near-uniform start until they converge
+    (Algorithm 1). With squared Euclidean and cosine distances a sweep over the data costs O(NKD),
+    like an iteration of k-means.
 
     Parameters
     ----------
     n_clusters : int, default=8
         K, the number of clusters.
     m : float > 1 or "auto", default=1.03
-        The weighting exponent. Closer to 1 is harder; at or above `critical_m_` nothing clusters.
-        "auto" takes 1.03, or half-way to the critical value where that is less.
+        The weighting exponent. Assignments are harder the closer m is to 1; at or above
+        `critical_m_` no cluster can form. "auto" is 1.03, or half-way to the critical value where
+        that is less.
     metric : str or callable, default="sqeuclidean"
         "sqeuclidean" and "cosine" are linear in N. "precomputed" and every other metric of
         :func:`sklearn.metrics.pairwise_distances` keep N^2 distances.
@@ -51,55 +53,57 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The exponent of a cluster's mass in its score. 1 is the paper's, which prefers clusters of
         equal size; 0 has no such preference.
     init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
-        Where P starts: "uniform" is the paper's near-uniform noise; an array gives probabilities.
-        "annealed" sweeps the noise to clusters at twice m - 1 first (at most nine tenths of the way
-        to `critical_m_`; not at all where m is beyond that). It often ends lower, not always.
-        "auto" is "uniform", but above 200,000 samples the noise is swept to clusters on a random
-        sample of 50,000 first (on max(50,000, 200 K), from four times that size on). A start's own
-        sweeps are not in `n_iter_`, but held to `max_iter` as well.
+        The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
+        "annealed" first clusters at twice m - 1 (at most nine tenths of the way to `critical_m_`;
+        not at all where m is beyond that), which often ends in a lower objective. "auto" is
+        "uniform", but for n_samples >= 4 max(50,000, 200 K) it first clusters a random sample of a
+        quarter of that bound. Sweeps of a start are not counted in `n_iter_`, but limited by
+        `max_iter` as well.
     block_size : int or "auto", default="auto"
-        Rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of the mean
-        cluster size or N (m - 1) if that is less, the largest that behaves the same.
+        The number of rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of
+        the mean cluster size, or N (m - 1) where that is less, which ends in the same solutions.
     shuffle : bool, default=True
-        Visit samples in random order instead of the order given.
+        Whether to visit samples in random order instead of the order of X.
     max_iter : int, default=100
-        The most sweeps to make.
+        The maximum number of sweeps.
     tol : float, default=1e-3
-        Stop when a sweep changes a sample's probabilities by less, in sum and on average; and by
-        less than that times P's departure from uniform (0 to 1), as little moves near the start.
+        Stop when a sweep changes P by less than `tol` times its departure from uniform (0 to 1).
+        The change is the mean over samples of the sum of absolute differences.
     n_init : int, default=1
-        Runs from different starts; the one with the lowest objective is kept.
+        The number of runs from different starts; the one with the lowest objective is kept.
     aggregate : {"p", "p_m"}, default="p"
         What the score sums: p (Eq. 8), or p^m, which makes each update an exact descent step.
     random_state : int, RandomState instance or None, default=None
-        Fixes start and order.
+        Determines the start and the order of samples.
     verbose : int, default=0
         1 logs each run, 2 each sweep, to the logger "probagg".
 
     Attributes
     ----------
-    labels_ : ndarray of shape (n_samples,)
+    labels_ : ndarray of shape (n_samples,), int64
         The most probable cluster of each sample.
     probabilities_ : ndarray of shape (n_samples, n_clusters)
-        P.
+        The probability P of each sample in each cluster.
     objective_ : float
         J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1), each cluster times mass^(balance - 1), and with
         p^m for both p when `aggregate="p_m"`.
     objective_history_ : list of float
-        It after each sweep.
+        The objective after each sweep.
     n_iter_ : int
-        Sweeps made.
+        The number of sweeps.
     critical_m_ : float
         The m at and above which uniform probabilities are stable.
     m_ : float
         The m used.
     moments_ : Moments
-        Mass, first and second moments of the clusters (linear metrics only):
-        `aggregate(X, moments_, metric)` is `transform(X)` at the paper's balance.
+        Mass, first and second moments of the clusters (linear metrics only). With `balance=1`,
+        `aggregate(X, moments_, metric)` is `transform(X)`.
     cluster_means_ : ndarray of shape (n_clusters, n_features)
-        First moments over mass, in the units of X (linear metrics only).
-    n_features_in_, feature_names_in_
-        As everywhere in scikit-learn.
+        First moments divided by mass, in the units of X (linear metrics only).
+    n_features_in_ : int
+        The number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        The names of the features, where X had any.
 
     Examples
     --------
@@ -185,26 +189,26 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             del self.moments_, self.cluster_means_
 
     def _sums(self, X: Any) -> np.ndarray:
-        """(K, n) sums of Eq. 8 for the rows of X, in the model's unit."""
+        """Return the sums of Eq. 8 for the rows of X, (K, n), in the model's unit."""
         check_is_fitted(self)
         return np.ascontiguousarray(self._model.scores(self._validate_rows(X, reset=False)).T)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """P for the rows of X, from the fitted clusters alone: no row affects another's."""
+        """Return P for the rows of X, from the fitted clusters alone: rows do not interact."""
         S = self._sums(X)
         return self._update.assign(S, self._model.mass, self._model.floor).T
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable cluster of each row."""
+        """Return the most probable cluster of each row, as int64."""
         return labels_of(self.predict_proba(X))
 
     def transform(self, X: Any) -> np.ndarray:
-        """Scores (n_samples, n_clusters): aggregated distances to the clusters, small is near."""
+        """Return scores (n_samples, n_clusters), aggregated distances to the clusters."""
         S = self._sums(X).clip(0.0)
         return self._update.scale(S, self._model.mass).T * S.dtype.type(self._model.unit)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Minus the objective per sample, of these rows against the fitted clusters."""
+        """Return minus the objective per sample, for these rows and the fitted clusters."""
         P, S = self.predict_proba(X), self.transform(X)
         J = (self._update.weigh(P) * S).sum(1, dtype=np.float64)
         return -float(np.average(J, weights=sample_weight))
@@ -221,7 +225,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """A PAC that predicts, from a file that `save` wrote."""
+        """Return a PAC that can predict, from a file that `save` wrote."""
         model, description = load_model(path)
         pac = rebuild(cls, description)
         pac._set_model(model, Update(pac.m_, pac.aggregate, pac.balance))
@@ -236,7 +240,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags = ClassifierTags()  # some of scikit-learn asks it of predict_proba
+        tags.classifier_tags = ClassifierTags()  # scikit-learn expects them with predict_proba
         tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

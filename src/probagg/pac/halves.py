@@ -1,8 +1,8 @@
-"""What a number of clusters is judged by: two halves of the data, clustered apart.
+"""Measures of a number of clusters, from two halves of the data that are clustered separately.
 
-Each half is clustered with every candidate K. Clusters of one half are then looked at in the rows
-of the other, which had no part in making them: do they come back there (`recovery`), and are they
-apart there (`separation`)? A partition fitted to noise looks good only in its own rows.
+Each half is clustered with every candidate K. Clusters of one half are then evaluated on the rows
+of the other, which they were not fitted to: are they found there too (`recovery`), and is there a
+gap between them (`separation`)? A partition fitted to noise looks good on its own rows only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from probagg.pac.rows import LinearRows, PairwiseRows, linear_scores
 from probagg.pac.sweeps import Blocks, Update, near_uniform, run_sweeps
 
 FIRST_SWEEPS = 30  # at most, from the uniform start
-ROUNDING = 1e-4  # of a third: rows alike all lie on the median
-LATER_SWEEPS = 5  # at most, after clusters were joined: what is clear settles in two or three
+LATER_SWEEPS = 5  # at most, after clusters were joined; clear clusters converge in two or three
+ROUNDING = 1e-4  # of a third, for rows on the median, as duplicates are
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """One candidate in one run, a mean over the two halves."""
+class Measures:
+    """Measures of one candidate in one run, each a mean over the two halves."""
 
     n_clusters: int
     separation: float
@@ -39,7 +39,7 @@ class Judgement:
 
 
 class Half:
-    """Some rows, clustered with ever fewer clusters."""
+    """Half of the rows, clustered with fewer and fewer clusters."""
 
     def __init__(self, full: Any, index: np.ndarray, update: Update) -> None:
         self.full, self.index, self.update = full, index, update
@@ -50,12 +50,12 @@ class Half:
         self.P = np.empty((len(index), 0), full.X.dtype)
 
     def start(self, K: int, generator: np.random.Generator) -> None:
-        """PAC from the near-uniform start."""
+        """Cluster the rows from a near-uniform start."""
         self.P = near_uniform(len(self.index), K, self.rows.X.dtype, generator)
         self._sweep(FIRST_SWEEPS)
 
     def reduce(self, K: int) -> None:
-        """Join clusters until K are left, and let PAC settle again."""
+        """Join clusters until K are left, and sweep again."""
         sums = self.rows.scores(slice(0, len(self.index))) @ self.P
         self.P = join(self.P, sums, K)
         self._sweep(LATER_SWEEPS)
@@ -67,8 +67,8 @@ class Half:
         run = run_sweeps(rows, self.P, update, blocks, max_iter=max_iter, tol=1e-3)
         self.objective = run.history[-1] * rows.unit / len(self.index) ** 2
 
-    def look_at_all(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean distances of all rows, of both halves, to the clusters, and their clusters."""
+    def score_all_rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean distances of the rows of both halves to the clusters, and their labels."""
         if isinstance(self.full, LinearRows):
             everything = slice(0, self.full.X.shape[0])
             S = linear_scores(self.full.lifted(everything), self.rows.sums)
@@ -80,7 +80,7 @@ class Half:
 
 
 def join(P: np.ndarray, sums: np.ndarray, K: int) -> np.ndarray:
-    """P with columns added up, two by two, until K are left: each time the two closest (Ward).
+    """Return P with K columns: the two closest clusters by Ward's criterion are joined repeatedly.
 
     `sums` are sum_ij p_ik p_jl d_ij. Joining k and l raises the scatter within clusters by
     n_k n_l / (n_k + n_l) times (their mean distance - half of those within each), here doubled.
@@ -102,13 +102,13 @@ def join(P: np.ndarray, sums: np.ndarray, K: int) -> np.ndarray:
 
 
 def separation(distances: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """(K,) how empty the gap is between each cluster and the cluster it is least apart from.
+    """Return (K,) how empty the gap is between each cluster and the one it is least separated from.
 
-    For two clusters, rows lie along an axis by their mean distance to one less that to the other
-    (for squared distances the line through the means). Between the clusters' medians, count rows in
-    the middle third, and in the outer thirds, of which the emptier counts: a valley is lower than
-    both sides. (outer - middle) / (outer + middle + 1) is near 1 for a gap, 0 for an even spread,
-    negative where rows are densest between the two, as when one cluster was cut in halves.
+    For two clusters, the mean distance of a row to one minus that to the other is its place on an
+    axis (for squared distances the line through the means). Between the medians of the clusters,
+    rows in the middle third are compared with those in the emptier outer third:
+    (outer - middle) / (outer + middle + 1) is near 1 for a gap, 0 for an even spread, and negative
+    where rows are densest between the two, as when one cluster was cut in two.
     """
     K = distances.shape[1]
     lead = distances - np.take_along_axis(distances, labels[:, None], 1)  # >= 0 but for the mass
@@ -128,28 +128,28 @@ def separation(distances: np.ndarray, labels: np.ndarray) -> np.ndarray:
     outer = np.minimum(outer, outer.T)
     gaps = np.where(length > 0.0, (outer - inner) / (outer + inner + 1.0), -1.0)
     np.fill_diagonal(gaps, np.inf)
-    result = np.zeros(K)  # a cluster without rows is not apart from anything
+    result = np.zeros(K)  # 0 for a cluster without rows
     if len(filled) > 1:
         result[filled] = gaps[np.ix_(filled, filled)].min(1)
     return result
 
 
 def recoveries(ours: np.ndarray, theirs: np.ndarray, K: int) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) for clusters of either partition: the Jaccard index with the most similar other one."""
-    every = np.arange(K)  # so that empty clusters have their row and column
+    """Return (K,) Jaccard indices of clusters with the most similar one of the other partition."""
+    every = np.arange(K)  # added so that empty clusters have a row and a column
     both = contingency_matrix(np.append(ours, every), np.append(theirs, every)) - np.eye(K)
     jaccard = both / np.maximum(both.sum(1)[:, None] + both.sum(0) - both, 1.0)
     return jaccard.max(1), jaccard.max(0)
 
 
-def judge(
+def measure(
     full: Any, update: Update, candidates: list[int], generator: np.random.Generator
-) -> Iterator[Judgement]:
-    """Every candidate, the largest first, on one random pair of halves.
+) -> Iterator[Measures]:
+    """Yield the measures of every candidate, the largest first, on one random pair of halves.
 
-    Both halves start with a quarter more clusters than the largest candidate, and go down by
-    joining. That shares the work, since a step down settles in a few sweeps, and it avoids the
-    usual poor solutions, in which one cluster covers two groups while another group has two.
+    Both halves start with a quarter more clusters than the largest candidate, and clusters are
+    joined from there. That is fast, since each step converges in a few sweeps, and it avoids the
+    common poor solutions, in which one cluster covers two groups while another group has two.
     """
     N = full.X.shape[0]
     order = generator.permutation(N)
@@ -162,13 +162,13 @@ def judge(
         began = time.perf_counter()
         for half in halves:
             half.reduce(K)
-        (first, ours), (second, theirs) = (half.look_at_all() for half in halves)
+        (first, ours), (second, theirs) = (half.score_all_rows() for half in halves)
         apart = (
             separation(first[indices[1]], ours[indices[1]]),
             separation(second[indices[0]], theirs[indices[0]]),
         )
         back = recoveries(ours, theirs, K)
-        yield Judgement(
+        yield Measures(
             n_clusters=K,
             separation=float(np.mean(apart)),
             recovery=float(np.mean(back)),

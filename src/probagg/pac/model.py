@@ -1,4 +1,4 @@
-"""What a fitted PAC keeps in order to score new rows, and how that is stored."""
+"""What a fitted PAC keeps to score new rows, and how it is saved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMAT = "probagg.pac/1"
 
 @dataclass(frozen=True)
 class LinearModel:
-    """K moments in a frame: K (D + 2) numbers that stand for the whole data set."""
+    """K moments in a frame: K (D + 2) numbers that represent the whole data set."""
 
     frame: Frame
     moments: Moments
@@ -43,19 +43,19 @@ class LinearModel:
 
     @property
     def unit(self) -> float:
-        """What a score of 1 is in the user's units."""
+        """A score of 1, in the user's units."""
         return self.frame.scale**2
 
     @property
     def means(self) -> np.ndarray:
-        """(K, D) cluster means in the user's units; of unit rows for cosine."""
-        mass = 1.0 / mass_factor(self.mass, 0.0)[:, None]  # not below rounding
+        """(K, D) cluster means in the user's units; for cosine, of rows of length 1."""
+        mass = 1.0 / mass_factor(self.mass, 0.0)[:, None]  # at least a rounding error
         means = self.moments.first / mass * self.frame.scale + self.frame.center
         return means * 2.0**0.5 if self.frame.metric == "cosine" else means
 
     @property
     def user_moments(self) -> Moments:
-        """The moments of the rows as they came, for `aggregate(X, moments, metric)`."""
+        """The moments in the user's units, for `aggregate(X, moments, metric)`."""
         center, scale = self.frame.center.astype(np.float64), self.frame.scale
         mass, shifted = self.mass, scale * self.moments.first
         second = scale**2 * self.moments.second + 2.0 * shifted @ center + mass * (center @ center)
@@ -125,20 +125,19 @@ Model = LinearModel | PairwiseModel
 
 
 def save_model(path: str | PathLike[str], model: Model, description: dict[str, Any]) -> None:
-    """The model's arrays in one file, with `description` beside them."""
-    tensors = {name: np.ascontiguousarray(array) for name, array in model.tensors().items()}
-    write_safetensors(path, FORMAT, tensors, description)
+    """Write the model's arrays and `description` to one file."""
+    write_safetensors(path, FORMAT, model.tensors(), description)
 
 
 def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
-    """What `save_model` wrote."""
+    """Return the model and the description that `save_model` wrote."""
     tensors, description = read_safetensors(path, FORMAT)
     kind = LinearModel if "sums" in tensors else PairwiseModel
     return kind.from_tensors(description["params"]["metric"], tensors), description
 
 
 def training_distances(X: Any, metric: Any) -> np.ndarray:
-    """All (N, N) distances, computed in blocks, or an error while there is still memory."""
+    """Return all (N, N) distances, or raise an error if they would not fit in memory."""
     try:
         options = _metric_options(X, metric)
         pairwise_distances(X[:1], X[:1], metric, **options)
@@ -164,7 +163,7 @@ def training_distances(X: Any, metric: Any) -> np.ndarray:
 
 
 def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
-    """What two of scikit-learn's metrics must know of all rows."""
+    """Return what two of scikit-learn's metrics estimate from all training rows."""
     if metric == "seuclidean":
         return {"V": np.var(X, axis=0, ddof=1)}
     if metric == "mahalanobis":
@@ -175,4 +174,4 @@ def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
 def _physical_memory() -> int:
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 16 * 10**9  # Windows does not say
+    return 16 * 10**9  # a guess for Windows, which has no sysconf

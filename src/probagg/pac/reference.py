@@ -1,4 +1,4 @@
-"""Algorithm 1 symbol for symbol, in O(N^2 K): slow on purpose, the oracle of the tests."""
+"""Algorithm 1 symbol for symbol, in O(N^2 K): slow on purpose, the reference for the tests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def algorithm_1(
     aggregate: str = "p",
     balance: float = 1.0,
 ) -> np.ndarray:
-    """P after `n_sweeps` of Algorithm 1 on distances D (N, N), from the initialisation P (N, K).
+    """Return P after `n_sweeps` of Algorithm 1 on distances D (N, N), from the start P (N, K).
 
-    Beside the paper's symbols: sample weights w, p^m in the sum (`aggregate="p_m"`), and the
+    Added to the paper's symbols: sample weights w, p^m in the sum (`aggregate="p_m"`), and the
     exponent `balance` of the mass. Within a row the scores do not depend on p_i, so the inner loop
     over k may fill s_i first.
     """
@@ -38,7 +38,7 @@ def algorithm_1(
 
 
 def objective(D: np.ndarray, P: np.ndarray, m: float = 1.0) -> float:
-    """Eq. 5 term by term; Eq. 1 at m = 1."""
+    """Return Eq. 5 term by term; Eq. 1 for m = 1."""
     N, K = P.shape
     total = 0.0
     for i in range(N):

@@ -1,8 +1,8 @@
-"""What a sweep reads and changes: the scores of some rows against every cluster.
+"""The data of a sweep: scores of rows against every cluster, and the sums that give them.
 
-Two sources answer the same questions. `LinearRows` keeps the moments of K clusters, so a sweep
-costs O(NKD). `PairwiseRows` keeps all N^2 distances, for metrics that have no linear form.
-Scores are laid out with clusters first, (K, rows), so that reductions over clusters are vectorised.
+`LinearRows` keeps the moments of K clusters, so a sweep costs O(NKD). `PairwiseRows` keeps all N^2
+distances, for metrics without a linear form. Scores are laid out with clusters first, (K, rows), so
+that reductions over clusters are vectorised.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from probagg.aggregation import (
     lifted_growth,
 )
 
-KEPT_BYTES = 128 * 2**20  # what a sweep prepares is kept for the next one up to this size
-CHUNK_NUMBERS = 2**18  # rows are prepared and scored in chunks of so many numbers
+KEPT_BYTES = 128 * 2**20  # the largest array that a sweep keeps for the next one
+CHUNK_NUMBERS = 2**18  # per chunk in which rows are prepared and scored
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Frame:
     """The map from a user's rows to the lifted rows PAC computes with.
 
     Scores depend on differences only and assignments on ratios of scores, so rows are centred and
-    measured in a power of two near their size: an offset of 1e8 or a unit of 1e150 costs no digit.
-    CSR rows are not centred, which would fill them.
+    divided by a power of two near their size: an offset of 1e8 or a unit of 1e150 loses no digits.
+    CSR rows are not centred, as that would make them dense.
     """
 
     metric: str
@@ -41,11 +41,11 @@ class Frame:
 
     @classmethod
     def of(cls, X: Any, metric: str) -> Frame:
-        """The frame that suits the rows X."""
+        """Return the frame for the rows X."""
         if sp.issparse(X):
             spread = abs(X).max() if metric == "sqeuclidean" else 1.0
             return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread))
-        # Any centre near the bulk of the data will do; a median of some rows heeds no outlier.
+        # Any centre near the bulk of the data will do; the median of some rows ignores outliers.
         center = np.median(embed(X[:: 1 + len(X) // 512], metric), axis=0).astype(X.dtype)
         if metric == "cosine":
             return cls(metric, center, 1.0)
@@ -53,10 +53,10 @@ class Frame:
         return cls(metric, center, _power_of_two(spread))
 
     def __call__(self, X: Any) -> Any:
-        """Lifted rows of X, dense or CSR as X is."""
+        """Return the lifted rows of X, dense or CSR as X is."""
         D = X.shape[1]
         if sp.issparse(X) and self.center.any():
-            X = X.toarray()  # new rows for a model of dense ones; they come a chunk at a time
+            X = X.toarray()  # new rows for a model of dense ones; one chunk at a time
         if sp.issparse(X):
             X = _embed_sparse(X, self.metric) * X.dtype.type(1.0 / self.scale)
             squares = X.multiply(X).sum(1)[:, None]
@@ -71,12 +71,12 @@ class Frame:
 
 
 def chunks(n_rows: int, size: int) -> Iterator[slice]:
-    """Slices of at most `size` that cover `n_rows`."""
+    """Return slices of at most `size` that cover `n_rows`."""
     return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
 
 
 def chunks_of(X: Any) -> Iterator[slice]:
-    """Slices of the rows of X that stay in the processor's cache."""
+    """Return slices of the rows of X that fit in the processor's cache."""
     width = X.nnz // max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]
     return chunks(X.shape[0], max(1, CHUNK_NUMBERS // (width + 2)))
 
@@ -86,7 +86,7 @@ def _power_of_two(size: float) -> float:
 
 
 def _embed_sparse(X: Any, metric: str) -> Any:
-    """`aggregation.embed` for CSR rows."""
+    """Return what `aggregation.embed` returns, for CSR rows."""
     if metric == "sqeuclidean":
         return X
     tiny = np.finfo(X.dtype).tiny
@@ -96,7 +96,7 @@ def _embed_sparse(X: Any, metric: str) -> Any:
 
 
 def linear_scores(lifted: Any, sums: np.ndarray) -> np.ndarray:
-    """(rows, K) sums of Eq. 8 for lifted rows: `rows @ dual(sums).T` in the rows' precision."""
+    """Return the sums of Eq. 8 for lifted rows, (rows, K): `rows @ dual(sums).T` in their dtype."""
     side = np.empty(sums.shape, lifted.dtype)
     np.multiply(sums[:, :-2], -2.0, out=side[:, :-2], casting="same_kind")
     side[:, -2:] = sums[:, :-3:-1]
@@ -104,41 +104,42 @@ def linear_scores(lifted: Any, sums: np.ndarray) -> np.ndarray:
 
 
 def linear_floor(sums: np.ndarray, dtype: Any) -> np.ndarray:
-    """(K, 1) rounding errors of such sums, about eps sum_j p_jk |x_j|^2: smaller ones are noise."""
+    """Return the rounding errors of these sums, (K, 1): about eps sum_j p_jk |x_j|^2."""
     info = np.finfo(dtype)
     return (np.maximum(sums[:, -2:-1], 0.0) * info.eps + info.tiny).astype(dtype)
 
 
 class Rows(Protocol):
-    """What a sweep asks of its data. `rows` is always a slice of the sweep's order."""
+    """What a sweep needs of its data. `rows` is always a slice of the sweep's order."""
 
     X: Any
-    unit: float  # what a score of 1 is in the user's units
+    unit: float  # a score of 1, in the user's units
     sample_weight: np.ndarray | None  # laid out like an arranged P
 
     def arrange(self, P: np.ndarray) -> np.ndarray:
-        """A new P laid out as the sweeps want it; `restore` undoes it."""
+        """Return P laid out for the sweeps."""
 
-    def restore(self, P: np.ndarray) -> np.ndarray: ...
+    def restore(self, P: np.ndarray) -> np.ndarray:
+        """Return an arranged P in the order of X."""
 
     def index(self, rows: slice) -> Any:
-        """Where these rows lie in an arranged P."""
+        """Return the places of these rows in an arranged P."""
 
     def start(self, A: np.ndarray) -> None:
-        """Begin from weights A (K, N), arranged like the transpose of P."""
+        """Set the sums to those of weights A (K, N), arranged like the transpose of P."""
 
     def scores(self, rows: slice) -> np.ndarray:
-        """(K, rows) sums of Eq. 8, as a new array."""
+        """Return the sums of Eq. 8, (K, rows), as a new array."""
 
     def distances(self, rows: slice) -> np.ndarray:
-        """(rows, rows) distances of these rows among themselves."""
+        """Return the distances among these rows, (rows, rows)."""
 
     def absorb(self, rows: slice, dA: np.ndarray) -> None:
-        """Take in that the weights of these rows changed by dA (K, rows)."""
+        """Add to the sums a change dA (K, rows) of the weights of these rows."""
 
     @property
     def floor(self) -> np.ndarray | float:
-        """Scores below this are rounding errors."""
+        """The rounding error of the scores; smaller scores are noise."""
 
     @property
     def mass(self) -> np.ndarray:
@@ -146,17 +147,17 @@ class Rows(Protocol):
 
     @property
     def objectives(self) -> np.ndarray:
-        """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2, cluster by cluster."""
+        """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2 per cluster."""
 
     def growth(self) -> float:
-        """The eigenvalue behind `critical_m`."""
+        """Return lambda of `aggregation.critical_m`."""
 
 
 class LinearRows:
     """Rows under a linear metric. They act on scores through K moments, kept in float64.
 
-    Rows that fit in `KEPT_BYTES` are prepared once, in the sweep's order, and P is arranged
-    likewise. Larger data stays where it is, and every block is gathered when its turn comes.
+    Rows that fit in `KEPT_BYTES` are lifted once, in the sweep's order, and P is arranged likewise.
+    Larger data stays where it is, and every panel is gathered and lifted when it is swept.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class LinearRows:
         return rows if self._arranged or self.order is None else self.order[rows]
 
     def sample(self, size: int, generator: np.random.Generator) -> LinearRows:
-        """At most `size` random rows among those that weigh anything, in the same frame."""
+        """Return at most `size` random rows of positive weight, in the same frame."""
         weights = self._file_weight
         candidates = np.arange(self.X.shape[0]) if weights is None else np.flatnonzero(weights)
         chosen = generator.choice(candidates, min(size, len(candidates)), replace=False)
@@ -207,7 +208,7 @@ class LinearRows:
     def lifted(self, rows: slice) -> Any:
         if self._lifted is not None:
             return self._lifted[rows]
-        if self._last is None or self._last[0] != rows:  # `absorb` follows `scores` on the same
+        if self._last is None or self._last[0] != rows:  # `absorb` follows `scores` on these rows
             self._last = rows, self.frame(self.X[self.index(rows)])
         return self._last[1]
 
@@ -259,7 +260,7 @@ class LinearRows:
 
 
 class PairwiseRows:
-    """Samples of which only the (N, N) distances X are known."""
+    """Samples given by their (N, N) distances X."""
 
     def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: np.ndarray | None) -> None:
         self.X, self.order, self.unit = X, order, 1.0
@@ -288,7 +289,7 @@ class PairwiseRows:
         return self.X[index][:, index]
 
     def absorb(self, rows: slice, dA: np.ndarray) -> None:
-        """J changes by 2 dA . S + dA . D dA, with S the sums before."""
+        """Update A, and J by 2 dA . S + dA . D dA, with S the sums before."""
         self.objectives += (dA * (2.0 * self._before + dA @ self.distances(rows))).sum(1)
         self.A[self.index(rows)] += dA.T
 

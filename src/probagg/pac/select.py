@@ -1,4 +1,4 @@
-"""How many clusters: the K whose clusters come back and stand apart."""
+"""Select the number of clusters: the K whose clusters are recovered and separated best."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from probagg.aggregation import LINEAR_METRICS, critical_m_from_growth
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse
-from probagg.pac.halves import Judgement, judge
-from probagg.pac.selection import Selection, conclude
+from probagg.pac.halves import Measures, measure
+from probagg.pac.selection import Selection, choose
 from probagg.pac.solver import choose_m, rows_of
 from probagg.pac.sweeps import Update
 
 LARGEST_AUTO = 60
-SAMPLE_ROWS = 10_000  # of a larger set
-SAMPLE_DISTANCES = 4_000  # rows of a set whose metric needs every distance
+SAMPLE_ROWS = 10_000  # used of a larger set
+SAMPLE_DISTANCES = 4_000  # rows, for a metric that needs all distances
 
 
 def select_n_clusters(
@@ -38,45 +38,46 @@ def select_n_clusters(
     """Choose the number of clusters for PAC, without labels.
 
     In each run the rows are split at random into halves, and PAC clusters both with every
-    candidate K. A cluster of one half counts by two numbers, measured in the rows of the other:
+    candidate K. For each cluster of one half, two numbers are measured on the rows of the other:
     its recovery r (the Jaccard index with the most similar cluster of the other half) and its
-    separation g (how empty the gap is to the cluster it is least apart from; 1 empty, 0 no gap,
-    negative where rows are densest in between). The choice is the K with the largest
+    separation g (how empty the gap is to the cluster it is least separated from: 1 is empty, 0 is
+    no gap, and g is negative where rows are densest in between). The K with the largest
 
         score(K) = sum_k (r_k g_k - 0.1),
 
-    a mean over halves and runs. One cluster for all rows would score 0: where no candidate scores
-    more, the data has no clear structure, and `reason` says so.
+    a mean over halves and runs, is chosen. One cluster for all rows would score 0: where no
+    candidate scores more, the data has no clear structure, and `reason` says so.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (n_samples, n_features)
         The rows, or all distances for `metric="precomputed"`. Of more than 10,000 rows a random
-        10,000 are used (4,000 for metrics that need all distances).
+        sample of 10,000 is used (of 4,000 for metrics that need all distances).
     candidates : "auto", tuple (low, high) or iterable of int, default="auto"
         The numbers to compare. A tuple of two is a range with both ends; a list, range or set holds
         exactly the candidates, except that a list of two is an error, as it could mean either.
         "auto" is 2 to 60, or to sqrt(2 n_samples) where that is less: every number up to 20, steps
         of a tenth above, and then every number between the neighbours of the best.
     metric, m, balance
-        As in :class:`probagg.PAC`; `m="auto"` is 1.03 or, where that is less, half-way to critical.
+        As in :class:`probagg.PAC`.
     n_runs : int, default=5
-        Pairs of halves, the same for every candidate.
+        How many pairs of halves to draw; they are the same for every candidate.
     random_state : int, RandomState instance or None, default=None
-        Fixes the choice.
-    progress : callable, optional
-        Told (done, total) after each candidate of each run, from 1 again where "auto" looks closer.
+        Determines the halves and the starts.
+    progress : callable or None, default=None
+        Called as `progress(done, total)` after each candidate of each run; "auto" starts again at 1
+        for the numbers around the best.
 
     Returns
     -------
     Selection
-        `n_clusters`, `reason` (a sentence or two), `clear` (whether there is structure at all),
-        `table` (a row for each candidate), `to_csv()`, `plot_svg()`.
+        `n_clusters`, `reason` (in words), `clear` (False where the data has no clear structure),
+        `table` (one row per candidate), `to_csv()`, `plot_svg()`.
 
     Examples
     --------
     >>> from sklearn.datasets import make_blobs
-    >>> from probagg.pac.select import select_n_clusters
+    >>> from probagg import select_n_clusters
     >>> X, _ = make_blobs(600, 4, centers=6, random_state=3)
     >>> select_n_clusters(X, (2, 10), n_runs=2, random_state=0).n_clusters
     6
@@ -91,19 +92,19 @@ def select_n_clusters(
     numbers = _numbers(candidates, full.X.shape[0])
     update = Update(_choose_m(m, full), "p", balance)
     seeds = generator.integers(2**63, size=n_runs).tolist()
-    runs = _judge(full, update, numbers, seeds, progress)
-    around = _skipped(numbers, conclude(runs).n_clusters) if isinstance(candidates, str) else []
+    runs = _measure(full, update, numbers, seeds, progress)
+    around = _skipped(numbers, choose(runs).n_clusters) if isinstance(candidates, str) else []
     if around:
-        more = _judge(full, update, around, seeds, progress)
+        more = _measure(full, update, around, seeds, progress)
         runs = [
-            sorted(a + b, key=lambda judged: judged.n_clusters)
+            sorted(a + b, key=lambda measures: measures.n_clusters)
             for a, b in zip(runs, more, strict=True)
         ]
-    return conclude(runs)
+    return choose(runs)
 
 
 def _prepare(X: Any, metric: Any, generator: np.random.Generator) -> Any:
-    """X checked as PAC checks it, cut to a sample, and made ready for sweeps."""
+    """Return X, or a sample of it, validated and as the rows of a sweep."""
     X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
     X = check_distances(X) if metric == "precomputed" else X
     size = SAMPLE_ROWS if metric in LINEAR_METRICS else SAMPLE_DISTANCES
@@ -113,19 +114,19 @@ def _prepare(X: Any, metric: Any, generator: np.random.Generator) -> Any:
     return rows_of(X, metric)
 
 
-def _judge(
+def _measure(
     full: Any,
     update: Update,
     numbers: list[int],
     seeds: list[int],
     progress: Callable[[int, int], None] | None,
-) -> list[list[Judgement]]:
-    """A list for each run, candidates in rising order. A seed always gives the same halves."""
-    runs: list[list[Judgement]] = []
+) -> list[list[Measures]]:
+    """Return one list per seed, candidates in rising order. A seed always gives the same halves."""
+    runs: list[list[Measures]] = []
     for run, seed in enumerate(seeds):
         runs.append([])
-        for judgement in judge(full, update, numbers, np.random.default_rng(seed)):
-            runs[-1].insert(0, judgement)
+        for measures in measure(full, update, numbers, np.random.default_rng(seed)):
+            runs[-1].insert(0, measures)
             if progress is not None:
                 progress(run * len(numbers) + len(runs[-1]), len(seeds) * len(numbers))
     return runs
@@ -134,7 +135,7 @@ def _judge(
 def _choose_m(m: float | str, full: Any) -> float:
     critical_m = critical_m_from_growth(full.growth(), "p")
     if critical_m == 1.0:
-        raise InputError("All rows are alike: there is nothing to cluster. Check the data.")
+        raise InputError("All rows are the same: there is nothing to cluster. Check the data.")
     m = choose_m(m, critical_m)
     if m >= critical_m:
         raise InputError(
@@ -153,8 +154,9 @@ def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
             "more rows, or choose the number of clusters yourself."
         )
     if isinstance(candidates, str) and candidates == "auto":
-        return _ladder(max(2, min(LARGEST_AUTO, int((2 * n_rows) ** 0.5), largest)))
-    numbers = [] if isinstance(candidates, str) else list(candidates)
+        return _auto_candidates(max(2, min(LARGEST_AUTO, int((2 * n_rows) ** 0.5), largest)))
+    wrong = isinstance(candidates, str) or not np.iterable(candidates)
+    numbers = [] if wrong else list(candidates)
     if not numbers or not all(isinstance(K, Integral) for K in numbers):
         raise InputError(
             f"candidates={candidates!r} is given, but 'auto', a range (low, high) or whole numbers "
@@ -184,8 +186,8 @@ def _pair(candidates: Any, low: int, high: int) -> list[int]:
     return list(range(min(low, high), max(low, high) + 1))
 
 
-def _ladder(top: int) -> list[int]:
-    """2 to top: every number to 20, then steps of a tenth; top itself is there."""
+def _auto_candidates(top: int) -> list[int]:
+    """Return numbers from 2 to `top`: every number up to 20, then in steps of a tenth."""
     numbers = [2]
     while numbers[-1] < top:
         numbers.append(min(top, numbers[-1] + max(1, numbers[-1] // 10)))
@@ -193,7 +195,7 @@ def _ladder(top: int) -> list[int]:
 
 
 def _skipped(numbers: list[int], best: int) -> list[int]:
-    """What lies between the neighbours of the best and is no candidate yet."""
+    """Return the numbers between the neighbours of the best that are not candidates yet."""
     at = numbers.index(best)
     low, high = numbers[max(0, at - 1)], numbers[min(at + 1, len(numbers) - 1)]
     return [K for K in range(low, high) if K not in numbers]

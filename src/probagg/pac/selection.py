@@ -1,4 +1,4 @@
-"""The outcome of `select_n_clusters`: the chosen K, the reason, the table, the picture."""
+"""The result of `select_n_clusters`: the chosen K, the reason, a table and a picture."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 
-from probagg.pac.halves import Judgement
+from probagg.pac.halves import Measures
 from probagg.svg import curve, stack
 
-PRICE = 0.1  # of a cluster: pieces of a cloud without clusters reach 0.01 (docs/choosing.md)
-CLEAR = 0.5  # of 1: separation times recovery, for "clearly" in words
+PENALTY = 0.1  # per cluster; pieces of data without clusters score 0.01 or less (docs/choosing.md)
+CLEAR = 0.5  # mean of separation times recovery from which the reason says "clearly"
 
 
 @dataclass(frozen=True)
@@ -21,20 +21,20 @@ class Candidate:
     """One row of the table: a K, means over the runs, and whether it was chosen."""
 
     n_clusters: int
-    score: float  # what is compared
+    score: float  # the largest is chosen
     score_sd: float  # between runs
     separation: float  # mean over clusters, at most 1
     recovery: float  # mean over clusters, 0 to 1
-    stability: float  # ARI of the partitions that two halves of the data give; 0 is chance
+    stability: float  # ARI of the partitions from two halves of the data; 0 is chance
     stability_sd: float
-    objective: float  # Eq. 1 over the number of pairs, of a half
-    seconds: float  # a run
+    objective: float  # Eq. 1 divided by the number of pairs, for half of the data
+    seconds: float  # per run
     chosen: bool
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The K that was chosen, why, and how the others did."""
+    """The chosen K, the reason in words, whether it is clear, and a table of all candidates."""
 
     n_clusters: int
     reason: str
@@ -42,7 +42,7 @@ class Selection:
     table: list[Candidate]
 
     def to_csv(self) -> str:
-        """The table with one header line; `chosen` is 1 in one row and 0 in the others."""
+        """Return the table as CSV with a header; `chosen` is 1 in one row and 0 in the others."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(field.name for field in fields(Candidate))
@@ -63,14 +63,14 @@ class Selection:
         return stack(f"{self.n_clusters} clusters are chosen", curves)
 
 
-def conclude(runs: list[list[Judgement]]) -> Selection:
-    """The choice from what was measured in each run, candidates in rising order."""
-    K = [judgement.n_clusters for judgement in runs[0]]
+def choose(runs: list[list[Measures]]) -> Selection:
+    """Return the selection from the measures of each run, candidates in rising order."""
+    K = [measures.n_clusters for measures in runs[0]]
 
     def measured(name: str) -> np.ndarray:
-        return np.array([[getattr(judgement, name) for judgement in run] for run in runs])
+        return np.array([[getattr(measures, name) for measures in run] for run in runs])
 
-    scores = measured("value") - PRICE * np.array(K)
+    scores = measured("value") - PENALTY * np.array(K)
     best = int(scores.mean(0).argmax())
     means = {
         name: measured(name).mean(0)
@@ -93,7 +93,7 @@ def conclude(runs: list[list[Judgement]]) -> Selection:
 
 
 def _reason(table: list[Candidate], best: Candidate, winners: Counter[int], clear: bool) -> str:
-    """Why this K, how clear it was, and what came next, in words."""
+    """Return in words why this K was chosen, how clearly, and which K is next."""
     facts = (
         f"separation {best.separation:.2f}, recovery {best.recovery:.2f} (1 is perfect), and "
         f"partitions of two halves of the data agree with an ARI of {best.stability:.2f}"
@@ -102,12 +102,12 @@ def _reason(table: list[Candidate], best: Candidate, winners: Counter[int], clea
     if not clear:
         return (
             f"No clear structure: no number of clusters from {table[0].n_clusters} to "
-            f"{table[-1].n_clusters} gives clusters that come back and stand apart, and all rows "
-            f"in one cluster describe the data as well. Least bad is K={K}: {facts}. With fewer "
-            "than about 20 rows a cluster gaps cannot be seen: if you know K, give it."
+            f"{table[-1].n_clusters} gives clusters that are recovered and separated; all rows in "
+            f"one cluster describe the data as well. The best is K={K}: {facts}. With fewer than "
+            "about 20 rows per cluster, gaps cannot be detected: if you know K, pass it."
         )
-    degree = "clearly" if (best.score / K + PRICE) >= CLEAR else "partly"
-    text = f"K={K}: its clusters come back and stand apart {degree} ({facts})."
+    degree = "clearly" if (best.score / K + PENALTY) >= CLEAR else "partly"
+    text = f"K={K}: its clusters are {degree} recovered and separated ({facts})."
     rivals = sorted((row for row in table if row is not best), key=lambda row: -row.score)
     if not rivals:
         return text + " It was the only candidate."
@@ -115,7 +115,7 @@ def _reason(table: list[Candidate], best: Candidate, winners: Counter[int], clea
         text += " It won every run"
     else:
         others = ", ".join(str(k) for k in sorted(winners) if k != K)
-        text += f" It was close: it won {winners[K]} of {n_runs} runs, others went to {others}"
+        text += f" It was close: it won {winners[K]} of {n_runs} runs, the others chose {others}"
     rival = rivals[0]
     text += f"; next is K={rival.n_clusters} (score {rival.score:.2f} against {best.score:.2f})."
     more = " It is the largest candidate: with larger ones, more clusters may be found."

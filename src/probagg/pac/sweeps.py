@@ -1,10 +1,10 @@
-"""Sweeps: Algorithm 1, a block of rows at a time.
+"""Sweeps: Algorithm 1, one block of rows at a time.
 
-Algorithm 1 updates one row, then the next, each seeing all changes before it. A *block* of rows is
-updated at once: small enough, it ends in the same solutions (`Blocks` says how small), while
-updating everything at once sends all rows into one cluster. Thin blocks would waste the machine,
-so several form a *panel*: its scores come from one large matrix product, and the effect of earlier
-blocks of the panel on later ones from the distances within it. That is exact at any block size.
+Algorithm 1 updates one row after the other, each seeing all changes before it. A *block* of rows is
+updated at once. If it is small enough (see `Blocks`), sweeps end in the same solutions; updating
+all rows at once would put them into one cluster. Small blocks are slow by themselves, so several
+form a *panel*: its scores come from one large matrix product, and the effect of its earlier blocks
+on later ones from the distances within it. That is exact for any block size.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from probagg.aggregation import assign_columns, mass_factor
 from probagg.errors import InputError
 from probagg.pac.rows import Rows, chunks, chunks_of
 
-LARGEST_BLOCK = 4096  # rows; larger blocks leave the processor's cache
-PANEL = 256  # rows; blocks of less than half of it are joined
+LARGEST_BLOCK = 4096  # rows; larger blocks do not fit in the processor's cache
+PANEL = 256  # rows; blocks of less than half of it form panels
 
 
 @dataclass(frozen=True)
 class Blocks:
     """How many rows to update at once: a fixed number, or the largest that is safe.
 
-    While assignments form, a block must not be able to flood a cluster: a quarter of the mean
-    cluster size is safe, and above 0.7 of it runs collapse. Nor may it overshoot: rows of a block
-    answer a cluster's mass without seeing each other, with gain alpha * softness * block / N, where
+    While assignments form, a block must not fill a cluster by itself: a quarter of the mean cluster
+    size is safe, and above 0.7 of it runs collapse. Nor may it overshoot: the rows of a block react
+    to a cluster's mass without seeing each other, with gain alpha * softness * block / N, where
     softness, the mean of 1 - sum_k p_ik^2, is near 1 at first. A gain of 1 is safe while
     assignments form. Once few rows move, blocks grow to the mean cluster size, at a gain of 1/4.
-    Sample weights count by N_eff = (sum w)^2 / sum w^2.
+    With sample weights, N is (sum w)^2 / sum w^2.
     """
 
     smallest: int
@@ -43,7 +43,7 @@ class Blocks:
 
     @classmethod
     def of(cls, block_size: int | str, rows: Rows, K: int, m: float) -> Blocks:
-        """The blocks for these rows."""
+        """Return the blocks for these rows."""
         N = rows.X.shape[0]
         if block_size != "auto":
             return cls(min(int(block_size), N), min(int(block_size), N), N, m)
@@ -53,19 +53,19 @@ class Blocks:
         return cls(smallest, min(4 * smallest, LARGEST_BLOCK), N_eff, m)
 
     def choose(self, change: float, departure: float, softness: float) -> int:
-        """The block for the next sweep, from how the last one went."""
+        """Return the block size of the next sweep, from change and departure of the last one."""
         if change > 0.3 * departure:
             return self.smallest
         gain_of_a_row = softness / ((self.m - 1.0) * self.n_rows) + 1e-12
         return int(np.clip(0.25 / gain_of_a_row, self.smallest, self.largest))
 
     def panel(self, block: int) -> int:
-        """Rows scored by one matrix product; the same for every block thin enough to be joined."""
+        """Return the number of rows scored at once; it is the same for all small blocks."""
         return block if 2 * block > PANEL else self.largest * -(-PANEL // self.largest)
 
 
 def near_uniform(N: int, K: int, dtype: Any, generator: np.random.Generator) -> np.ndarray:
-    """The paper's start, p_ik close to 1/K: all equal but for 2 % of noise."""
+    """Return the paper's start: every p_ik is 1/K plus about 2 % of noise."""
     P = generator.random((N, K), dtype)
     P *= 0.02
     P += 1.0
@@ -74,7 +74,7 @@ def near_uniform(N: int, K: int, dtype: Any, generator: np.random.Generator) -> 
 
 
 def given_start(init: Any, N: int, K: int, dtype: Any) -> np.ndarray:
-    """The input of Algorithm 1 that a user gave, its rows scaled to sum to 1."""
+    """Return the start that a user passed as `init`, with rows scaled to sum to 1."""
     P = check_array(init, dtype=dtype, copy=True, input_name="init")
     if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
         raise InputError(
@@ -87,14 +87,14 @@ def given_start(init: Any, N: int, K: int, dtype: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Update:
-    """One update by Eq. 8, and how its result enters the scores of other rows."""
+    """One update by Eq. 8: how probabilities become weights, and scores probabilities."""
 
     m: float
     aggregate: str = "p"
     balance: float = 1.0
 
     def weigh(self, P: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-        """The a_jk of s_ik = sum_j a_jk d_ij: w_j p_jk or w_j p_jk^m, for P laid out (K, rows)."""
+        """Return a_jk of s_ik = sum_j a_jk d_ij: w_j p_jk or w_j p_jk^m, for P (K, rows)."""
         A = P if self.aggregate == "p" else P**self.m
         return A if weights is None else A * weights
 
@@ -105,27 +105,27 @@ class Update:
         return S
 
     def assign(self, S: np.ndarray, mass: np.ndarray, floor: np.ndarray | float) -> np.ndarray:
-        """P (K, rows) from the sums of Eq. 8, in place. Sums below `floor` are rounding errors."""
+        """Turn the sums of Eq. 8, raised to `floor`, into P (K, rows), in place."""
         np.maximum(S, floor, out=S)
         return assign_columns(self.scale(S, mass), self.m)
 
     def objective(self, rows: Rows) -> float:
-        """sum_k n_k^(balance - 1) sum_ij a_ik a_jk d_ij, which is Eq. 1 for the paper's options."""
+        """Return sum_k n_k^(balance - 1) sum_ij a_ik a_jk d_ij: Eq. 1 for the paper's options."""
         return float((rows.objectives * mass_factor(rows.mass, self.balance)).sum())
 
 
 def sweep(rows: Rows, P: np.ndarray, update: Update, block: int, panel: int) -> tuple[float, float]:
     """Update every row of P once, in place.
 
-    Returns the change (the mean over rows of sum_k |p_ik - old p_ik|) and the departure of P from
-    uniform (0 there, 1 for hard assignments).
+    Return the change (the mean over rows of sum_k |p_ik - old p_ik|) and the departure of P from
+    uniform (0 for uniform, 1 for hard assignments).
     """
     N, K = P.shape
     change = square = 0.0
     for panel_rows in chunks(N, panel):
         index = rows.index(panel_rows)
         old = P[index].T
-        new = rows.scores(panel_rows)  # overwritten by probabilities, block after block
+        new = rows.scores(panel_rows)  # overwritten by probabilities, block by block
         dA = _update_panel(rows, panel_rows, new, old, update, block)
         change += np.abs(new - old).sum()
         square += np.vdot(new, new)
@@ -138,9 +138,9 @@ def sweep(rows: Rows, P: np.ndarray, update: Update, block: int, panel: int) -> 
 def _update_panel(
     rows: Rows, panel: slice, new: np.ndarray, old: np.ndarray, update: Update, block: int
 ) -> np.ndarray:
-    """Turn a panel's sums `new` into probabilities, block by block; returns the change of A.
+    """Turn a panel's sums `new` into probabilities, block by block, and return the change of A.
 
-    The sums miss what earlier blocks of the panel have just changed: their dA, times distance.
+    The sums lack the changes of earlier blocks of the panel, which are added: dA times distance.
     """
     floor, mass, weights = rows.floor, rows.mass, rows.sample_weight
     weights = None if weights is None else weights[rows.index(panel)]
@@ -160,7 +160,7 @@ def _update_panel(
 
 @dataclass
 class Run:
-    """P after a run of sweeps, arranged as `rows` wants it, and how the run went."""
+    """P after a run of sweeps, arranged for its `rows`, and how the run went."""
 
     P: np.ndarray
     history: list[float]
@@ -179,11 +179,11 @@ def run_sweeps(
     stays_uniform: bool = False,
     report: Callable[[int, float, float], None] = lambda *_: None,
 ) -> Run:
-    """Sweep P in place until it settles.
+    """Sweep P in place until it converges, and return it as a `Run`.
 
-    Near the uniform start P hardly moves although nothing has been decided, so a change is small
-    only when it is small beside the departure from uniform. `stays_uniform` says that m is at or
-    above its critical value; the run then ends once P is uniform to rounding.
+    Near the uniform start P hardly changes although no cluster has formed, so the change has to be
+    small relative to the departure from uniform. `stays_uniform` says that m is at or above its
+    critical value; the run then ends once P is uniform up to rounding.
     """
     rows.start(update.weigh(P.T, rows.sample_weight))
     history: list[float] = []
@@ -201,6 +201,6 @@ def run_sweeps(
 
 
 def read_out(rows: Rows, P: np.ndarray, update: Update) -> None:
-    """Set every row of P by what `rows` have summed so far, none seeing another's change."""
+    """Set every row of P from the current sums of `rows`, without updating them."""
     for part in chunks_of(rows.X):
         P[rows.index(part)] = update.assign(rows.scores(part), rows.mass, rows.floor).T
