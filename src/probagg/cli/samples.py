@@ -13,8 +13,8 @@ from probagg.cli.terminal import CountLine
 from probagg.data import benchmarks
 from probagg.data.arrays import is_matrix, read_matrix
 from probagg.data.folders import FolderImages
-from probagg.data.images import open_images
 from probagg.data.labels import Classes, read_labels
+from probagg.data.opening import open_images
 from probagg.errors import Interrupted, NoData, did_you_mean
 
 if TYPE_CHECKING:
