@@ -15,6 +15,7 @@ from probagg.cli.options import AsJson, Run, TrustCode, example
 from probagg.cli.terminal import Voice
 from probagg.errors import InputError
 from probagg.run.folder import add_to_run
+from probagg.storage import write_atomically
 
 EXAMPLE = example(
     "probagg export runs/photos --format onnx",
@@ -52,9 +53,13 @@ def export(
         if how == "compact":
             result = _write_folder(voice, opened, path)
         else:
-            result = _write_file(voice, opened, path, how, features)
+            data, result = _exported(voice, opened, how, features)
             if out is None:  # part of the run: it goes when the run is replaced
-                add_to_run(run, path.name, path.read_bytes())
+                add_to_run(run, path.name, data)
+            else:
+                write_atomically(path, data)
+            result |= {"file": str(path), "bytes": len(data)}
+            voice.say(f"written to {path} ({len(data) / 1e6:.1f} MB)")
         give({"run": str(run), "format": how, "names": _names(opened), **result})
 
 
@@ -78,10 +83,10 @@ def _write_folder(voice: Voice, opened: OpenedRun, folder: Path) -> dict[str, An
     return {"folder": str(folder), "files": files, "bytes": size}
 
 
-def _write_file(
-    voice: Voice, opened: OpenedRun, path: Path, how: str, features: bool
-) -> dict[str, Any]:
-    """Pixels or features to probabilities, as one file."""
+def _exported(
+    voice: Voice, opened: OpenedRun, how: str, features: bool
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the file that maps pixels or features to probabilities, and its difference."""
     from probagg.export import export_onnx, export_safetensors, labeller_of
 
     size = opened.config.get("image_size")  # of a set that is no folder of photos
@@ -92,15 +97,13 @@ def _write_file(
         size=size and tuple(size),
     )
     names, said = _names(opened), f"probagg export of {opened.path}"
-    result: dict[str, Any] = {"file": str(path)}
+    result = {}
     if how == "onnx":
-        result["difference"] = export_onnx(labeller, path, names=names, description=said)
+        data, result["difference"] = export_onnx(labeller, names=names, description=said)
         voice.say(f"onnxruntime and PyTorch agree to {result['difference']:.1e}")
     else:
-        export_safetensors(labeller, path, names=names, description=said)
-    result["bytes"] = path.stat().st_size
+        data = export_safetensors(labeller, names=names, description=said)
     voice.say(f"{labeller.takes.name}: {labeller.takes.words}.")
     columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
     voice.say(f"probabilities: one column for each of {columns}")
-    voice.say(f"written to {path} ({result['bytes'] / 1e6:.1f} MB, {len(names)} clusters)")
-    return result
+    return data, result
