@@ -25,13 +25,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from lab_data import open_lab_images
 from record import record
 from sklearn.cluster import KMeans
 from torch import Tensor
 
 from probagg import PAC, Recipe
 from probagg.aggregation import critical_m
-from probagg.data.images import ArrayImages, open_images
+from probagg.data.images import ArrayImages
 from probagg.dpac.checkpoint import load_compact, weights_hash
 from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed
@@ -294,7 +295,7 @@ def main() -> None:
     parser.add_argument("--name", help="write benchmarks/results/NAME.json")
     a = parser.parse_args()
     a.stages = a.stages.split(",")
-    images = open_images(a.data)
+    images = open_lab_images(a.data)
     rows = np.arange(a.first or len(images))
     data = ArrayImages(images.read(rows), images.y[rows], images.name)
     recipe = Recipe.of(a.recipe).override(a.set)

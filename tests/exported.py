@@ -1,4 +1,4 @@
-"""Backbones and photos to export with, and a runtime to compare with."""
+"""Backbones and photos for the tests of exporting, and a runtime to compare with."""
 
 import warnings
 
@@ -8,14 +8,14 @@ from torch import nn
 
 from probagg.embed.networks import torch_backbone
 from probagg.embed.preprocessing import Preprocessing
-from probagg.export import export_onnx
+from probagg.export import export_onnx, export_safetensors
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-GROUPS = [0, 1, 1]  # the last of three clusters was merged into the second
+GROUPS = [0, 1, 1]  # the last of three clusters is merged into the second
 
 
 def quietly(estimator, X):
-    """Fitted; these are too small and too short to please the advice."""
+    """Return the fitted estimator, without warnings about small data and short fits."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return estimator.fit(X)
@@ -30,7 +30,14 @@ def names_of(labeller):
 
 
 def onnx_file(labeller, path, names=None):
-    export_onnx(labeller, path, names=names or names_of(labeller), description="a test")
+    data, _ = export_onnx(labeller, names=names or names_of(labeller), description="a test")
+    path.write_bytes(data)
+    return path
+
+
+def safetensors_file(labeller, path, names=None, description=""):
+    data = export_safetensors(labeller, names=names or names_of(labeller), description=description)
+    path.write_bytes(data)
     return path
 
 
@@ -43,7 +50,7 @@ def run_onnx(path, batch):
 
 
 class Features(nn.Module):
-    """A small network of pixels that differs from sample to sample."""
+    """A small network whose features differ between samples."""
 
     def __init__(self, n_features=6):
         super().__init__()
@@ -58,7 +65,7 @@ class Features(nn.Module):
 
 
 def backbone_of(network):
-    """A backbone of our own: 20 of 24 pixels."""
+    """Return a backbone whose input is the central 20 of 24 pixels."""
     view = Preprocessing(20, 24, MEAN, STD)
     facts = {"facts": (), "device": "cpu", **view.numbers()}
     return torch_backbone("tests:network", network, view, **facts)
@@ -71,13 +78,13 @@ def features_of(photos, backbone):
 
 
 def middle(photos, side):
-    """What is left of square photos when their centre is cut."""
+    """Return the centres of square photos."""
     edge = (photos.shape[1] - side) // 2
     return np.ascontiguousarray(photos[:, edge : edge + side, edge : edge + side])
 
 
 def tinted(side):
-    """60 pictures of three tints, with noise."""
+    """Return 60 pictures of three tints, with noise."""
     rng = np.random.default_rng(0)
     tints = np.repeat([[200, 40, 40], [40, 200, 40], [120, 120, 220]], 20, axis=0)
     noise = rng.normal(0, 30, (60, side, side, 3))

@@ -1,4 +1,4 @@
-"""What is exported gives what the run gave: PAC, OPAHead, DPAC, merged clusters."""
+"""Exported models return the probabilities of PAC, OPAHead and DPAC, with merged clusters."""
 
 import warnings
 
@@ -6,13 +6,22 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from exported import GROUPS, Features, backbone_of, floats, onnx_file, quietly, run_onnx
+from exported import (
+    GROUPS,
+    Features,
+    backbone_of,
+    floats,
+    onnx_file,
+    quietly,
+    run_onnx,
+    safetensors_file,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from probagg import DPAC, PAC, OPAHead, Recipe
 from probagg.errors import ClusteringWarning
-from probagg.export import export_safetensors, labeller_of, load_exported
+from probagg.export import labeller_of, load_exported
 from probagg.export.heads import PACHead
 
 
@@ -28,7 +37,7 @@ def pac(blobs):
 @pytest.mark.parametrize("balance", [0.0, 0.7, 1.0, 1.6])
 @pytest.mark.parametrize("aggregate", ["p", "p_m"])
 @pytest.mark.parametrize("m", [1.03, 1.4, "auto"])
-def test_the_head_is_predict_proba_for_every_option(blobs, metric, balance, aggregate, m):
+def test_the_head_equals_predict_proba_for_every_option(blobs, metric, balance, aggregate, m):
     options = {"metric": metric, "balance": balance, "aggregate": aggregate, "m": m}
     pac = quietly(PAC(3, random_state=0, **options), blobs[0])
     labeller, expected = labeller_of(pac), pac.predict_proba(blobs[0])
@@ -54,8 +63,8 @@ def test_units_offsets_and_precision_change_nothing(seed, unit, offset, metric, 
     np.testing.assert_allclose(PACHead.of(pac)(torch.tensor(new)), exact, atol=1e-5)
 
 
-def test_float32_rows_lose_nothing_where_two_tight_clusters_lie_far_out():
-    """Their scores are small differences of large sums: 1e-4 of them is 3e-3 of a probability."""
+def test_float32_rows_are_exact_for_two_tight_clusters_far_from_zero():
+    """Their scores are small differences of large sums: 1e-4 in them is 3e-3 in a probability."""
     rng = np.random.default_rng(0)
     centers = np.array([[0.0, 0.0], [300.0, 0.0], [303.0, 0.0]])
     X = (np.repeat(centers, 50, axis=0) + rng.normal(size=(150, 2))).astype(np.float32)
@@ -67,14 +76,14 @@ def test_float32_rows_lose_nothing_where_two_tight_clusters_lie_far_out():
     np.testing.assert_allclose(P, pac.predict_proba(between.double().numpy()), atol=1e-6)
 
 
-def test_a_pac_of_sparse_rows_is_exported_for_dense_ones(blobs):
+def test_a_pac_fitted_on_sparse_rows_takes_dense_ones_when_exported(blobs):
     X = np.where(np.abs(blobs[0]) > 4.0, blobs[0], 0.0)
     pac = quietly(PAC(3, random_state=0), sp.csr_array(X))
     np.testing.assert_allclose(labeller_of(pac)(floats(X)), pac.predict_proba(X), atol=1e-4)
 
 
-def test_a_row_on_a_cluster_and_a_row_of_zeros_have_probabilities(blobs):
-    """Where a score is zero or a direction is missing there is no NaN."""
+def test_a_row_on_a_cluster_mean_and_a_row_of_zeros_have_probabilities(blobs):
+    """A zero score or a missing direction does not become NaN."""
     X = np.repeat([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], 5, axis=0)
     for metric in ("sqeuclidean", "cosine"):
         pac = quietly(PAC(3, metric=metric, random_state=0), X)
@@ -82,7 +91,7 @@ def test_a_row_on_a_cluster_and_a_row_of_zeros_have_probabilities(blobs):
         np.testing.assert_allclose(labeller_of(pac)(floats(new)), pac.predict_proba(new), atol=1e-6)
 
 
-def test_the_onnx_file_gives_pacs_probabilities_at_any_batch_size(pac, blobs, tmp_path):
+def test_the_onnx_file_returns_pacs_probabilities_at_any_batch_size(pac, blobs, tmp_path):
     path = onnx_file(labeller_of(pac), tmp_path / "pac.onnx")
     for n in (1, 5, 300):
         P, labels = run_onnx(path, floats(blobs[0][:n]))
@@ -95,14 +104,14 @@ def test_the_onnx_file_gives_pacs_probabilities_at_any_batch_size(pac, blobs, tm
 
 
 @pytest.mark.parametrize(("metric", "hidden"), [("sqeuclidean", ()), ("cosine", (16, 8))])
-def test_opa_heads_are_exported_as_they_predict(blobs, metric, hidden, tmp_path):
+def test_exported_opa_heads_return_their_probabilities(blobs, metric, hidden, tmp_path):
     X = blobs[0] + 100.0
     head = quietly(OPAHead(3, metric=metric, hidden=hidden, max_epochs=3, random_state=0), X)
     head.save(tmp_path / "head.safetensors")
     for model in (head, OPAHead.load(tmp_path / "head.safetensors")):
         labeller, expected = labeller_of(model), head.predict_proba(X.astype(np.float32))
         np.testing.assert_allclose(labeller(floats(X)), expected, atol=1e-6)
-    export_safetensors(labeller, tmp_path / "x", names=["a", "b", "c"], description="")
+    safetensors_file(labeller, tmp_path / "x")
     np.testing.assert_array_equal(load_exported(tmp_path / "x")[0](floats(X)), labeller(floats(X)))
 
 
@@ -127,7 +136,7 @@ def dpac(request, digit_images):
         return DPAC(3, recipe=recipe, random_state=0, device="cpu").fit(digit_images)
 
 
-def test_dpac_is_exported_from_its_pixels_to_its_probabilities(dpac, digit_images, tmp_path):
+def test_exported_dpac_maps_pixels_to_its_probabilities(dpac, digit_images, tmp_path):
     labeller, pixels = labeller_of(dpac), torch.tensor(digit_images)
     np.testing.assert_allclose(labeller(pixels), dpac.probabilities_, atol=1e-5)
     path = onnx_file(labeller, tmp_path / "dpac.onnx")
@@ -136,26 +145,26 @@ def test_dpac_is_exported_from_its_pixels_to_its_probabilities(dpac, digit_image
         np.testing.assert_allclose(P, dpac.predict_proba(digit_images[:n]), atol=1e-4)
 
 
-def test_dpac_comes_back_from_safetensors(dpac, digit_images, tmp_path):
+def test_dpac_is_rebuilt_from_safetensors(dpac, digit_images, tmp_path):
     labeller, pixels = labeller_of(dpac, groups=GROUPS), torch.tensor(digit_images)
-    export_safetensors(labeller, tmp_path / "x", names=["a", "b"], description="")
+    safetensors_file(labeller, tmp_path / "x")
     loaded, _ = load_exported(tmp_path / "x")
     np.testing.assert_allclose(loaded(pixels), labeller(pixels), atol=1e-6)
     assert loaded.facts == labeller.facts
 
 
-def test_dpac_takes_images_of_the_size_they_had(dpac, digit_images, tmp_path):
+def test_dpac_takes_images_of_a_given_size(dpac, digit_images, tmp_path):
     larger = digit_images[:5].repeat(2, axis=1).repeat(3, axis=2)
     labeller = labeller_of(dpac, size=(16, 24))
     np.testing.assert_allclose(
         labeller(torch.tensor(larger)), dpac.predict_proba(larger), atol=1e-5
     )
-    export_safetensors(labeller, tmp_path / "x", names=list("abc"), description="")
+    safetensors_file(labeller, tmp_path / "x")
     assert load_exported(tmp_path / "x")[0].takes.shape == (16, 24, 1)
 
 
-def test_only_what_predicts_is_in_the_file_of_dpac(dpac):
-    """The pretext and the head that does not decide are no part of the model."""
+def test_exported_dpac_contains_only_what_predicts(dpac):
+    """The pretext and the head that is not used are not part of the model."""
     tensors = labeller_of(dpac).state_dict()
     assert {name.split(".")[1] for name in tensors} == {"backbone", "head"}
     heads = {"self_labeller", "classifier"}
@@ -165,7 +174,7 @@ def test_only_what_predicts_is_in_the_file_of_dpac(dpac):
 # Merged clusters
 
 
-def test_probabilities_of_merged_clusters_are_added_up(pac, blobs):
+def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
     labeller, P = labeller_of(pac, groups=[2, 1, 2]), pac.predict_proba(blobs[0])
     expected = np.stack([P[:, 1], P[:, 0] + P[:, 2]], 1)
     assert labeller.clusters == [1, 2]
@@ -175,12 +184,12 @@ def test_probabilities_of_merged_clusters_are_added_up(pac, blobs):
 @pytest.mark.parametrize(
     "groups", [[0, 1], [0, 1, 3], [0, -1, 2], [1, 2, 2], [0.0, 1.0, 2.0]], ids=str
 )
-def test_groups_that_are_none_are_refused(pac, groups):
+def test_invalid_groups_are_refused(pac, groups):
     with pytest.raises(ValueError, match="3 integers are needed"):
         labeller_of(pac, groups=groups)
 
 
-# What cannot be
+# What cannot be exported
 
 
 def test_other_metrics_are_refused(blobs):
@@ -195,13 +204,13 @@ def test_an_unfitted_model_is_refused():
             labeller_of(model)
 
 
-def test_something_else_is_refused():
+def test_another_type_of_model_is_refused():
     with pytest.raises(ValueError, match="type list; PAC, OPAHead and DPAC"):
         labeller_of([])
 
 
-def test_columns_far_from_zero_are_warned_of(blobs, recwarn):
-    """A time stamp's float32 is good to two minutes."""
+def test_columns_far_from_zero_cause_a_warning(blobs, recwarn):
+    """A time stamp in float32 is exact to two minutes."""
     labeller_of(quietly(PAC(3, random_state=0), blobs[0]))
     assert not recwarn.list
     with pytest.warns(UserWarning, match="takes float32, which rounds"):
@@ -217,7 +226,7 @@ def test_columns_keep_their_names(blobs):
     assert "v, w, x, y, z" in labeller.takes.words
 
 
-def test_dpac_wants_no_backbone_and_pac_no_size(dpac, pac):
+def test_dpac_takes_no_backbone_and_pac_no_size(dpac, pac):
     with pytest.raises(ValueError, match="DPAC has its own network"):
         labeller_of(dpac, backbone_of(Features()))
     with pytest.raises(ValueError, match="size is for DPAC"):

@@ -85,8 +85,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "torch":
             raise
-        message = f"{name} needs PyTorch, which is not installed: pip install 'probagg[deep]'"
-        raise ModuleNotFoundError(message, name="torch") from error
+        from probagg.errors import missing
+
+        raise missing(name, "torch", "deep") from error
     value = getattr(module, name)
     globals()[name] = value
     return value

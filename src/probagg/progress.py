@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
+
+Progress = Callable[[int, int], None]  # called with how much is done and the total (0: unknown)
 
 logger = logging.getLogger("probagg")
 

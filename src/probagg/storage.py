@@ -1,10 +1,11 @@
-"""Files that are written whole or not at all, checksums, safetensors, the cache folder."""
+"""Files that are written whole or not at all, digests, safetensors, the cache folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,24 @@ def checksum(path: str | PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def fingerprint(parts: Iterable[str | bytes | memoryview], length: int = 8) -> str:
+    """Return the BLAKE2b digest of all parts joined, `length` bytes in hex; text is UTF-8.
+
+    >>> fingerprint(["ab", b"c"]) == fingerprint(["abc"])
+    True
+    """
+    digest = hashlib.blake2b(digest_size=length)
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part)
+    return digest.hexdigest()
+
+
+def file_fingerprint(path: str | PathLike[str], length: int) -> str:
+    """Return the `fingerprint` of a file's content."""
+    with Path(path).open("rb") as file:
+        return fingerprint(iter(lambda: file.read(1 << 20), b""), length)
+
+
 def write_atomically(path: str | PathLike[str], data: bytes) -> None:
     """Write a file whole or not at all."""
     path = Path(path)
@@ -36,12 +55,12 @@ def write_atomically(path: str | PathLike[str], data: bytes) -> None:
 
 
 def encode(text: str) -> bytes:
-    """UTF-8; the bytes of a file name that is no valid text stay as they are."""
+    """Return UTF-8; the bytes of a file name that is not valid UTF-8 stay as they are."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def decode(data: bytes) -> str:
-    """What `encode` wrote."""
+    """Return the text that `encode` turned into bytes."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -50,21 +69,26 @@ def write_json(path: str | PathLike[str], value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def write_safetensors(
-    path: str | PathLike[str], kind: str, tensors: dict[str, Any], description: dict[str, Any]
-) -> None:
-    """One safetensors file of NumPy arrays, with `kind` and `description` (as JSON) beside them."""
+def to_safetensors(kind: str, tensors: dict[str, Any], description: dict[str, Any]) -> bytes:
+    """Return a safetensors file of NumPy arrays; `kind` and `description` are its metadata."""
     import numpy as np
     from safetensors.numpy import save
 
     text = json.dumps(description, default=lambda number: number.item())
-    # safetensors stores memory as it lies, which for channels-last weights would be scrambled.
+    # safetensors copies memory as it is, which would scramble channels-last weights.
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    write_atomically(path, save(tensors, {"format": kind, "description": text}))
+    return save(tensors, {"format": kind, "description": text})
+
+
+def write_safetensors(
+    path: str | PathLike[str], kind: str, tensors: dict[str, Any], description: dict[str, Any]
+) -> None:
+    """Write what `to_safetensors` returns."""
+    write_atomically(path, to_safetensors(kind, tensors, description))
 
 
 def read_safetensors(path: str | PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `write_safetensors` wrote, or an error that says what the file is instead."""
+    """Return the tensors and the description that `write_safetensors` wrote."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -288,5 +288,5 @@ main()"""
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "There is no report.html." in result.stderr
-    assert "pip install 'probagg[report]'" in result.stderr
+    assert "pip install jinja2 pillow" in result.stderr
     assert (tmp_path / "run" / "manifest.json").exists()

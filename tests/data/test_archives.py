@@ -1,6 +1,8 @@
-"""The binary releases, from small files of the same format written here."""
+"""The public releases, from small files of the same format written here."""
 
 import gzip
+import itertools
+import shutil
 import struct
 
 import numpy as np
@@ -8,10 +10,12 @@ import pytest
 from PIL import Image
 
 from probagg.data.archives import (
+    IMAGENETTE,
     locate,
     read_cifar10,
     read_cifar100,
     read_imagenet,
+    read_imagenette,
     read_mnist,
     read_stl10,
 )
@@ -26,7 +30,7 @@ def pixels(n, side, channels=3):
 
 
 def write_cifar(folder, files, heads, X):
-    """Records of label bytes, then all red, all green, all blue, each row by row."""
+    """Write records of label bytes, then the red, green and blue planes, each row by row."""
     folder.mkdir(parents=True, exist_ok=True)
     n = len(X) // len(files)
     for i, file in enumerate(files):
@@ -45,7 +49,7 @@ def write_cifar10(folder):
 
 
 def write_stl10(folder):
-    """Each image is red, green, blue, and each of these column by column; classes from 1."""
+    """Write images as red, green and blue planes, each column by column; classes from 1."""
     folder.mkdir(parents=True, exist_ok=True)
     X, y = pixels(9, 96), np.arange(9) % 10
     for part, rows in (("train", slice(0, 3)), ("test", slice(3, 7)), ("unlabeled", slice(7, 9))):
@@ -77,7 +81,7 @@ def test_cifar10_joins_its_batches_and_the_test_set(tmp_path, below):
     assert (images.name, images.class_names) == ("cifar10", ["airplane", "automobile"])
 
 
-def test_cifar100_has_its_twenty_super_classes(tmp_path):
+def test_cifar100_has_its_twenty_superclasses(tmp_path):
     X, coarse, fine = pixels(8, 32), np.arange(8) + 12, np.arange(8) + 90
     write_cifar(tmp_path / "cifar-100-binary", ["train.bin", "test.bin"], [coarse, fine], X)
     images = read_cifar100(tmp_path)
@@ -86,7 +90,7 @@ def test_cifar100_has_its_twenty_super_classes(tmp_path):
     assert (images.name, images.class_names) == ("cifar100-20", None)
 
 
-def test_stl10_stands_upright_and_its_unlabelled_images_stay_on_disk(tmp_path):
+def test_stl10_is_upright_and_its_unlabelled_images_stay_on_disk(tmp_path):
     X, y = write_stl10(tmp_path / "stl10_binary")
     images = read_stl10(tmp_path)
     np.testing.assert_array_equal(images.read(EVERY), X[:7])
@@ -99,7 +103,7 @@ def test_stl10_stands_upright_and_its_unlabelled_images_stay_on_disk(tmp_path):
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("below", ["", "mnist", "MNIST/raw"])
-def test_mnist_is_training_then_test(tmp_path, zipped, below):
+def test_mnist_joins_training_and_test_images(tmp_path, zipped, below):
     X, y = write_mnist(tmp_path / below, zipped)
     images = read_mnist(tmp_path)
     np.testing.assert_array_equal(images.read(EVERY)[..., 0], X)
@@ -114,14 +118,14 @@ def cut(path, n_bytes=1):
 @pytest.mark.parametrize(
     ("write", "read", "file", "message"),
     [
-        (write_cifar10, read_cifar10, "data_batch_3.bin", "no multiple of the 3073 of a record"),
-        (write_stl10, read_stl10, "unlabeled_X.bin", "no multiple of the 27648 of an image"),
+        (write_cifar10, read_cifar10, "data_batch_3.bin", "not a multiple of the 3073 of a record"),
+        (write_stl10, read_stl10, "unlabeled_X.bin", "not a multiple of the 27648 of an image"),
         (write_stl10, read_stl10, "test_y.bin", "3 classes for 4 images"),
         (
             lambda folder: write_mnist(folder, False),
             read_mnist,
             "train-images-idx3-ubyte",
-            "3,919 values where its head says 3,920",
+            "3,919 values where its header says 3,920",
         ),
         (
             lambda folder: write_mnist(folder, True),
@@ -131,33 +135,33 @@ def cut(path, n_bytes=1):
         ),
     ],
 )
-def test_a_file_cut_short_is_named(tmp_path, write, read, file, message):
+def test_a_truncated_file_is_named(tmp_path, write, read, file, message):
     write(tmp_path)
     cut(tmp_path / file)
-    with pytest.raises(NoData, match=rf"{file} is cut short or of another format: .*{message}"):
+    with pytest.raises(NoData, match=rf"{file} is truncated or of another format: .*{message}"):
         read(tmp_path)
     (tmp_path / file).write_bytes(b"")
-    with pytest.raises(NoData, match=f"{file} is cut short"):
+    with pytest.raises(NoData, match=f"{file} is truncated"):
         read(tmp_path)
     (tmp_path / file).unlink()
     with pytest.raises(NoData, match=rf"lacks {file.removesuffix('.gz')} of the binary"):
         read(tmp_path)
 
 
-def test_other_bytes_are_not_taken_for_classes_or_images(tmp_path):
+def test_invalid_bytes_are_not_read_as_classes_or_images(tmp_path):
     write_cifar(tmp_path, ["train.bin", "test.bin"], [np.arange(8) + 80] * 2, pixels(8, 32))
-    with pytest.raises(NoData, match="class bytes beyond its 20 classes"):
+    with pytest.raises(NoData, match="class numbers beyond its 20 classes"):
         read_cifar100(tmp_path)
     write_stl10(tmp_path)
     (tmp_path / "train_y.bin").write_bytes(bytes([0, 1, 2]))
-    with pytest.raises(NoData, match="class bytes beyond its 10 classes"):
+    with pytest.raises(NoData, match="class numbers beyond its 10 classes"):
         read_stl10(tmp_path)
     write_mnist(tmp_path, False)
     (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, 1) + b"\1")
     with pytest.raises(NoData, match="1 classes for 2 images"):
         read_mnist(tmp_path)
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0xD03, 1, 1, 1))
-    with pytest.raises(NoData, match="does not begin as an IDX file of bytes with 3 axes"):
+    with pytest.raises(NoData, match="does not start like an IDX file of bytes with 3 axes"):
         read_mnist(tmp_path)
 
 
@@ -168,7 +172,7 @@ def test_a_missing_release_names_every_file(tmp_path):
 
 
 @pytest.mark.parametrize("below", ["", "train"])
-def test_imagenet_gives_the_classes_asked_for(tmp_path, below):
+def test_imagenet_reads_the_given_classes(tmp_path, below):
     for synset in ("n03", "n01", "n02"):
         folder = tmp_path / below / synset
         folder.mkdir(parents=True)
@@ -183,3 +187,19 @@ def test_imagenet_gives_the_classes_asked_for(tmp_path, below):
     (tmp_path / below / "n04").mkdir()
     with pytest.raises(NoData, match="has no image in n04"):
         read_imagenet(tmp_path, ["n01", "n03", "n04"], 16)
+
+
+def test_imagenette_joins_train_and_val_and_names_its_classes(tmp_path):
+    for part, synset in itertools.product(("train", "val"), IMAGENETTE):
+        folder = tmp_path / part / synset
+        folder.mkdir(parents=True)
+        Image.fromarray(pixels(1, 20)[0]).save(folder / f"{synset}_1.JPEG")
+    images = read_imagenette(tmp_path, 16)
+    assert images.class_names[:2] == ["tench", "English springer"]
+    np.testing.assert_array_equal(images.y, [*range(10), *range(10)])
+    assert images.read(EVERY).shape == (20, 16, 16, 3)
+    shutil.rmtree(tmp_path / "train")
+    assert len(read_imagenette(tmp_path, 16)) == 10
+    (tmp_path / "val" / "n01440764").rename(tmp_path / "val" / "fish")
+    with pytest.raises(NoData, match=r"is not Imagenette: .* a folder for each of n01440764, "):
+        read_imagenette(tmp_path, 16)

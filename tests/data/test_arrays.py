@@ -1,9 +1,13 @@
-"""Matrices from files, and what is said of files that hold none."""
+"""Matrices from files, arrays and DataFrames, and errors about those that contain none."""
+
+import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from probagg.data.arrays import is_matrix, read_matrix
+from probagg.data.opening import open_matrix
 from probagg.errors import NoData
 
 
@@ -13,7 +17,7 @@ def X(rng):
 
 
 def written(path, X, header=("a", "b", "c")):
-    """The matrix in the format of the suffix."""
+    """Write the matrix in the format of the suffix; return the path."""
     suffix = path.suffix
     if suffix == ".npy":
         np.save(path, X)
@@ -29,7 +33,7 @@ def written(path, X, header=("a", "b", "c")):
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "csv", "tsv", "txt", "parquet"])
-def test_every_format_gives_the_same_matrix(tmp_path, X, suffix):
+def test_every_format_is_read_as_the_same_matrix(tmp_path, X, suffix):
     found = read_matrix(written(tmp_path / f"rows.{suffix}", X))
     np.testing.assert_allclose(found.X, X)
     assert found.name == "rows"
@@ -39,7 +43,7 @@ def test_every_format_gives_the_same_matrix(tmp_path, X, suffix):
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t", " "])
-def test_text_without_names_is_all_rows(tmp_path, X, mark):
+def test_text_without_a_header_is_all_rows(tmp_path, X, mark):
     np.savetxt(tmp_path / "rows.csv", X, delimiter=mark, fmt="%.3f")
     found = read_matrix(tmp_path / "rows.csv")
     assert found.X.shape == X.shape
@@ -58,7 +62,7 @@ def test_integers_become_floats(tmp_path):
     assert read_matrix(tmp_path / "rows.npy").X.dtype == np.float32
 
 
-def test_an_array_of_images_is_no_matrix(tmp_path, X):
+def test_an_array_of_images_is_not_a_matrix(tmp_path, X):
     np.savez(tmp_path / "images.npz", X=np.zeros((3, 8, 8), np.uint8))
     assert not is_matrix(tmp_path / "images.npz")
     assert not is_matrix(tmp_path)
@@ -68,18 +72,18 @@ def test_an_array_of_images_is_no_matrix(tmp_path, X):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.csv", "x,y\n1,two\n", "is no table of numbers"),
-        ("a.csv", "x,y\n1,2\n3\n", "is no table of numbers"),
+        ("a.csv", "x,y\n1,two\n", "is not a table of numbers"),
+        ("a.csv", "x,y\n1,2\n3\n", "is not a table of numbers"),
         ("a.csv", "x,y\n1,nan\n", "1 rows with missing or infinite values, the first is row 0"),
         ("a.csv", "", "shape"),
         ("a.npy", "no numpy", "cannot be read as a NumPy file"),
         ("a.npz", "no numpy", "cannot be read as a NumPy file"),
         ("a.parquet", "no parquet", "cannot be read as parquet"),
-        ("a.xlsx", "", "is no matrix: a file ending in .npy"),
+        ("a.xlsx", "", "is not a matrix: a file ending in .npy"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:loadtxt")
-def test_what_is_wrong_is_said(tmp_path, name, content, words):
+def test_an_unreadable_file_is_an_error(tmp_path, name, content, words):
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
     (tmp_path / name).write_text(content)
@@ -98,22 +102,67 @@ def test_the_only_array_of_an_npz_may_have_any_name(tmp_path, X, name):
 
 
 @pytest.mark.parametrize("names", [("train", "test"), ("train", "test", "y"), ("y",), ()])
-def test_an_npz_that_leaves_the_choice_open_lists_what_it_has(tmp_path, names):
+def test_an_npz_without_an_obvious_matrix_lists_its_arrays(tmp_path, names):
     np.savez(tmp_path / "a.npz", **{name: np.zeros((2, 2)) for name in names})
     listed = ", ".join(names) or "none"
     with pytest.raises(NoData, match=f"no array X; its arrays are: {listed}. .*np.savez"):
         read_matrix(tmp_path / "a.npz")
 
 
-def test_an_npz_that_was_cut_off_is_said(tmp_path, X):
+def test_a_truncated_npz_is_an_error(tmp_path, X):
     data = written(tmp_path / "a.npz", X).read_bytes()
     (tmp_path / "a.npz").write_bytes(data[:200])
     with pytest.raises(NoData, match="cannot be read as a NumPy file"):
         is_matrix(tmp_path / "a.npz")
 
 
-def test_columns_of_words_are_named(tmp_path):
+def test_columns_that_are_not_numbers_are_named(tmp_path):
     pd = pytest.importorskip("pandas")
     pd.DataFrame({"x": [1.0], "colour": ["red"]}).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(NoData, match="no numbers: colour"):
+    with pytest.raises(NoData, match="not numbers: colour"):
         read_matrix(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_data_frame_is_a_matrix_with_its_column_names(tmp_path, X, library):
+    frames = pytest.importorskip(library)
+    found = open_matrix(frames.DataFrame({"a": X[:, 0], "b": np.arange(20)}))
+    np.testing.assert_array_equal(found.X, np.stack([X[:, 0], np.arange(20)], 1))
+    assert (found.columns, found.y, found.X.dtype) == (["a", "b"], None, np.float64)
+    with pytest.raises(NoData, match="The DataFrame has columns that are not numbers: colour, on"):
+        open_matrix(frames.DataFrame({"x": [1.0], "colour": ["red"], "on": [True]}))
+    with pytest.raises(NoData, match="1 rows with missing or infinite values, the first is row 1"):
+        open_matrix(frames.DataFrame({"x": [1.0, np.nan]}))
+
+
+def test_numbers_are_not_column_names(X):
+    pd = pytest.importorskip("pandas")
+    assert open_matrix(pd.DataFrame(X)).columns is None
+
+
+def test_an_array_is_a_matrix_of_its_precision(X):
+    for dtype, expected in ((np.float32, np.float32), (np.float64, np.float64), (int, np.float32)):
+        assert open_matrix(X.astype(dtype)).X.dtype == expected
+    for wrong in (X[0], X[:0], X.astype(str), X + 1j, np.full((2, 2), np.inf)):
+        with pytest.raises(NoData, match=r"The array (holds|has)"):
+            open_matrix(wrong)
+
+
+def test_sparse_rows_stay_sparse(X):
+    found = open_matrix(sp.coo_array(np.where(X > 1, X, 0.0))).X
+    assert sp.issparse(found)
+    assert found.format == "csr"
+    X[7, 1] = np.nan
+    with pytest.raises(NoData, match=r"The sparse array has 1 rows .* the first is row 7"):
+        open_matrix(sp.csr_array(X))
+
+
+def test_a_named_set_and_a_path_are_matrices(tmp_path, X):
+    assert open_matrix("digits").n_classes == 10
+    assert open_matrix(str(written(tmp_path / "rows.csv", X))).n_classes == 0
+
+
+def test_parquet_without_pyarrow_is_one_line_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"rows\.parquet needs pyarrow, .*: pip install pyarrow$"):
+        read_matrix(tmp_path / "rows.parquet")

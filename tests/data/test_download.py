@@ -1,4 +1,4 @@
-"""Downloads, against a server of this machine that cuts, lies and refuses."""
+"""Downloads from a local server that cuts connections, sends wrong bytes and refuses."""
 
 import hashlib
 import io
@@ -60,35 +60,35 @@ def remote_of(server, content=CONTENT):
     return Remote(server.url, f"md5:{hashlib.md5(content).hexdigest()}")
 
 
-def test_a_file_is_fetched_once_and_its_bytes_are_told(server, tmp_path):
-    told = []
+def test_a_file_is_fetched_once_and_progress_counts_its_bytes(server, tmp_path):
+    seen = []
     digest = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-    path = fetch(Remote(server.url, digest), tmp_path, progress=lambda *t: told.append(t))
+    path = fetch(Remote(server.url, digest), tmp_path, progress=lambda *t: seen.append(t))
     assert path == tmp_path / "file.tar.gz"
     assert path.read_bytes() == CONTENT
-    assert told[-1] == (len(CONTENT), len(CONTENT))
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
     assert fetch(Remote(server.url, digest), tmp_path) == path
     assert server.ranges == [None]
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_cut_connection_is_taken_up_where_it_ended(server, tmp_path):
+def test_a_cut_connection_is_resumed(server, tmp_path):
     server.cuts = [1000, 5000]
-    told = []
-    path = fetch(remote_of(server), tmp_path, progress=lambda *t: told.append(t))
+    seen = []
+    path = fetch(remote_of(server), tmp_path, progress=lambda *t: seen.append(t))
     assert path.read_bytes() == CONTENT
     assert server.ranges == [None, "bytes=1000-", "bytes=6000-"]
-    assert {total for _, total in told} == {len(CONTENT)}
+    assert {total for _, total in seen} == {len(CONTENT)}
 
 
-def test_a_later_run_goes_on_with_what_an_earlier_one_got(server, tmp_path):
+def test_a_partial_download_is_resumed_later(server, tmp_path):
     (tmp_path / "file.tar.gz.part").write_bytes(CONTENT[:777])
     assert fetch(remote_of(server), tmp_path).read_bytes() == CONTENT
     assert server.ranges == ["bytes=777-"]
 
 
-def test_a_part_that_was_complete_is_only_checked(server, tmp_path):
-    """The earlier run ended between the last byte and the new name."""
+def test_a_complete_partial_download_is_only_checked(server, tmp_path):
+    """The earlier run ended between the last byte and renaming."""
     (tmp_path / "file.tar.gz.part").write_bytes(CONTENT)
     assert fetch(remote_of(server), tmp_path).read_bytes() == CONTENT
 
@@ -99,22 +99,24 @@ def test_a_server_that_cannot_resume_starts_again(server, tmp_path):
     assert server.ranges == [None, "bytes=1000-"]
 
 
-def test_a_server_that_always_cuts_at_one_place_is_given_up(server, tmp_path):
+def test_a_server_that_always_cuts_at_the_same_byte_is_an_error(server, tmp_path):
     server.resumes, server.cuts = False, [1000] * 9
     with pytest.raises(NoData, match="could not be fetched from http"):
         fetch(remote_of(server), tmp_path)
     assert len(server.ranges) == 2
 
 
-def test_a_wrong_checksum_is_an_error_and_nothing_stays(server, tmp_path):
+def test_a_wrong_checksum_is_an_error_and_the_download_is_deleted(server, tmp_path):
     server.content = CONTENT[:-1] + b"!"
-    with pytest.raises(NoData, match=r"sent has md5:\w+ where md5:\w+ is needed, and was deleted"):
+    with pytest.raises(
+        NoData, match=r"http\S+ has md5:\w+ where md5:\w+ is needed, and was deleted"
+    ):
         fetch(remote_of(server), tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file.tar.gz").write_bytes(b"by hand, but another file")
-    with pytest.raises(NoData, match=r"cut short or another file. Delete it"):
+    with pytest.raises(NoData, match=r"truncated or another file. Delete it"):
         fetch(remote_of(server), tmp_path)
-    assert (tmp_path / "file.tar.gz").exists(), "a user's file is not ours to delete"
+    assert (tmp_path / "file.tar.gz").exists(), "a user's file is not deleted"
 
 
 def test_without_network_one_error_says_where_to_put_the_file(server, tmp_path):
@@ -126,7 +128,7 @@ def test_without_network_one_error_says_where_to_put_the_file(server, tmp_path):
         fetch(nowhere, tmp_path)
     message = str(error.value)
     assert message.startswith("cifar.tar.gz could not be fetched from http://127.0.0.1:9/")
-    assert f"put the file by hand at {tmp_path / 'cifar.tar.gz'}" in message
+    assert f"save the file yourself as {tmp_path / 'cifar.tar.gz'}" in message
     assert "in the folder that PROBAGG_DATA names" in message
 
 
@@ -169,7 +171,7 @@ def test_a_release_is_fetched_and_unpacked_into_the_cache(server, tmp_path, monk
 
 
 def test_several_processes_fetch_a_release_once(server, tmp_path, monkeypatch):
-    """torchrun starts as many as there are GPUs, and each asks for the data."""
+    """torchrun starts one process per GPU, and each loads the data."""
     monkeypatch.setenv("PROBAGG_CACHE", str(tmp_path / "cache"))
     server.content = tar_of(tmp_path / "x.tar.gz", {"train.bin": b"123"}).read_bytes()
     monkeypatch.setitem(download.REMOTES, "cifar100", (remote_of(server, server.content),))

@@ -1,4 +1,4 @@
-"""Folders of image files: which files, which classes, and what becomes of each kind of file."""
+"""Image files: which are read, their classes, and how each format is decoded."""
 
 import os
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probagg.data.decoding import BadImage, photo
+from probagg.data.decoding import BadImage, open_photo
 from probagg.data.folders import FolderImages
-from probagg.data.images import ImageSet, open_images
+from probagg.data.images import ImageSet
+from probagg.data.opening import open_images
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
@@ -48,9 +49,9 @@ def test_classes_are_the_first_level_folders(tmp_path):
     assert images.class_names == ["cat", "dog"]
     np.testing.assert_array_equal(images.y, [0, 0, 1])
     save(tmp_path / "loose.png", flat(0, 0, 0))
-    assert FolderImages(tmp_path, 8).y is None, "an image outside the folders has no class"
+    assert FolderImages(tmp_path, 8).y is None, "an image outside the sub-folders has no class"
     assert FolderImages(tmp_path / "cat", 8).y is None
-    assert FolderImages(tmp_path, 8, only=["cat"]).y is None, "one folder is no classification"
+    assert FolderImages(tmp_path, 8, only=["cat"]).y is None, "one folder is not a classification"
 
 
 def test_links_are_followed_and_loops_end(tmp_path):
@@ -64,17 +65,17 @@ def test_links_are_followed_and_loops_end(tmp_path):
 
 def test_a_folder_without_images_says_what_is_there(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(NoData, match=r"holds no image: 1 files, none of which ends in .*\.jpg"):
+    with pytest.raises(NoData, match=r"contains no image: 1 files, none of which ends in .*\.jpg"):
         FolderImages(tmp_path, 8)
-    with pytest.raises(NoData, match=r"photos does not exist\. Give the path of a folder"):
+    with pytest.raises(NoData, match=r"photos does not exist\. Pass the path of a folder"):
         FolderImages(tmp_path / "photos", 8)
-    with pytest.raises(NoData, match=r"notes\.txt is a file\. Give the folder"):
+    with pytest.raises(NoData, match=r"notes\.txt is a file\. Pass the folder"):
         FolderImages(tmp_path / "notes.txt", 8)
     with pytest.raises(ValueError, match="size must be 1 or more"):
         FolderImages(tmp_path, 0)
 
 
-def test_a_folder_that_cannot_be_listed_is_no_silent_loss(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path, monkeypatch):
     save(tmp_path / "a.png", flat(0, 0, 0))
     (tmp_path / "locked").mkdir()
     scandir = os.scandir
@@ -89,7 +90,7 @@ def test_a_folder_that_cannot_be_listed_is_no_silent_loss(tmp_path, monkeypatch)
         FolderImages(tmp_path, 8)
 
 
-MODES = {  # how each kind of file is stored -> the grey level it must show
+MODES = {  # file: how it is stored, and the grey level of its pixels
     "palette.png": (lambda: Image.fromarray(flat(90, 90, 90)).quantize(4), {}, 90),
     "one_bit.png": (lambda: Image.new("1", (8, 8), 1), {}, 255),
     "grey_alpha.png": (lambda: Image.new("LA", (8, 8), (0, 0)), {}, 255),
@@ -121,7 +122,7 @@ def test_every_kind_of_file_becomes_eight_bit_pixels(tmp_path, name, channels):
     np.testing.assert_allclose(pixels.astype(int), grey, atol=2)
 
 
-def test_an_animation_shows_its_first_frame(tmp_path):
+def test_an_animation_is_read_as_its_first_frame(tmp_path):
     frames = [Image.fromarray(flat(level, level, level)) for level in (10, 200)]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     np.testing.assert_allclose(only_image(tmp_path).astype(int), 10, atol=2)
@@ -129,8 +130,8 @@ def test_an_animation_shows_its_first_frame(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_photos_stand_upright(tmp_path, suffix, orientation):
-    """A camera stores how it was held; Pillow itself turns a TIFF, which must not turn twice."""
+def test_the_exif_orientation_is_applied_once(tmp_path, suffix, orientation):
+    """Pillow itself turns a TIFF, which must not be turned twice."""
     upright = np.kron(np.array([[0, 80], [160, 240]]), np.ones((8, 8)))
     stored = {
         1: upright,
@@ -152,13 +153,13 @@ def test_photos_stand_upright(tmp_path, suffix, orientation):
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
-def test_a_broken_exif_block_makes_no_bad_photo(tmp_path):
+def test_a_photo_with_a_broken_exif_block_is_read(tmp_path):
     save(tmp_path / "a.jpg", flat(50, 50, 50), exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
     np.testing.assert_allclose(only_image(tmp_path).astype(int), 50, atol=2)
 
 
-def test_the_centre_is_cut_and_the_shorter_side_scaled(tmp_path):
-    """Cutting first is cheaper and must give what scaling first gives."""
+def test_the_centre_is_cropped_and_the_shorter_side_scaled(tmp_path):
+    """Cropping first is cheaper and must equal scaling first."""
     pixels = rng.integers(0, 256, (16, 48, 3), dtype=np.uint8)
     whole = Image.fromarray(pixels).resize((24, 8), Image.Resampling.BICUBIC)
     middle = np.asarray(whole.crop((8, 0, 16, 8)))
@@ -166,39 +167,39 @@ def test_the_centre_is_cut_and_the_shorter_side_scaled(tmp_path):
     np.testing.assert_array_equal(only_image(tmp_path), middle)
     save(tmp_path / "wide.png", pixels.swapaxes(0, 1))
     np.testing.assert_allclose(only_image(tmp_path), middle.swapaxes(0, 1), atol=1)
-    strip = np.full((1, 50_000, 3), 9, np.uint8)  # scaled before it is cut: 15 GB
+    strip = np.full((1, 50_000, 3), 9, np.uint8)  # scaled before it is cropped: 15 GB
     save(tmp_path / "wide.png", strip)
     assert (only_image(tmp_path, 320) == 9).all()
 
 
 def test_shrinking_does_not_alias(tmp_path):
-    """Every second pixel white is grey from afar; picking pixels would give all or none."""
+    """Alternating black and white pixels average to grey; subsampling would return all or none."""
     stripes = np.tile(np.array([0, 255], np.uint8), (64, 32))
     save(tmp_path / "stripes.png", stripes)
     np.testing.assert_allclose(only_image(tmp_path).astype(int), 127, atol=8)
 
 
-def test_a_big_photo_decoded_small_is_the_photo(tmp_path):
-    """JPEG's draft mode is a short cut: it must give what the long way gives."""
+def test_a_large_jpeg_decoded_small_equals_the_full_decoding(tmp_path):
+    """JPEG's draft mode is only an optimisation."""
     waves = 127 + 100 * np.sin(np.arange(800) / 60)
-    photo = np.repeat((waves[:, None] / 2 + waves[None] / 2)[..., None], 3, 2).astype(np.uint8)
-    save(tmp_path / "jpg" / "a.jpg", photo, quality=95)
-    save(tmp_path / "png" / "a.png", photo)
+    pixels = np.repeat((waves[:, None] / 2 + waves[None] / 2)[..., None], 3, 2).astype(np.uint8)
+    save(tmp_path / "jpg" / "a.jpg", pixels, quality=95)
+    save(tmp_path / "png" / "a.png", pixels)
     small = [only_image(tmp_path / kind, 32).astype(int) for kind in ("jpg", "png")]
     np.testing.assert_allclose(*small, atol=4)
 
 
 def test_a_photo_is_whole_upright_and_in_colour(tmp_path):
-    """A backbone's own transform cuts and scales; a large JPEG need not be decoded in full."""
+    """A backbone's own transform crops and scales; a large JPEG need not be decoded in full."""
     exif = Image.Exif()
     exif[0x0112] = 6
     save(tmp_path / "a.jpg", Image.new("L", (1600, 400), 90), exif=exif)
-    assert photo(tmp_path / "a.jpg", None).size == (400, 1600)
-    small = photo(tmp_path / "a.jpg", 64)
-    assert (small.mode, small.size) == ("RGB", (200, 800)), "half of it still is twice 64"
+    assert open_photo(tmp_path / "a.jpg", None).size == (400, 1600)
+    small = open_photo(tmp_path / "a.jpg", 64)
+    assert (small.mode, small.size) == ("RGB", (200, 800)), "half of it is still twice 64"
     (tmp_path / "a.jpg").write_bytes(b"nothing")
-    with pytest.raises(BadImage, match="no image in a known format"):
-        photo(tmp_path / "a.jpg", 64)
+    with pytest.raises(BadImage, match="not an image in a known format"):
+        open_photo(tmp_path / "a.jpg", 64)
 
 
 @pytest.fixture
@@ -229,8 +230,8 @@ def test_bad_files_are_named_and_the_rest_is_kept(bad_folder):
     assert good.y.tolist() == [1, 1]
     assert good.read(np.arange(2)).shape == (2, 8, 8, 3)
     assert "truncated" in reasons["bad/cut.jpg"]
-    assert reasons["bad/empty.png"] == "it is no image in a known format"
-    assert reasons["bad/script.jpg"] == "it is no image in a known format", "no Ghostscript"
+    assert reasons["bad/empty.png"] == "it is not an image in a known format"
+    assert reasons["bad/script.jpg"] == "it is not an image in a known format", "no Ghostscript"
     assert reasons["bad/gone.png"] == reasons["bad/pipe.png"]
     assert "broken link" in reasons["bad/gone.png"]
     assert "too many pixels" in reasons["bad/bomb.png"]
@@ -264,8 +265,8 @@ def test_a_fingerprint_changes_with_any_file_and_with_the_format(tmp_path):
     assert len(others | {first}) == 5
 
 
-def test_a_folder_opens_at_the_size_asked_for(tmp_path):
-    """Another size decodes the files again: a small copy is never blown up."""
+def test_a_folder_is_opened_at_the_given_size(tmp_path):
+    """Another size decodes the files again: a small copy is never enlarged."""
     pixels = rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)
     save(tmp_path / "a.png", pixels)
     assert open_images(tmp_path).size == (96, 96)
@@ -277,7 +278,7 @@ def test_a_folder_opens_at_the_size_asked_for(tmp_path):
 
 
 def test_one_image_file_is_a_set_of_one(tmp_path):
-    """`predict RUN photo.jpg` is what people try first; what lies beside it does not matter."""
+    """`predict RUN photo.jpg` is what people try first; its neighbours do not matter."""
     save(tmp_path / "cat" / "photo.PNG", flat(7, 7, 7))
     save(tmp_path / "cat" / "other.png", flat(9, 9, 9))
     images = open_images(tmp_path / "cat" / "photo.PNG", size=4)
@@ -287,8 +288,34 @@ def test_one_image_file_is_a_set_of_one(tmp_path):
     np.testing.assert_array_equal(images.read(np.array([0]))[0], flat(7, 7, 7, size=(4, 4)))
     assert images.check()[1] == []
     assert open_images(tmp_path / "cat" / "photo.PNG").size == (96, 96)
+    grey = open_images(tmp_path / "cat" / "photo.PNG", size=32, channels=1)
+    assert grey.read(np.array([0])).shape == (1, 32, 32, 1)
     with pytest.raises(ValueError, match="size must be 1 or more"):
-        FolderImages.of_file(tmp_path / "cat" / "photo.PNG", 0)
+        open_images(tmp_path / "cat" / "photo.PNG", size=0)
+
+
+def test_a_list_of_files_keeps_its_order_and_its_names(tmp_path, monkeypatch):
+    for number, name in enumerate(["a.png", "sub/b.png", "c.png"]):
+        save(tmp_path / name, flat(number, number, number))
+    monkeypatch.chdir(tmp_path)
+    names = ["./sub/b.png", str(tmp_path / "a.png")]
+    images = open_images([names[0], tmp_path / "a.png"], size=8)
+    assert isinstance(images, FolderImages)
+    assert (images.paths, images.y, images.class_names) == (names, None, None)
+    monkeypatch.chdir("/")
+    np.testing.assert_array_equal(images.read(np.arange(2))[:, 0, 0, 0], [1, 0])
+    assert open_images(tuple(names), channels=1).channels == 1
+    with pytest.raises(NoData, match=r"'a\.png' is in the list 2 times"):
+        open_images(["a.png", "c.png", "a.png"])
+
+
+def test_missing_files_of_a_list_are_reported(tmp_path):
+    save(tmp_path / "a.png", flat(1, 1, 1))
+    images = open_images([tmp_path / "a.png", tmp_path / "gone.png"], size=8)
+    good, bad = images.check()
+    assert good.paths == [str(tmp_path / "a.png")]
+    assert bad[0][0] == str(tmp_path / "gone.png")
+    assert "it is missing" in bad[0][1]
 
 
 def test_one_file_without_the_suffix_of_an_image_is_refused(tmp_path):

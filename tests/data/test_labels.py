@@ -1,4 +1,4 @@
-"""Known classes from tables as people write them."""
+"""Known classes from tables in the forms that people write."""
 
 import os
 
@@ -35,8 +35,8 @@ def test_one_column_is_in_the_order_of_the_rows(tmp_path):
 
 @pytest.mark.parametrize("samples", [["a.jpg", "b.jpg", "c.jpg"], ["0", "1", "3"]])
 def test_one_column_is_refused_where_some_samples_may_be_left_out(tmp_path, samples):
-    """An unreadable file is there for the user and not for us: order would mean two things."""
-    with pytest.raises(NoData, match=r"one class a line.* lines of path,class are needed"):
+    """Unreadable image files are left out, so an order would be ambiguous."""
+    with pytest.raises(NoData, match=r"one class per line.* write lines of path,class"):
         read_labels(write(tmp_path, "u\nv\nu\n"), samples)
 
 
@@ -47,15 +47,15 @@ def test_spaces_in_a_file_name_are_part_of_it(tmp_path):
     np.testing.assert_array_equal(classes.y, [1, 2, 0, -1])
 
 
-def test_spaces_around_a_name_are_forgiven(tmp_path):
+def test_spaces_around_a_name_are_ignored(tmp_path):
     classes = read_labels(write(tmp_path, " ./a.jpg ,cat\nb.jpg,dog\n"), ["a.jpg", " b.jpg"])
     np.testing.assert_array_equal(classes.y, [0, 1])
 
 
 @pytest.mark.parametrize("head", ["", "path{}class\n"])
-@pytest.mark.parametrize("mark", [",", ";", "\t"])
-def test_columns_are_divided_by_comma_semicolon_or_tab(tmp_path, mark, head):
-    text = (head + "a.jpg{}cat\nb.jpg{}dog\n").replace("{}", mark)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_columns_are_separated_by_comma_semicolon_or_tab(tmp_path, delimiter, head):
+    text = (head + "a.jpg{}cat\nb.jpg{}dog\n").replace("{}", delimiter)
     classes = read_labels(write(tmp_path, text), ["a.jpg", "b.jpg"])
     assert classes.names == ["cat", "dog"]
 
@@ -70,48 +70,48 @@ def test_columns_are_divided_by_comma_semicolon_or_tab(tmp_path, mark, head):
         ('"a,1.jpg",cat\nb.jpg,dog\n', ["cat", "dog"]),
     ],
 )
-def test_the_mark_is_the_one_that_names_the_samples(tmp_path, text, names):
-    """Commas and semicolons are also parts of file names and of classes."""
+def test_the_delimiter_is_the_one_that_matches_the_samples(tmp_path, text, names):
+    """Commas and semicolons also occur in file names and classes."""
     assert read_labels(write(tmp_path, text), ["a,1.jpg", "b.jpg"]).names == names
 
 
-def test_names_that_are_no_valid_text_are_matched(tmp_path):
-    """Old archives hold Latin-1 names; Python gives such bytes as lone surrogates."""
+def test_names_that_are_not_utf8_are_matched(tmp_path):
+    """Old archives have Latin-1 names; Python reads such bytes as lone surrogates."""
     file = write(tmp_path, b"caf\xe9.jpg,caf\xe9\nb.jpg,bar\n")
     classes = read_labels(file, [os.fsdecode(b"caf\xe9.jpg"), "b.jpg"])
-    assert classes.names == ["bar", "café"], "a class is text, for tables and the terminal"
+    assert classes.names == ["bar", "café"], "a class is printable text"
     np.testing.assert_array_equal(classes.y, [1, 0])
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no labels"),
-        ("path,class\n", "holds no labels"),
-        ("path;class\n", "holds no labels"),
+        ("", "contains no labels"),
+        ("path,class\n", "contains no labels"),
+        ("path;class\n", "contains no labels"),
         ("x.jpg,dog\n", "names none of the 3 samples; its first line is for 'x.jpg'"),
         ("a,dog\nb\n", "the line 'b'"),
         ("a;dog\nb;x;y\n", "the line 'b;x;y'"),
         ("a,1;dog\nb;cat\nx\n", "the line 'x'"),
-        ("a,b,c\n", "lines of path,class are needed"),
+        ("a,b,c\n", "every line must be path,class"),
     ],
 )
-def test_what_cannot_be_meant_is_said(tmp_path, text, words):
+def test_a_file_of_another_form_is_an_error(tmp_path, text, words):
     with pytest.raises(NoData, match=words):
         read_labels(write(tmp_path, text), ["a", "b", "c"])
 
 
-def test_one_class_for_each_row_is_needed(tmp_path):
+def test_too_few_classes_are_an_error(tmp_path):
     with pytest.raises(NoData, match="2 labels for 3 samples"):
         read_labels(write(tmp_path, "u\nv\n"), ["0", "1", "2"])
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(NoData, match="cannot be read"):
         read_labels(tmp_path / "none.csv", ["a"])
 
 
-def test_lines_that_name_nothing_are_said(tmp_path):
+def test_lines_that_match_no_sample_cause_a_warning(tmp_path):
     file = write(tmp_path, "a,dog\nz.jpg,cat\n")
-    with pytest.warns(UserWarning, match=r"1 lines of .* name no sample, the first is 'z.jpg'"):
+    with pytest.warns(UserWarning, match=r"1 lines of .* match no sample, the first is 'z.jpg'"):
         read_labels(file, ["a", "b"])

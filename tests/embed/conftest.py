@@ -17,7 +17,7 @@ def cache_folder(tmp_path_factory, monkeypatch):
 
 
 class Counting(nn.Module):
-    """A small network on a 2 x 2 grid of mean colours that counts what it sees."""
+    """A small network on a 2 x 2 grid of mean colours that counts its inputs."""
 
     def __init__(self):
         super().__init__()
@@ -25,7 +25,7 @@ class Counting(nn.Module):
             torch.manual_seed(0)
             self.mix = nn.Linear(12, 5)
         self.batches = []
-        self.most = 10**6  # images that its memory takes
+        self.most = 10**6  # images that fit into its memory
 
     @property
     def seen(self):
@@ -50,7 +50,7 @@ def backbone_of():
         backbone = torch_backbone(
             "counting", network, view, facts=(view,), device="cpu", **view.numbers()
         )
-        network.batches = []  # opening tries it out
+        network.batches = []  # opening runs two blank pictures
         return backbone
 
     return make
@@ -63,7 +63,7 @@ def backbone(network, backbone_of):
 
 @pytest.fixture
 def write_photo():
-    """A photo of coarse coloured patches, other ones for another number."""
+    """Return a function that writes a photo of coloured patches, different for each number."""
 
     def write(path, number, size=(48, 40)):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def write_photo():
 
 @pytest.fixture
 def photos(tmp_path, write_photo):
-    """Ten photos of different sizes."""
+    """Write ten photos of different sizes; return their folder."""
     for number in range(10):
         write_photo(tmp_path / "photos" / f"{number}.png", number, (40 + number, 60 - number))
     return tmp_path / "photos"

@@ -1,4 +1,4 @@
-"""The cache: known by content, shared, never in the way."""
+"""The cache of features: keyed by content, shared by processes, optional."""
 
 import os
 import shutil
@@ -15,14 +15,14 @@ from probagg.embed import embed, sources
 
 def test_the_second_run_reads_no_photo_and_computes_nothing(photos, backbone, network, monkeypatch):
     first = embed(photos, backbone)
-    monkeypatch.setattr(sources, "photo", None)
+    monkeypatch.setattr(sources, "open_photo", None)
     monkeypatch.setattr(sources, "_file_digest", None)
     second = embed(photos, backbone)
     assert (second.cached, network.seen) == (10, 10)
     np.testing.assert_array_equal(first.X, second.X)
 
 
-def test_copied_renamed_and_moved_photos_are_known(photos, backbone, network, tmp_path):
+def test_copied_renamed_and_moved_photos_are_cached(photos, backbone, network, tmp_path):
     first = embed(photos, backbone).X
     (photos / "0.png").rename(photos / "z.png")
     shutil.copy(photos / "3.png", photos / "also3.png")
@@ -50,10 +50,10 @@ def test_a_touched_photo_is_read_again_but_not_computed(photos, backbone, networ
     assert network.seen == 10
 
 
-def test_a_photo_that_changes_while_the_run_goes_on_does_not_poison_the_cache(
+def test_a_photo_that_changes_during_the_run_is_cached_with_its_new_content(
     photos, backbone, backbone_of, network, write_photo
 ):
-    """Its content was known to the cache before; its new features belong to its new content."""
+    """Its old content is in the cache; its new features belong to its new content."""
     embed(photos, backbone)
     other = type(network)()
     nn.init.ones_(other.mix.weight)
@@ -69,7 +69,7 @@ def test_a_photo_that_changes_while_the_run_goes_on_does_not_poison_the_cache(
     )
 
 
-def test_arrays_are_known_by_their_pixels(backbone, network, rng):
+def test_arrays_are_cached_by_their_pixels(backbone, network, rng):
     array = rng.integers(0, 256, (6, 20, 20, 3), dtype=np.uint8)
     first = embed(array, backbone).X
     array[2] += 1
@@ -83,16 +83,18 @@ def test_other_weights_have_other_features(photos, backbone, network, backbone_o
     other = type(network)()
     nn.init.ones_(other.mix.weight)
     assert embed(photos, backbone_of(other)).cached == 0
-    assert embed(photos, backbone_of(type(network)())).cached == 10, "the same weights are the same"
+    assert embed(photos, backbone_of(type(network)())).cached == 10, (
+        "the same weights have the same identity"
+    )
 
 
-def test_without_the_cache_nothing_is_kept(photos, backbone, network, cache_folder):
+def test_without_the_cache_nothing_is_stored(photos, backbone, network, cache_folder):
     embed(photos, backbone, cache=False)
     assert embed(photos, backbone, cache=False).cached == 0
     assert list(cache_folder.iterdir()) == []
 
 
-def test_an_interrupted_run_goes_on_where_it_was(photos, backbone, network):
+def test_an_interrupted_run_is_resumed(photos, backbone, network):
     def stop(done, total):
         if done == 6:
             raise KeyboardInterrupt
@@ -127,23 +129,23 @@ def break_by_a_folder(file):
 
 
 @pytest.mark.parametrize("spoil", [break_by_garbage, break_by_another_schema, break_by_a_folder])
-def test_a_broken_cache_is_warned_of_once_and_stops_nothing(
+def test_a_broken_cache_causes_one_warning_and_no_error(
     photos, backbone, cache_folder, caplog, spoil
 ):
     spoil(cache_folder / "features.sqlite")
     found = embed(photos, backbone, batch_size=3)
     assert (len(found.X), found.cached) == (10, 0)
     (warning,) = caplog.records
-    assert "going on without it. Delete the file, or name another" in warning.getMessage()
+    assert "nothing is cached. Delete the file, or name another" in warning.getMessage()
 
 
-def test_a_cache_that_cannot_be_made_stops_nothing(photos, backbone, monkeypatch, caplog):
+def test_a_cache_that_cannot_be_created_causes_no_error(photos, backbone, monkeypatch, caplog):
     monkeypatch.setenv("PROBAGG_CACHE", "/proc/nowhere")
     assert len(embed(photos, backbone).X) == 10
     assert len(caplog.records) == 1
 
 
-def test_features_cut_short_on_the_disk_are_computed_again(photos, backbone, network, cache_folder):
+def test_truncated_features_are_computed_again(photos, backbone, network, cache_folder):
     first = embed(photos, backbone).X
     with sqlite3.connect(cache_folder / "features.sqlite") as connection:
         connection.execute("UPDATE features SET features = x'0000'")
@@ -153,7 +155,7 @@ def test_features_cut_short_on_the_disk_are_computed_again(photos, backbone, net
 
 
 def test_two_processes_share_the_cache(cache_folder):
-    """Both write while the other does; neither fails, and all is there after."""
+    """Both write at the same time; neither fails, and all features are stored."""
     code = (
         "import numpy as np; from probagg.embed.cache import FeatureCache, cache_path\n"
         "with FeatureCache(cache_path(), 'x', 4) as cache:\n"

@@ -8,8 +8,8 @@ from probagg.embed import embed, open_backbone
 pytestmark = pytest.mark.gpu
 
 
-def test_a_gpu_gives_the_features_of_the_cpu(photos):
-    """The cache does not ask where features were computed, so it must not matter."""
+def test_features_are_the_same_on_a_gpu_and_on_the_cpu(photos):
+    """The cache does not record the device, so it must not matter."""
     on_cpu, on_gpu = (open_backbone("efficientnet-lite0", device=d) for d in ("cpu", "cuda"))
     assert on_cpu.identity == on_gpu.identity
     expected, found = (embed(photos, backbone, cache=False).X for backbone in (on_cpu, on_gpu))

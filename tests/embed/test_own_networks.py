@@ -1,4 +1,4 @@
-"""A user's own networks: ONNX files, and functions of a module."""
+"""A user's own networks: ONNX files and functions of a module."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from probagg.embed import BackboneError, open_backbone, reopen_backbone
 
 
 class Strided(torch.nn.Module):
-    """A map of features, or of one vector."""
+    """A convolution whose output has two spatial axes."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ def export(network, path, shape=(2, 3, 64, 64), dynamic=("n",), dtype=torch.floa
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_onnx_file_gives_what_its_network_gives(tmp_path, picture):
+def test_an_onnx_file_computes_the_features_of_its_network(tmp_path, picture):
     network = Strided().eval()
     path = export(network, tmp_path / "net.onnx")
     backbone = open_backbone(str(path), device="cpu")
@@ -50,7 +50,7 @@ def test_an_onnx_file_gives_what_its_network_gives(tmp_path, picture):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_onnx_file_is_known_by_its_content(tmp_path):
+def test_an_onnx_file_is_identified_by_its_content(tmp_path):
     path = export(Strided(), tmp_path / "net.onnx")
     first = open_backbone(str(path), device="cpu")
     assert reopen_backbone(first.spec(), device="cpu").identity == first.identity
@@ -69,15 +69,15 @@ def test_an_onnx_file_is_known_by_its_content(tmp_path):
     ],
     ids=["fixed batch", "grey", "oblong", "flat"],
 )
-def test_an_onnx_file_that_takes_something_else_is_refused(tmp_path, shape, dynamic, layer):
+def test_an_onnx_file_with_another_input_is_refused(tmp_path, shape, dynamic, layer):
     path = export(layer, tmp_path / "net.onnx", shape, dynamic)
     with pytest.raises(BackboneError, match=r"takes images tensor.*but one float32 input \(n, 3,"):
         open_backbone(str(path), device="cpu")
 
 
-def test_a_file_that_is_no_onnx_model_is_refused(tmp_path):
+def test_a_file_that_is_not_an_onnx_model_is_refused(tmp_path):
     (tmp_path / "net.onnx").write_text("hello")
-    with pytest.raises(BackboneError, match="is no ONNX model that can be run"):
+    with pytest.raises(BackboneError, match="is not an ONNX model that onnxruntime can run"):
         open_backbone(str(tmp_path / "net.onnx"), device="cpu")
 
 
@@ -112,14 +112,14 @@ def wrong_channels():
 
 @pytest.fixture
 def own_module(tmp_path, monkeypatch):
-    """A module of its own name in the current folder: Python remembers what it imported."""
+    """Write a module with a new name, because Python caches imports, in the current folder."""
     name = "own_" + tmp_path.name.replace("-", "_")
     (tmp_path / f"{name}.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
     return name
 
 
-def test_a_function_of_a_module_in_the_current_folder_opens(own_module, picture):
+def test_a_function_of_a_module_in_the_current_folder_is_opened(own_module, picture):
     path, state = list(sys.path), torch.random.get_rng_state()
     plain = open_backbone(f"{own_module}:plain", device="cpu")
     assert sys.path == path
@@ -135,18 +135,18 @@ def test_a_function_of_a_module_in_the_current_folder_opens(own_module, picture)
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("any_size", r"gives shapes \(3, 240, 320\), \(3, 320, 240\), but one"),
+        ("any_size", r"returns shapes \(3, 240, 320\), \(3, 320, 240\), but one"),
         ("several", "cannot take a batch of pictures .*returns a tuple, not one tensor"),
         ("wrong_channels", r"cannot take a batch of pictures \(2, 3, 224, 224\)"),
     ],
 )
-def test_a_function_that_returns_something_else_is_refused(own_module, function, message):
+def test_a_function_with_an_unusable_result_is_refused(own_module, function, message):
     with pytest.raises(BackboneError, match=message):
         open_backbone(f"{own_module}:{function}", device="cpu")
 
 
 def test_an_edited_function_is_another_backbone(own_module):
-    """The forward of a module is code: weights alone do not tell it."""
+    """The forward of a module is code, which its weights do not identify."""
 
     def identity():
         sys.modules.pop(own_module, None)  # as in another process

@@ -135,7 +135,7 @@ def photos(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def photo_run_once(photos, tmp_path_factory):
-    from probagg.data.images import open_images
+    from probagg.data.opening import open_images
 
     images = open_images(photos, size=16)
     X = images.read(np.arange(len(images))).reshape(len(images), -1) / 255.0

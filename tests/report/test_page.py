@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from probagg.data.images import open_images
+from probagg.data.opening import open_images
 from probagg.metrics import evaluate
 from probagg.report import write_report
 from probagg.report.contents import read_run
@@ -356,7 +356,7 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path):
         write_report(tmp_path)
 
 
-def test_without_jinja2_one_line_names_the_extra(photo_run, monkeypatch):
+def test_without_jinja2_one_line_names_the_packages(photo_run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r"pip install 'probagg\[report\]'"):
+    with pytest.raises(ImportError, match="pip install jinja2 pillow"):
         write_report(photo_run)

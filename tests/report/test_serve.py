@@ -184,7 +184,7 @@ def test_a_file_that_was_skipped_does_not_shift_the_others(photo_run, photos, tm
 
 def test_images_without_files_are_shown_by_row_if_their_number_is_right(photo_run, photos):
     """A row is a place in an array; in an array of another length it might be anybody's."""
-    from probagg.data.images import open_images
+    from probagg.data.opening import open_images
 
     pixels = open_images(photos, size=8).read(np.arange(120))
     lines = (photo_run / "assignments.csv").read_text().split("\n")

@@ -1,1 +1,1 @@
-"""What a user brings: sets of images (`images`), and public data sets by name (`benchmarks`)."""
+"""What a user brings: `opening` opens any source; `benchmarks` has public data sets by name."""

@@ -4,41 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from probagg.data import archives, packed
+from probagg.data import archives
+from probagg.data.arrays import Matrix, read_numpy
 from probagg.data.download import obtain
-from probagg.data.folders import Progress
-from probagg.data.images import ArrayImages, ImageSet, read_npz, refitted
+from probagg.data.folders import FolderImages
+from probagg.data.images import ArrayImages, ImageSet, converted
 from probagg.errors import NoData, did_you_mean
-
-__all__ = [
-    "ALL_NAMES",
-    "IMAGE_NAMES",
-    "NAMES",
-    "Dataset",
-    "load",
-    "load_images",
-    "n_classes",
-]
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Rows to cluster, and their classes, which are only ever reported against."""
-
-    name: str
-    X: np.ndarray
-    y: np.ndarray
-
-    @property
-    def n_classes(self) -> int:
-        """How many classes there are."""
-        return len(np.unique(self.y))
-
+from probagg.progress import Progress
 
 _FILES = {  # name -> file in $PROBAGG_DATA, and the rows of it that the paper's Table 2 uses
     "pendigits": ("pendigits.npz", slice(None)),
@@ -59,6 +35,8 @@ _SYNSETS = {
     ),
 }
 _IMAGENET_SIZE = 224  # pixels; the files are photos of all sizes
+_IMAGENETTE_FOLDERS = ("imagenette2-160", "imagenette2-320", "imagenette2")
+_IMAGENETTE_SIZE = 160
 _DIGITS = [str(digit) for digit in range(10)]
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 _N_CLASSES = {
@@ -79,7 +57,7 @@ ALL_NAMES = tuple(_N_CLASSES)  # for `load`, `load_images` or both
 
 
 def n_classes(name: str) -> int:
-    """How many classes a named set has; nothing is loaded.
+    """Return the number of classes of a named set without loading it.
 
     >>> n_classes("imagenet-dogs")
     15
@@ -89,8 +67,8 @@ def n_classes(name: str) -> int:
     return _N_CLASSES[name]
 
 
-def load(name: str) -> Dataset:
-    """A data set by name, its rows flattened to float32 vectors.
+def load(name: str) -> Matrix:
+    """Return a named data set, its rows flattened to float32 vectors.
 
     >>> load("digits").X.shape
     (1797, 64)
@@ -99,73 +77,73 @@ def load(name: str) -> Dataset:
         from sklearn.datasets import load_digits
 
         X, y = load_digits(return_X_y=True)
-        return Dataset(name, X.astype(np.float32), y)
+        return Matrix(name, X.astype(np.float32), y)
     if name not in _FILES:
         raise _unknown(name, NAMES)
     file, rows = _FILES[name]
     X, y = _arrays(name, file)
-    return Dataset(name, X[rows].reshape(len(X[rows]), -1).astype(np.float32), y[rows])
+    return Matrix(name, X[rows].reshape(len(X[rows]), -1).astype(np.float32), y[rows])
 
 
 def load_images(
     name: str, *, size: int | None = None, progress: Progress | None = None
 ) -> ImageSet:
-    """An image set by name, at its own size or as squares of `size` pixels.
+    """Return a named image set, at its own size or as squares of `size` pixels.
 
-    MNIST, CIFAR and STL-10 are downloaded where $PROBAGG_DATA has no copy; `progress` is told the
-    bytes done and in all. ImageNet's photos are read at 224 pixels where no `size` is given.
+    MNIST, CIFAR and STL-10 are downloaded where $PROBAGG_DATA has no copy; `progress` is called
+    with the bytes so far and the total. Photos are read at 224 pixels (ImageNet) or 160
+    (Imagenette) where no `size` is given.
 
     >>> load_images("digits").read(np.array([0])).shape
     (1, 8, 8, 1)
     """
-    if name in _SYNSETS:
-        return _imagenet(name, _IMAGENET_SIZE if size is None else size)
     if name not in _READERS:
         raise _unknown(name, IMAGE_NAMES)
-    return refitted(_READERS[name](progress), size, None)
+    return converted(_READERS[name](progress), size, None)
 
 
 def _unknown(name: str, names: tuple[str, ...]) -> NoData:
     hint = did_you_mean(name, names)
-    return NoData(f"{name!r} is no known data set: there are {', '.join(names)}.{hint}")
+    return NoData(f"{name!r} is not a known data set: there are {', '.join(names)}.{hint}")
 
 
-def _in_data_folder(file: str) -> Path | None:
-    """A file of $PROBAGG_DATA, where it is."""
+def _data_folder() -> Path | None:
     folder = os.environ.get("PROBAGG_DATA")
-    path = Path(folder).expanduser() / file if folder else None
-    return path if path is not None and path.is_file() else None
+    return Path(folder).expanduser() if folder else None
 
 
-def _needed(name: str, file: str) -> Path:
-    """A file of $PROBAGG_DATA, or an error that says to put it there."""
-    folder = os.environ.get("PROBAGG_DATA")
-    if not folder:
+def _needed(name: str, entries: tuple[str, ...], content: str) -> Path:
+    """Return the first of these files or folders in $PROBAGG_DATA, or say what to put there."""
+    folder, wanted = _data_folder(), " or ".join(entries)
+    if folder is None:
         raise NoData(
-            f"{name!r} is read from {file} in the folder that PROBAGG_DATA names, and PROBAGG_DATA "
-            "is not set. Set it to a folder with that file (arrays X and y), or use 'digits'."
+            f"{name!r} is read from {wanted} in the folder that PROBAGG_DATA names, and "
+            f"PROBAGG_DATA is not set. Set it to a folder with {content}, or use 'digits'."
         )
-    path = _in_data_folder(file)
-    if path is None:
-        missing = Path(folder, file)
-        raise NoData(f"{missing} does not exist. Put the file there or set PROBAGG_DATA elsewhere.")
-    return path
+    found = [folder / entry for entry in entries if (folder / entry).exists()]
+    if not found:
+        raise NoData(
+            f"{folder / wanted} does not exist. Put {content} there, or set PROBAGG_DATA to the "
+            "folder that contains it."
+        )
+    return found[0]
 
 
 def _arrays(name: str, file: str) -> tuple[np.ndarray, np.ndarray]:
-    path = _needed(name, file)
-    X, y = read_npz(path)
+    content = "a .npz file with arrays X and y"
+    path = _needed(name, (file,), content)
+    X, y = read_numpy(path)
     if y is None:
-        raise NoData(f"{path} is no .npz file with arrays X and y (no y). Put such a file there.")
+        raise NoData(f"{path} has no array y. Put {content} there.")
     return X, y
 
 
 def _release(
     name: str, reader: Callable[[Path], ArrayImages], progress: Progress | None
 ) -> ArrayImages:
-    """A public release, from $PROBAGG_DATA where it lies there, else from the cache."""
-    folder = os.environ.get("PROBAGG_DATA")
-    place = archives.locate(Path(folder).expanduser(), name) if folder else None
+    """Return a public release from $PROBAGG_DATA where it is there, else from the cache."""
+    folder = _data_folder()
+    place = archives.locate(folder, name) if folder else None
     return reader(place or obtain(name, progress=progress))
 
 
@@ -178,9 +156,8 @@ def _digits(progress: Progress | None) -> ArrayImages:
 
 
 def _mnist(progress: Progress | None) -> ArrayImages:
-    if _in_data_folder("mnist.npz"):
-        X, y = _arrays("mnist", "mnist.npz")
-        return ArrayImages(X, y, name="mnist", class_names=_DIGITS)
+    if _has("mnist.npz"):
+        return ArrayImages(*_arrays("mnist", "mnist.npz"), name="mnist", class_names=_DIGITS)
     return _release("mnist", archives.read_mnist, progress)
 
 
@@ -196,15 +173,17 @@ def _coil100(progress: Progress | None) -> ArrayImages:
 
 
 def _cifar10(progress: Progress | None) -> ArrayImages:
-    parts = [_in_data_folder(f"cifar10_part{part}.zip") for part in (0, 1)]
-    if _in_data_folder("cifar10.npz"):
+    if _has("cifar10.npz"):
         images = ArrayImages(*_arrays("cifar10", "cifar10.npz"), name="cifar10")
-    elif parts[0] and parts[1]:
-        images = packed.read_sheets([parts[0], parts[1]])
     else:
         images = _release("cifar10", archives.read_cifar10, progress)
     images.class_names = images.class_names or _CIFAR10.split()
     return images
+
+
+def _has(file: str) -> bool:
+    folder = _data_folder()
+    return folder is not None and (folder / file).is_file()
 
 
 def _cifar100(progress: Progress | None) -> ArrayImages:
@@ -215,23 +194,25 @@ def _stl10(progress: Progress | None) -> ArrayImages:
     return _release("stl10", archives.read_stl10, progress)
 
 
-def _imagenette(progress: Progress | None) -> ArrayImages:
-    return packed.read_jpegs(_needed("imagenette", "imagenette_96.npz"))
+def _imagenette(progress: Progress | None) -> FolderImages:
+    content = "the unpacked archive imagenette2-160.tgz of https://github.com/fastai/imagenette"
+    place = _needed("imagenette", _IMAGENETTE_FOLDERS, content)
+    return archives.read_imagenette(place, _IMAGENETTE_SIZE)
 
 
-def _imagenet(name: str, size: int) -> ImageSet:
+def _imagenet(name: str) -> FolderImages:
     folder = os.environ.get("PROBAGG_IMAGENET")
     if not folder:
         raise NoData(
-            f"{name!r} is made of ImageNet's training images, and PROBAGG_IMAGENET is not set. Set "
-            "it to the folder with one sub-folder a class (n02056570, ...), or with train/."
+            f"{name!r} consists of ImageNet's training images, and PROBAGG_IMAGENET is not set. "
+            "Set it to the folder with one sub-folder per class (n02056570, ...), or with train/."
         )
-    images = archives.read_imagenet(folder, _SYNSETS[name].split(), size)
+    images = archives.read_imagenet(folder, _SYNSETS[name].split(), _IMAGENET_SIZE)
     images.name = name
     return images
 
 
-_READERS: dict[str, Callable[[Progress | None], ArrayImages]] = {
+_READERS: dict[str, Callable[[Progress | None], ArrayImages | FolderImages]] = {
     "digits": _digits,
     "mnist": _mnist,
     "mnist-test": _mnist_test,
@@ -240,5 +221,7 @@ _READERS: dict[str, Callable[[Progress | None], ArrayImages]] = {
     "cifar100-20": _cifar100,
     "stl10": _stl10,
     "imagenette": _imagenette,
+    "imagenet10": lambda progress: _imagenet("imagenet10"),
+    "imagenet-dogs": lambda progress: _imagenet("imagenet-dogs"),
 }
-IMAGE_NAMES = (*_READERS, *_SYNSETS)
+IMAGE_NAMES = tuple(_READERS)

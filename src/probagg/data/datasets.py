@@ -1,8 +1,8 @@
-"""A map-style torch Dataset, or anything that is indexed like one, as an image set."""
+"""A map-style torch Dataset, or anything indexed like one, as an image set."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from probagg.data.decoding import is_grey, to_channels
 from probagg.errors import NoData
+from probagg.storage import fingerprint
 
 
 class DatasetImages:
-    """Images that `dataset[i]` gives, alone or first in a tuple, for i in range(len(dataset)).
+    """The images `dataset[i]`, alone or first in a tuple, for i in range(len(dataset)).
 
     An image is a PIL image, a uint8 array (H, W) or (H, W, C), or a tensor (H, W) or (C, H, W),
-    uint8 or float in [0, 1]. All must be of one size. Classes are not taken: that would decode all.
+    uint8 or float in [0, 1]. All must have one size. Classes are not read: that would decode all.
     """
 
     paths = None
@@ -28,7 +29,8 @@ class DatasetImages:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise NoData(
                 f"{type(dataset).__name__} has no length or no items. Pass a folder, a .npz or "
-                ".npy file, a uint8 array, or a map-style Dataset (with __len__ and __getitem__)."
+                ".npy file, a list of image files, a uint8 array, or a map-style Dataset (with "
+                "__len__ and __getitem__)."
             )
         if len(dataset) == 0:
             raise NoData(f"The {type(dataset).__name__} is empty. Pass one with images.")
@@ -45,21 +47,23 @@ class DatasetImages:
         return f"DatasetImages {self.name!r}: {len(self)} images"
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """The images of the given rows, in that order: uint8 (n, H, W, C)."""
+        """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
         rows = np.arange(len(self))[rows]
         assert self.size is not None
         images = np.empty((len(rows), *self.size, self.channels), np.uint8)
-        with self._lock:  # a feed reads ahead in threads, and many datasets share one open file
+        with self._lock:  # a feed reads ahead in threads, and many datasets share an open file
             for position, row in enumerate(rows):
                 images[position] = self._fitting(int(row))
         return images
 
     def fingerprint(self) -> str:
-        """A digest of all images: reads each once. Random transforms give another each time."""
-        digest = hashlib.blake2b(repr((len(self), self.size)).encode(), digest_size=8)
+        """Return a digest of all images, each read once; random transforms change it each time."""
+        return fingerprint(self._parts())
+
+    def _parts(self) -> Iterator[str | memoryview]:
+        yield repr((len(self), self.size))
         for row in range(len(self)):
-            digest.update(np.ascontiguousarray(self._fitting(row)).data)
-        return digest.hexdigest()
+            yield np.ascontiguousarray(self._fitting(row)).data
 
     def _image(self, row: int) -> np.ndarray:
         item = self._dataset[row]
@@ -87,7 +91,7 @@ class DatasetImages:
                 f"Image {row} has colour but the first has none. Convert all to one mode in the "
                 "Dataset, for example with image.convert('RGB')."
             )
-        return image  # a grey one among colours takes all three channels as it is stored
+        return image  # a grey one among colour images is broadcast to all three channels
 
 
 def _by(size: tuple[int, ...] | None) -> str:

@@ -1,21 +1,17 @@
-"""One image file to pixels: upright, grey or RGB, a centred square of the size asked for."""
+"""Decode one image file: upright, grey or RGB, cropped to a centred square of a given size."""
 
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from probagg.errors import InputError, import_optional
+
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 _ENDINGS = (
     "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm pnm tga jp2 j2k avif ico"
@@ -23,22 +19,25 @@ _ENDINGS = (
 SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
 # Pillow opens more than these, but not only images: an .eps would start Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
-_LAST_FORMATS = ("TGA",)  # has no signature, so it is tried when nothing else fits
+_LAST_FORMATS = ("TGA",)  # has no signature, so it is tried last
 
 
 class BadImage(ValueError):
-    """A file that gives no picture; the message is the reason."""
+    """A file that cannot be decoded; the message is the reason."""
+
+
+def check_format(size: int | None, channels: int | None) -> None:
+    """Raise an error for a size or a number of channels that no image can have."""
+    if (size is not None and size < 1) or channels not in (None, 1, 3):
+        raise InputError(
+            f"size={size}, channels={channels}: size must be 1 or more pixels, channels 1 (grey) "
+            "or 3 (RGB)."
+        )
 
 
 def pillow() -> Any:
-    """The module PIL.Image, or one line that says how to install it."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            "Reading image files needs Pillow, which is not installed: pip install 'probagg[deep]'"
-        ) from error
-    return Image
+    """Return the module PIL.Image, or raise an error that says how to install it."""
+    return import_optional("PIL.Image", "Reading image files", "deep")
 
 
 @functools.cache
@@ -49,27 +48,28 @@ def _formats() -> tuple[str, ...]:
 
 
 def decode(source: Path | IO[bytes], size: int | None, channels: int) -> np.ndarray:
-    """The pixels (H, W, channels) of an image file, uint8; `size=None` leaves them as they are.
+    """Return the pixels (H, W, channels) of an image file, uint8.
 
-    The picture that `photo` gives; its shorter side becomes `size` and the longer one is cut to it
-    about the centre.
+    The shorter side is scaled to `size` and the longer one cropped to it about the centre;
+    `size=None` keeps the whole picture at its own size.
     """
-    return _pixels(photo(source, size, channels), size, channels)
+    return _pixels(open_photo(source, size, channels), size, channels)
 
 
-def photo(source: Path | IO[bytes], size: int | None, channels: int = 3) -> Image:
-    """The whole picture of an image file as a Pillow image, at least twice `size` if it was.
+def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) -> Image:
+    """Return the whole picture of an image file as a Pillow image.
 
-    The first frame of an animation, EXIF orientation applied, transparency over white.
+    That is the first frame of an animation, with the EXIF orientation applied and transparency
+    over white. A JPEG may be decoded smaller, but not below twice `size`.
     """
     Image, formats = pillow(), _formats()
     try:
         if isinstance(source, Path) and not source.is_file():
-            raise BadImage("it is gone, a broken link, or no plain file")
+            raise BadImage("it is missing, a broken link, or not a regular file")
         with Image.open(source, formats=formats) as image:
             if size is not None:
-                # A JPEG decodes at 1/2, 1/4 or 1/8 for less; twice the size leaves the last step
-                # to a better filter. Other formats ignore this.
+                # Decoding a JPEG at 1/2, 1/4 or 1/8 is cheaper; twice the size leaves the last
+                # step to a better filter. Other formats ignore this.
                 image.draft(None, (2 * size, 2 * size))
             image.load()
             return to_channels(_upright(image), channels)
@@ -77,10 +77,14 @@ def photo(source: Path | IO[bytes], size: int | None, channels: int = 3) -> Imag
         raise BadImage(_reason(error)) from error
 
 
-def refit(pixels: np.ndarray, size: int | None, channels: int) -> np.ndarray:
-    """An image (H, W, C) in another size or number of channels, as `decode` would give it."""
-    image = pillow().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    return _pixels(image, size, channels)
+def convert(pixels: np.ndarray, size: int | None, channels: int) -> np.ndarray:
+    """Return an image (H, W, C) in another size or number of channels, as `decode` would."""
+    return _pixels(to_picture(pixels), size, channels)
+
+
+def to_picture(pixels: np.ndarray) -> Image:
+    """Return an image (H, W, C), C = 1 or 3, as a Pillow image."""
+    return pillow().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
 
 
 def _pixels(image: Image, size: int | None, channels: int) -> np.ndarray:
@@ -91,10 +95,10 @@ def _pixels(image: Image, size: int | None, channels: int) -> np.ndarray:
 
 
 def _upright(image: Image) -> Image:
-    """The image turned as its EXIF orientation says; call it after `load`, which turns a TIFF."""
+    """Apply the EXIF orientation; call it after `load`, which already turns a TIFF."""
     try:
         orientation = image.getexif().get(0x0112, 1)
-    except Exception:  # a broken EXIF block does not make a bad picture
+    except Exception:  # the picture is good even where its EXIF block is broken
         return image
     Turn = pillow().Transpose
     turn = {
@@ -110,10 +114,10 @@ def _upright(image: Image) -> Image:
 
 
 def to_channels(image: Image, channels: int) -> Image:
-    """A Pillow image of any mode in grey (1 channel) or RGB (3), transparency over white."""
+    """Return a Pillow image of any mode as grey (1 channel) or RGB (3), transparency over white."""
     Image, mode = pillow(), "L" if channels == 1 else "RGB"
     if image.mode == "F":
-        raise BadImage("its pixels are floats, whose range is unknown: save it with 8 bits")
+        raise BadImage("its pixels are floats of unknown range: save it with 8 bits")
     if image.mode.startswith("I"):  # 16 bits, which Pillow's own conversion would clip at 255
         grey = np.clip(np.asarray(image), 0, 0xFFFF) // 256
         image = Image.fromarray(grey.astype(np.uint8))
@@ -125,33 +129,23 @@ def to_channels(image: Image, channels: int) -> Image:
 
 
 def is_grey(image: Image) -> bool:
-    """Whether a Pillow image holds no colour by its mode."""
+    """Return whether the mode of a Pillow image has no colour."""
     return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I")
 
 
 def _centred_square(image: Image, size: int) -> Image:
-    # The square is cut before it is scaled: a 10,000 x 1 strip would grow to gigabytes otherwise.
+    # Cropped before it is scaled: a 10,000 x 1 strip would grow to gigabytes otherwise.
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
     box = (left, top, left + side, top + side)
-    bicubic = pillow().Resampling.BICUBIC  # Pillow's filters grow with the scale: no aliasing
+    bicubic = pillow().Resampling.BICUBIC  # Pillow widens its filters with the scale: no aliasing
     return image.resize((size, size), bicubic, box=box, reducing_gap=3.0)
 
 
 def _reason(error: Exception) -> str:
     kind = type(error).__name__
     if kind == "UnidentifiedImageError":
-        return "it is no image in a known format"
+        return "it is not an image in a known format"
     if kind.startswith("DecompressionBomb"):
         return f"it has too many pixels ({error})"
     return str(error) or kind
-
-
-def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """`work` of each item, in order, on all cores: Pillow lets other threads run."""
-    if len(items) < 2:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(items), 1024):  # a million waiting tasks would fill the memory
-            yield from pool.map(work, items[start : start + 1024])

@@ -1,4 +1,4 @@
-"""Fetch a public release once: resumed where it was cut, checked, unpacked safely."""
+"""Fetch a public release once: resumed after a cut connection, checked, unpacked safely."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from probagg.data.folders import Progress
 from probagg.errors import NoData
+from probagg.progress import Progress
 from probagg.storage import cache_folder
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -24,14 +24,14 @@ TIMEOUT = 30.0  # seconds without a byte
 
 @dataclass(frozen=True)
 class Remote:
-    """A file that is public, and the digest that tells it is whole."""
+    """A public file and its digest."""
 
     url: str
     digest: str  # "md5:..." or "sha256:..."
 
     @property
     def file(self) -> str:
-        """Its name in the cache."""
+        """The name of the file in the cache."""
         return self.url.rpartition("/")[2]
 
 
@@ -65,7 +65,7 @@ REMOTES = {
 
 
 def obtain(release: str, *, progress: Progress | None = None) -> Path:
-    """The folder of a release in the cache; what is missing there is fetched and unpacked."""
+    """Return the folder of a release in the cache; fetch and unpack what is missing there."""
     folder = cache_folder() / release
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -85,13 +85,16 @@ def obtain(release: str, *, progress: Progress | None = None) -> Path:
 
 
 def fetch(remote: Remote, folder: Path, *, progress: Progress | None = None) -> Path:
-    """A remote file in `folder`, downloaded unless it is there; `progress` is told the bytes."""
+    """Return the path of a remote file in `folder`, downloaded unless it is there.
+
+    `progress` is called with the bytes so far and the total.
+    """
     path = folder / remote.file
     if path.exists():
         if digest := _other_digest(path, remote):
             raise NoData(
-                f"{path} has {digest} where {remote.digest} is needed: it is cut short or another "
-                "file. Delete it, and it is fetched again."
+                f"{path} has {digest} where {remote.digest} is needed: it is truncated or "
+                "another file. Delete it, and it is fetched again."
             )
         return path
     part = path.with_name(path.name + ".part")
@@ -101,27 +104,30 @@ def fetch(remote: Remote, folder: Path, *, progress: Progress | None = None) -> 
     except (OSError, http.client.HTTPException) as error:
         raise NoData(
             f"{remote.file} could not be fetched from {remote.url} "
-            f"({getattr(error, 'reason', error)}). Run again to go on, or put the file by hand at "
-            f"{path}, or what it unpacks to in the folder that PROBAGG_DATA names."
+            f"({getattr(error, 'reason', error)}). Run again to resume, or save the file "
+            f"yourself as {path}, or unpack it in the folder that PROBAGG_DATA names."
         ) from error
     if digest := _other_digest(part, remote):
         part.unlink()
         raise NoData(
-            f"What {remote.url} sent has {digest} where {remote.digest} is needed, and was "
-            f"deleted. Run again, or put the right file by hand at {path}."
+            f"The download of {remote.url} has {digest} where {remote.digest} is needed, and was "
+            f"deleted. Run again, or save the right file yourself as {path}."
         )
     os.replace(part, path)
     return path
 
 
 def _continue(url: str, part: Path, progress: Progress | None) -> bool:
-    """Add to `part` what one connection gives; whether it is all. An error if it gives nothing."""
+    """Append what one connection sends to `part`; return whether the file is complete.
+
+    An error is raised where the connection adds nothing.
+    """
     start = before = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "probagg"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         request = urllib.request.Request(url, headers=headers)
         with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
-            start = start if reply.status == 206 else 0  # 200: the whole file, from its beginning
+            start = start if reply.status == 206 else 0  # 200: the whole file from the start
             total = start + int(reply.headers.get("Content-Length") or 0)
             with part.open("ab" if start else "wb") as file:
                 while block := reply.read(1 << 20):
@@ -129,7 +135,7 @@ def _continue(url: str, part: Path, progress: Progress | None) -> bool:
                     if progress:
                         progress(file.tell(), total)
     except urllib.error.HTTPError as error:
-        if error.code != 416:  # 416: nothing lies beyond `start`, so the file is complete
+        if error.code != 416:  # 416: there is nothing after `start`
             raise
         return True
     except (OSError, http.client.HTTPException):
@@ -143,7 +149,7 @@ def _continue(url: str, part: Path, progress: Progress | None) -> bool:
 
 
 def _other_digest(path: Path, remote: Remote) -> str | None:
-    """The digest of a file where it is not the remote's."""
+    """Return the digest of a file if it differs from the remote's, else None."""
     kind = remote.digest.partition(":")[0]
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False))
@@ -161,8 +167,8 @@ def unpack(archive: Path, folder: Path) -> None:
         os.replace(temporary, folder)
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise NoData(
-            f"{archive} cannot be unpacked ({error}), and nothing of it was kept. Delete it, and "
-            "it is fetched again."
+            f"{archive} cannot be unpacked ({error}), and no part of it was kept. Delete it, "
+            "and it is fetched again."
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -170,7 +176,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[None]:
-    """One process at a time; the others wait, then find the work done. Not on Windows."""
+    """Let one process in at a time; the others wait, then find the work done. Not on Windows."""
     try:
         import fcntl
     except ImportError:

@@ -1,39 +1,30 @@
-"""A folder of image files as an image set."""
+"""Image files as an image set: those of a folder, or a list of paths."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Iterator
 from os import PathLike
 from pathlib import Path, PurePath
-from typing import Self
 
 import numpy as np
 
-from probagg.data.decoding import SUFFIXES, BadImage, decode, in_threads
-from probagg.errors import InputError, NoData
-
-Progress = Callable[[int, int], None]  # how much is done, of how much (0: not known)
-
-
-def check_format(size: int | None, channels: int | None) -> None:
-    """Refuse a size or a number of channels that no image has; None is somebody else's choice."""
-    if (size is not None and size < 1) or channels not in (None, 1, 3):
-        raise InputError(
-            f"size={size}, channels={channels}: size must be 1 or more pixels, channels 1 (grey) "
-            "or 3 (RGB)."
-        )
+from probagg.data.decoding import SUFFIXES, BadImage, check_format, decode
+from probagg.data.threads import in_threads, stack_in_threads
+from probagg.errors import NoData
+from probagg.progress import Progress
+from probagg.storage import fingerprint
 
 
 class FolderImages:
-    """The image files of a folder and its sub-folders, as centred squares of `size` pixels.
+    """Image files of a folder and its sub-folders, decoded to centred squares of `size` pixels.
 
-    Files are known by their suffix and sorted by their path; hidden ones are left out. Where every
-    image lies in a sub-folder and there are two or more of these, the first-level names are
-    `class_names` and `y`, which are only reported against. Nothing is decoded before `read`.
-    `only` names the first-level sub-folders to take.
+    Files are recognised by their suffix and sorted by their path; hidden files are left out. Where
+    every image is in a sub-folder and there are at least two of these, their names at
+    `class_level` (0: directly below the folder) are `class_names` and `y`, used for reporting only.
+    `only` names the first-level sub-folders to read. With `paths`, which may be absolute, exactly
+    these files are read, in this order and without classes. Nothing is decoded before `read`.
     """
 
     extra = None
@@ -46,21 +37,16 @@ class FolderImages:
         *,
         name: str | None = None,
         only: Collection[str] | None = None,
+        class_level: int = 0,
+        paths: list[str] | None = None,
     ) -> None:
         self.folder = Path(folder).expanduser()
         self.name = name or self.folder.resolve().name
         self._set_format(size, channels)
-        self.paths = _image_paths(self.folder, only)
-        self.y, self.class_names = _classes(self.paths)
-
-    @classmethod
-    def of_file(cls, file: Path, size: int, channels: int = 3) -> Self:
-        """The set of one image file, without a class."""
-        images = cls.__new__(cls)  # __init__ would list all that lies beside the file
-        images.folder, images.name = file.parent, file.stem
-        images._set_format(size, channels)
-        images.paths, images.y, images.class_names = [file.name], None, None
-        return images
+        self.paths = _image_paths(self.folder, only) if paths is None else paths
+        self.y, self.class_names = None, None
+        if paths is None:
+            self.y, self.class_names = _classes(self.paths, class_level)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -73,35 +59,29 @@ class FolderImages:
         self.size = (size, size)
         self.channels = channels
 
-    def refitted(self, size: int | None, channels: int | None) -> FolderImages:
-        """The same files, decoded to another size or number of channels."""
+    def converted(self, size: int | None, channels: int | None) -> FolderImages:
+        """Return the same files, decoded to another size or number of channels."""
         other = copy.copy(self)
         other._set_format(size or self.size[0], channels or self.channels)
         return other
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """The images of the given rows, in that order: uint8 (n, H, W, C)."""
+        """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
         rows = np.arange(len(self))[rows]
-        images = np.empty((len(rows), *self.size, self.channels), np.uint8)
+        return stack_in_threads(self._decode, rows.tolist(), (*self.size, self.channels))
 
-        def fill(position: int) -> None:
-            images[position] = self._decode(self.paths[rows[position]])
-
-        for _ in in_threads(fill, range(len(rows))):
-            pass
-        return images
-
-    def _decode(self, path: str) -> np.ndarray:
+    def _decode(self, row: int) -> np.ndarray:
+        path = self.folder / self.paths[row]
         try:
-            return decode(self.folder / path, self.size[0], self.channels)
+            return decode(path, self.size[0], self.channels)
         except BadImage as bad:
             raise NoData(
-                f"{self.folder / path} cannot be read: {bad}. Take it away, or leave out all such "
-                "files with check()."
+                f"{path} cannot be read: {bad}. Remove it, or leave out all such files with "
+                "check()."
             ) from bad
 
     def check(self, progress: Progress | None = None) -> tuple[FolderImages, list[tuple[str, str]]]:
-        """Decode every file once; the set of the good ones, and (path, reason) of the bad ones."""
+        """Decode every file once; return the set of good ones, and (path, reason) of the others."""
 
         def reason(path: str) -> str | None:
             try:
@@ -121,7 +101,7 @@ class FolderImages:
         if not good:
             raise NoData(
                 f"None of the {len(self)} image files in {self.folder} can be read; "
-                f"{bad[0][0]}: {bad[0][1]}. Give a folder with images that open elsewhere."
+                f"{bad[0][0]}: {bad[0][1]}. Pass images that other programs can open."
             )
         return self._only_rows(good), bad
 
@@ -132,27 +112,29 @@ class FolderImages:
         return kept
 
     def fingerprint(self) -> str:
-        """A digest of every file's path, length and time, and of the format they are read in."""
-        digest = hashlib.blake2b(repr((self.size, self.channels)).encode(), digest_size=8)
+        """Return a digest of every file's path, length and time, and of the decoded format."""
+        return fingerprint(self._facts())
+
+    def _facts(self) -> Iterator[str | bytes]:
+        yield repr((self.size, self.channels))
         for path in self.paths:
             try:
                 status = (self.folder / path).stat()
                 facts = (status.st_size, status.st_mtime_ns)
-            except OSError:  # a broken link: check() reports it
+            except OSError:  # a broken link, which check() reports
                 facts = (-1, -1)
-            digest.update(os.fsencode(path) + b"\0%d %d\0" % facts)
-        return digest.hexdigest()
+            yield os.fsencode(path) + b"\0%d %d\0" % facts
 
 
 def _image_paths(folder: Path, only: Collection[str] | None) -> list[str]:
     if not folder.exists():
-        raise NoData(f"{folder} does not exist. Give the path of a folder with images.")
+        raise NoData(f"{folder} does not exist. Pass the path of a folder with images.")
     if not folder.is_dir():
-        raise NoData(f"{folder} is a file. Give the folder that it lies in.")
+        raise NoData(f"{folder} is a file. Pass the folder that contains it.")
     paths, others, seen = [], 0, set()
     for here, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
         real = os.path.realpath(here)
-        if real in seen:  # a link back to a folder that was read: going on would never end
+        if real in seen:  # a link back to a folder that was already read: a loop
             folders.clear()
             continue
         seen.add(real)
@@ -167,8 +149,8 @@ def _image_paths(folder: Path, only: Collection[str] | None) -> list[str]:
                 others += 1
     if not paths:
         raise NoData(
-            f"{folder} holds no image: {others} files, none of which ends in "
-            f"{', '.join(sorted(SUFFIXES))}. Give a folder with images, or convert them."
+            f"{folder} contains no image: {others} files, none of which ends in "
+            f"{', '.join(sorted(SUFFIXES))}. Pass a folder with images, or convert them."
         )
     return sorted(paths)
 
@@ -179,10 +161,10 @@ def _refuse(error: OSError) -> None:
     ) from error
 
 
-def _classes(paths: list[str]) -> tuple[np.ndarray | None, list[str] | None]:
-    tops = [path.partition("/")[0] if "/" in path else None for path in paths]
-    names = sorted({top for top in tops if top is not None})
-    if None in tops or len(names) < 2:
+def _classes(paths: list[str], level: int) -> tuple[np.ndarray | None, list[str] | None]:
+    folders = [path.split("/")[level:-1] for path in paths]
+    names = sorted({below[0] for below in folders if below})
+    if not all(folders) or len(names) < 2:
         return None, None
     number = {name: k for k, name in enumerate(names)}
-    return np.array([number[top] for top in tops if top is not None]), names
+    return np.array([number[below[0]] for below in folders]), names

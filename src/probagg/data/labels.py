@@ -1,4 +1,4 @@
-"""Known classes of samples from a table; they are only ever reported against."""
+"""Known classes of samples from a table; they are used for reporting only."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from probagg.errors import NoData
 UNKNOWN = -1
 _NAME_HEADS = {"path", "file", "filename", "name", "image", "row", "index"}
 _HEADS = _NAME_HEADS | {"label", "class", "category", "target", "y"}
-_MARKS = ",;\t"  # what may divide columns: spreadsheets in much of Europe write semicolons
+_DELIMITERS = ",;\t"  # spreadsheets in much of Europe write semicolons
 
 
 @dataclass(frozen=True)
 class Classes:
-    """The class of each sample by number; UNKNOWN where nobody said."""
+    """The number of each sample's class, or UNKNOWN."""
 
     y: np.ndarray  # (n,) int
     names: list[str]
 
     @property
     def known(self) -> np.ndarray:
-        """(n,) bool."""
+        """Which samples have a class: (n,) bool."""
         return self.y != UNKNOWN
 
     def of(self, rows: np.ndarray) -> Classes:
-        """The classes of some samples."""
+        """Return the classes of some samples."""
         return Classes(self.y[rows], self.names)
 
     @classmethod
     def of_text(cls, found: Sequence[str | None]) -> Classes:
-        """From a class, or None, for each sample."""
+        """Number the classes of samples, given as names; None is unknown."""
         names = sorted({name for name in found if name is not None})
         number: dict[str | None, int] = {name: k for k, name in enumerate(names)}
         return cls(np.array([number.get(name, UNKNOWN) for name in found], np.int64), names)
 
 
 def read_labels(path: Path, samples: Sequence[str]) -> Classes:
-    """Classes from a CSV file with lines of `path,class` or `row,class`, in any order.
+    """Return the classes in a CSV file with lines of `path,class` or `row,class`, in any order.
 
     `samples` are the paths or row numbers to find. A sample without a line has no class; a file
-    that names none of them is refused. Where the samples are all the rows there are, one class a
-    line in their order is enough; files that cannot be read would shift such an order.
+    that names none of them is an error. If the samples are all rows of a matrix, the file may have
+    one class per line in their order. For image files it may not: unreadable ones would shift it.
     """
     tables = _tables(path)
     pairs = [rows for rows in tables.values() if all(len(row) == 2 for row in rows)]
@@ -59,40 +59,40 @@ def read_labels(path: Path, samples: Sequence[str]) -> Classes:
         raise NoData(
             f"{path} names none of the {len(samples)} samples; its first line is for "
             f"{pairs[0][0][0]!r}, the first sample is {samples[0]!r}. Write the names as "
-            "assignments.csv has them."
+            "in assignments.csv."
         )
     if others:
         warnings.warn(
-            f"{len(others)} lines of {path} name no sample, the first is {others[0][0]!r}.",
+            f"{len(others)} lines of {path} match no sample, the first is {others[0][0]!r}.",
             stacklevel=2,
         )
     return Classes.of_text([found.get(sample) or None for sample in samples])
 
 
 def _tables(path: Path) -> dict[str, list[list[str]]]:
-    """The lines of a file as cells, without its header, for each mark that may divide them."""
+    """Return the rows of cells in a file, without its header, for each possible delimiter."""
     try:
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             text = file.read()
         first = next((line for line in text.splitlines() if line.strip()), "")
-        marks = [mark for mark in _MARKS if mark in first] or [","]
-        tables = {mark: _rows(text, mark) for mark in marks}
+        delimiters = [d for d in _DELIMITERS if d in first] or [","]
+        tables = {delimiter: _rows(text, delimiter) for delimiter in delimiters}
     except (OSError, csv.Error) as error:
         raise NoData(f"{path} cannot be read as a table of labels ({error}).") from error
     if not all(tables.values()):
-        raise NoData(f"{path} holds no labels. Give lines of path,class.")
+        raise NoData(f"{path} contains no labels. Write lines of path,class.")
     return tables
 
 
-def _rows(text: str, mark: str) -> list[list[str]]:
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=mark)
+def _rows(text: str, delimiter: str) -> list[list[str]]:
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows = [row for row in lines if any(cell.strip() for cell in row)]
     header = bool(rows) and {cell.strip().lower() for cell in rows[0]} <= _HEADS
     return [[*row[:-1], _class(row[-1])] for row in rows[header:]]
 
 
 def _class(cell: str) -> str:
-    """A class as text that can be shown: bytes that are no UTF-8 are taken for Latin-1."""
+    """Return a class as printable text: bytes that are not UTF-8 are read as Latin-1."""
     data = cell.encode("utf-8", "surrogateescape")
     try:
         return data.decode().strip()
@@ -101,7 +101,7 @@ def _class(cell: str) -> str:
 
 
 def _named(rows: list[list[str]], samples: Sequence[str]) -> tuple[dict[str, str], list[list[str]]]:
-    """The class of each sample that a line names, exactly or else nearly, and the other lines."""
+    """Return the class of each sample that a line names, exactly or nearly, and other lines."""
     found: dict[str, str] = {}
     for form in (str, _slashes, _bare):
         left = {form(sample): sample for sample in samples if sample not in found}
@@ -121,23 +121,22 @@ def _bare(name: str) -> str:
 def _in_order(
     path: Path, tables: dict[str, list[list[str]]], samples: Sequence[str]
 ) -> list[str | None]:
-    """The classes of a file with one a line; any other file is refused."""
-    mark = max(tables, key=lambda mark: sum(len(row) == 2 for row in tables[mark]))
-    rows = tables[mark]
+    """Return the classes of a file with one per line; any other file is an error."""
+    delimiter = max(tables, key=lambda d: sum(len(row) == 2 for row in tables[d]))
+    rows = tables[delimiter]
     if any(len(row) != 1 for row in rows):
         odd = next(row for row in rows if len(row) != 2)
         raise NoData(
-            f"{path} has the line {mark.join(odd)!r}, but lines of path,class are needed, all "
-            "alike."
+            f"{path} has the line {delimiter.join(odd)!r}, but every line must be path,class."
         )
     if list(samples) != [str(row) for row in range(len(samples))]:
         raise NoData(
-            f"{path} has one class a line, but files are matched by name: lines of path,class are "
-            "needed, with the names as assignments.csv has them."
+            f"{path} has one class per line, but image files are matched by name: write lines of "
+            "path,class with the names as in assignments.csv."
         )
     if len(rows) != len(samples):
         raise NoData(
-            f"{path} has {len(rows)} labels for {len(samples)} samples. Give one a line in the "
+            f"{path} has {len(rows)} labels for {len(samples)} samples. Write one per line in the "
             "same order, or lines of row,class."
         )
     return [label or None for (label,) in rows]

@@ -16,7 +16,8 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from probagg.data.images import ImageSet, open_images
+from probagg.data.images import ImageSet
+from probagg.data.opening import open_images
 from probagg.devices import choose_device
 from probagg.dpac.checkpoint import read_description
 from probagg.dpac.engine import Engine, Progress, check_identity

@@ -1,8 +1,8 @@
-"""Features of a frozen pretrained backbone, cached by content."""
+"""Features of images from a frozen pretrained backbone, cached by content."""
 
-from probagg.embed.backbone import Backbone, BackboneError
+from probagg.embed.backbone import DEFAULT, Backbone, BackboneError
 from probagg.embed.features import Features, embed, estimate
-from probagg.embed.opening import DEFAULT, open_backbone, reopen_backbone
+from probagg.embed.opening import open_backbone, reopen_backbone
 
 __all__ = [
     "DEFAULT",

@@ -1,4 +1,4 @@
-"""Features that were computed before, known by the content of the image."""
+"""A cache of features, keyed by the content of the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probagg.storage import cache_folder
 
 Result = TypeVar("Result")
 
-PIECE = 500  # keys in one question: SQLite allows 999
+PIECE = 500  # keys in one query: SQLite allows 999
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS features (
     identity TEXT, digest BLOB, features BLOB, PRIMARY KEY (identity, digest)
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS files (
 
 
 class Stamp(NamedTuple):
-    """By what a file is known without being read."""
+    """What identifies the content of a file without reading it."""
 
     path: bytes
     size: int
@@ -36,15 +36,15 @@ class Stamp(NamedTuple):
 
 
 def cache_path() -> Path:
-    """Where features are kept: features.sqlite in $PROBAGG_CACHE, or ~/.cache/probagg."""
+    """Return the path of the cache: features.sqlite in $PROBAGG_CACHE, or ~/.cache/probagg."""
     return cache_folder() / "features.sqlite"
 
 
 class FeatureCache:
-    """One backbone's features in an SQLite file, and which content a file had when last seen.
+    """Features of one backbone in an SQLite file, and the content that files had when last seen.
 
-    Processes share it. A broken or read-only file is warned of once, and then there is no cache.
-    `path=None` is none from the start. Use as a context.
+    A context manager that several processes may share. If the file is broken or read-only, one
+    warning is logged and nothing is cached; `path=None` caches nothing either.
     """
 
     def __init__(self, path: Path | None, identity: str, n_features: int) -> None:
@@ -74,43 +74,43 @@ class FeatureCache:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=30.0, check_same_thread=False)
         self._connection = connection
-        connection.execute("PRAGMA journal_mode=WAL")  # readers go on while another writes
+        connection.execute("PRAGMA journal_mode=WAL")  # readers do not wait for a writer
         connection.execute("PRAGMA synchronous=NORMAL")
         connection.executescript(_SCHEMA)
 
     def digests(self, stamps: Sequence[Stamp | None]) -> list[bytes | None]:
-        """The content of each file, where it was seen with this size and time."""
+        """Return the content digest of each file that was seen with this size and time."""
 
-        def ask(connection: sqlite3.Connection) -> list[bytes | None]:
-            question = "SELECT digest FROM files WHERE path=? AND size=? AND mtime_ns=?"
-            rows = [stamp and connection.execute(question, stamp).fetchone() for stamp in stamps]
+        def read(connection: sqlite3.Connection) -> list[bytes | None]:
+            query = "SELECT digest FROM files WHERE path=? AND size=? AND mtime_ns=?"
+            rows = [stamp and connection.execute(query, stamp).fetchone() for stamp in stamps]
             return [row[0] if row else None for row in rows]
 
-        return self._use(ask, [None] * len(stamps))
+        return self._use(read, [None] * len(stamps))
 
     def find(self, digests: Iterable[bytes | None]) -> dict[bytes, np.ndarray]:
-        """The features of those contents that were embedded before."""
+        """Return the cached features by content digest."""
         keys = list({digest for digest in digests if digest is not None})
 
-        def ask(connection: sqlite3.Connection) -> dict[bytes, np.ndarray]:
+        def read(connection: sqlite3.Connection) -> dict[bytes, np.ndarray]:
             found = {}
             for start in range(0, len(keys), PIECE):
                 piece = keys[start : start + PIECE]
-                marks = ",".join("?" * len(piece))
-                question = "SELECT digest, features FROM features WHERE identity=? AND digest IN "
-                for digest, data in connection.execute(
-                    f"{question} ({marks})", (self._identity, *piece)
-                ):
+                query = (
+                    "SELECT digest, features FROM features WHERE identity=? AND digest IN "
+                    f"({','.join('?' * len(piece))})"
+                )
+                for digest, data in connection.execute(query, (self._identity, *piece)):
                     if len(data) == self._bytes:
                         found[digest] = np.frombuffer(data, "<f4")
             return found
 
-        return self._use(ask, {})
+        return self._use(read, {})
 
     def store(
         self, files: Iterable[tuple[Stamp, bytes]], features: Iterable[tuple[bytes, np.ndarray]]
     ) -> None:
-        """Keep which content files have, and the features of contents; all or nothing."""
+        """Store the content digests of files and the features of contents, all or nothing."""
         seen = [(*stamp, digest) for stamp, digest in files]
         rows = [(self._identity, digest, row.astype("<f4").tobytes()) for digest, row in features]
 
@@ -122,7 +122,7 @@ class FeatureCache:
         self._use(write, None)
 
     def _use(self, work: Callable[[sqlite3.Connection], Result], otherwise: Result) -> Result:
-        with self._lock:  # one connection, used by the reading thread too
+        with self._lock:  # the thread that reads ahead uses the connection too
             connection = self._connection
             return self._try(lambda: work(connection), otherwise) if connection else otherwise
 
@@ -131,8 +131,8 @@ class FeatureCache:
             return work()
         except (sqlite3.Error, OSError) as error:
             logger.warning(
-                "The cache of features %s cannot be used (%s): going on without it. Delete the "
-                "file, or name another folder with PROBAGG_CACHE.",
+                "The cache of features %s cannot be used (%s): nothing is cached. Delete the file, "
+                "or name another folder with PROBAGG_CACHE.",
                 self._path,
                 error,
             )

@@ -1,25 +1,23 @@
-"""All images of a set through a backbone, without those that were before."""
+"""Extract features of all images of a set, skipping those already in the cache."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from probagg.data.decoding import BadImage, in_threads
-from probagg.data.folders import Progress
-from probagg.data.images import open_images
+from probagg.data.decoding import BadImage
+from probagg.data.opening import open_images
+from probagg.data.threads import in_threads, read_ahead
 from probagg.embed.backbone import Backbone, BackboneError
 from probagg.embed.cache import FeatureCache, cache_path
 from probagg.embed.sources import Item, Source, source_of
 from probagg.errors import InputError, NoData, first_line
+from probagg.progress import Progress
 
 PROBE = 8  # images that `estimate` times
 _NO_MEMORY = re.compile(
@@ -29,12 +27,12 @@ _NO_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class Features:
-    """What `embed` found."""
+    """What `embed` returns."""
 
     X: np.ndarray  # (n, D) float32, of the images that can be read
-    rows: np.ndarray  # (n,) which rows of the set they are
+    rows: np.ndarray  # (n,) their rows in the set
     bad: list[tuple[str | int, str]]  # path or row of the others, and the reason
-    cached: int  # how many were not computed again
+    cached: int  # images whose features came from the cache
 
 
 def embed(
@@ -45,14 +43,14 @@ def embed(
     batch_size: int | Literal["auto"] = "auto",
     progress: Progress | None = None,
 ) -> Features:
-    """The features of all images (a set, or what `open_images` takes) that can be read.
+    """Return the features of all images (whatever `open_images` takes) that can be read.
 
-    Photos of a folder are read whole, whatever size the set has. Features are kept by content, so a
-    second run, or one after an interruption, computes only what is new; `cache=False` neither
-    looks nor keeps. `progress(done, total)` is called for each batch.
+    Image files are decoded whole, whatever the size of the set. Features are cached by content, so
+    a second or resumed run computes only what is new; `cache=False` neither reads nor writes the
+    cache. `progress(done, total)` is called for each batch.
     """
     work = _Embedding(images, backbone, cache)
-    network = _Frugal(backbone, _batch_size(batch_size, backbone))
+    network = _Batches(backbone, _batch_size(batch_size, backbone))
     with work.cache:
         work.look_up()
         todo, total = work.todo(), len(work.images)
@@ -60,9 +58,9 @@ def embed(
         done = total - len(todo)
         if progress:
             progress(done, total)
-        # Closed before the cache is, which the thread that reads ahead looks into.
-        with contextlib.closing(_ahead(work.load, pieces)) as coming:
-            for piece, loaded in zip(pieces, coming, strict=True):
+        # Closed before the cache, which the thread that reads ahead uses.
+        with contextlib.closing(read_ahead(work.load, pieces)) as loading:
+            for piece, loaded in zip(pieces, loading, strict=True):
                 work.finish(loaded, network)
                 done += len(piece)
                 if progress:
@@ -71,19 +69,19 @@ def embed(
 
 
 def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
-    """Roughly how many seconds `embed` will take, timed on a few images that are not cached.
+    """Return roughly the seconds `embed` will take, timed on a few images that are not cached yet.
 
-    The few are kept like any others.
+    The features of these few are cached.
     """
     work = _Embedding(images, backbone, cache)
-    network = _Frugal(backbone, PROBE)
+    network = _Batches(backbone, PROBE)
     with work.cache:
         work.look_up()
         todo = work.todo()
         if len(todo) == 0:
             return 0.0
         probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
-        work.finish(work.load(probe[:1]), network)  # the first of all is slow
+        work.finish(work.load(probe[:1]), network)  # the first image is slow
         rest = probe[1:] if len(probe) > 1 else probe
         began = time.perf_counter()
         work.finish(work.load(rest), network)
@@ -92,7 +90,7 @@ def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
 
 @dataclass
 class _Loaded:
-    """Some images on their way: what the cache had, what the network must see, what is bad."""
+    """Images that were read: with cached features, ready for the network, or bad."""
 
     found: list[tuple[Item, np.ndarray]]
     fresh: list[tuple[Item, np.ndarray]]
@@ -100,7 +98,7 @@ class _Loaded:
 
 
 class _Embedding:
-    """A set, a backbone and a cache, and the features so far."""
+    """A set, a backbone, a cache, and the features so far."""
 
     def __init__(self, images: Any, backbone: Backbone, cache: bool) -> None:
         self.images = open_images(images)
@@ -108,14 +106,14 @@ class _Embedding:
         self.source: Source = source_of(self.images, backbone.near)
         n, path = len(self.images), cache_path() if cache else None
         self.cache = FeatureCache(path, backbone.identity, backbone.n_features)
-        self.known: list[bytes | None] = [None] * n  # digests of contents
+        self.known: list[bytes | None] = [None] * n  # content digests
         self.X = np.zeros((n, backbone.n_features), np.float32)
         self.have = np.zeros(n, bool)
         self.bad: dict[int, str] = {}
         self.cached = 0
 
     def look_up(self) -> None:
-        """Take from the cache what it knows without reading any image."""
+        """Get the cached features of files that have not changed, without reading them."""
         self.known = self.cache.digests(self.source.stamps())
         for start in range(0, len(self.known), 1024):
             digests = self.known[start : start + 1024]
@@ -126,11 +124,11 @@ class _Embedding:
                     self.cached += 1
 
     def todo(self) -> np.ndarray:
-        """The rows that are left."""
+        """Return the rows without features."""
         return np.flatnonzero(~self.have)
 
     def load(self, rows: np.ndarray) -> _Loaded:
-        """Read images; those whose content the cache has are not decoded."""
+        """Read images; those whose content is in the cache are not decoded."""
         items = self.source.items(rows, self.known)
         found = self.cache.find(item.digest for item in items)
         loaded = _Loaded([], [], [])
@@ -148,7 +146,7 @@ class _Embedding:
         return loaded
 
     def _prepare(self, item: Item) -> np.ndarray | str:
-        """The picture as the network takes it, or why there is none."""
+        """Return the picture as the network's input, or the reason why it is bad."""
         try:
             picture = item.picture()
         except BadImage as bad:
@@ -158,8 +156,8 @@ class _Embedding:
         except Exception as error:  # a user's own transform, which worked on a blank picture
             return f"the backbone's transform fails on it ({first_line(error)})"
 
-    def finish(self, loaded: _Loaded, network: _Frugal) -> None:
-        """Compute the features of what was loaded, and keep them."""
+    def finish(self, loaded: _Loaded, network: _Batches) -> None:
+        """Compute and cache the features of what was loaded."""
         for item, features in loaded.found:
             self._take(item.row, features)
         self.cached += len(loaded.found)
@@ -181,20 +179,20 @@ class _Embedding:
         self.have[row] = True
 
     def result(self) -> Features:
-        """All that was found."""
+        """Return the features of all images that could be read."""
         bad = [(self.source.name(row), reason) for row, reason in sorted(self.bad.items())]
         if not self.have.any():
             raise NoData(
                 f"None of the {len(self.have)} images of {self.images.name} can be read; "
-                f"{bad[0][0]}: {bad[0][1]}. Give images that open elsewhere."
+                f"{bad[0][0]}: {bad[0][1]}. Pass images that other programs can open."
             )
         rows = np.flatnonzero(self.have)
         X = self.X if len(rows) == len(self.X) else self.X[rows]
         return Features(X, rows, bad, self.cached)
 
 
-class _Frugal:
-    """A backbone that halves its batches, for good, where memory does not suffice."""
+class _Batches:
+    """A backbone that halves its batch size for good when it runs out of memory."""
 
     def __init__(self, backbone: Backbone, size: int) -> None:
         self.backbone, self.size = backbone, size
@@ -209,7 +207,7 @@ class _Frugal:
         return np.concatenate(features)
 
     def _attempt(self, batch: np.ndarray) -> np.ndarray | None:
-        """Features, or None with a smaller size to try; the memory of the failure is free then."""
+        """Return features, or None after halving the size; the failed batch is freed by then."""
         try:
             return self.backbone(batch)
         except Exception as error:
@@ -230,21 +228,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def _batch_size(given: int | str, backbone: Backbone) -> int:
     if given == "auto":
-        return 16 if backbone.device == "cpu" else 128  # a CPU's caches like small ones
+        return 16 if backbone.device == "cpu" else 128  # small ones fit a CPU's caches
     if not isinstance(given, int) or given < 1:
-        raise InputError(f"batch_size is {given!r}, but 1 or more, or 'auto' is needed.")
+        raise InputError(f"batch_size is {given!r}, but 1 or more, or 'auto', is needed.")
     return given
-
-
-def _ahead(
-    load: Callable[[np.ndarray], _Loaded], pieces: Sequence[np.ndarray]
-) -> Generator[_Loaded, None, None]:
-    """What `load` gives for each piece; the next one is loaded while a piece is in use."""
-    waiting: deque[Future[_Loaded]] = deque()
-    with ThreadPoolExecutor(1) as reader:
-        for piece in pieces:
-            waiting.append(reader.submit(load, piece))
-            if len(waiting) > 1:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()

@@ -1,8 +1,7 @@
-"""A user's own network: module:function."""
+"""A user's own network, named as module:function."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 import re
@@ -18,10 +17,11 @@ from probagg.embed.backbone import Backbone, BackboneError
 from probagg.embed.networks import torch_backbone
 from probagg.embed.preprocessing import Preprocessing
 from probagg.errors import first_line
+from probagg.storage import fingerprint
 
 
 def function_backbone(name: str, device: str) -> Backbone:
-    """The torch module, or (module, transform), that a function without arguments returns."""
+    """Return the backbone of a function that returns a torch module, or (module, transform)."""
     function, source = _find(name)
     try:
         with torch.random.fork_rng(devices=[]):
@@ -33,20 +33,20 @@ def function_backbone(name: str, device: str) -> Backbone:
     network, transform = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(network, nn.Module) or not (transform is None or callable(transform)):
         raise BackboneError(
-            f"{name}() returns {_kinds(made)}, but a torch module, or a pair of a module and a "
-            "function from a Pillow image to a tensor (3, H, W) is needed."
+            f"{name}() returns {_kinds(made)}, but a torch module is needed, or a pair of a module "
+            "and a function from a Pillow image to a tensor (3, H, W)."
         )
     if transform is None:
         view = Preprocessing()
         facts = (name, source, view)
         return torch_backbone(name, network, view, facts=facts, device=device, **view.numbers())
-    # Where an object lies in memory says nothing; what a function does is in the source.
+    # Without addresses in memory; what a function does is in the digest of the source.
     text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(transform))
     return torch_backbone(name, network, transform, facts=(name, source, text), device=device)
 
 
 def _find(name: str) -> tuple[Callable[[], Any], str]:
-    """The function, and a digest of the file it lies in; the current folder is looked in too."""
+    """Return the function and a digest of its file; the current folder is searched too."""
     module_name, _, function_name = name.partition(":")
     here = os.getcwd()
     sys.path.insert(0, here)
@@ -63,12 +63,12 @@ def _find(name: str) -> tuple[Callable[[], Any], str]:
     function = getattr(module, function_name, None)
     if not callable(function):
         raise BackboneError(
-            f"{module_name} has no function {function_name}. Write one that takes nothing and "
+            f"{module_name} has no function {function_name}. Write one without arguments that "
             "returns a torch module."
         )
     file = getattr(module, "__file__", None)
     text = Path(file).read_bytes() if file and file.endswith(".py") else b""
-    return function, hashlib.blake2b(text, digest_size=16).hexdigest()
+    return function, fingerprint([text], 16)
 
 
 def _kinds(made: Any) -> str:

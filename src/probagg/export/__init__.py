@@ -1,4 +1,4 @@
-"""A run as one model: pixels or features in, probabilities out; as ONNX or as safetensors.
+"""Export a run as one model from pixels or features to probabilities: ONNX or safetensors.
 
 >>> import torch
 >>> from sklearn.datasets import load_digits

@@ -1,8 +1,8 @@
 """PAC and OPAHead as torch modules: features (n, D) to probabilities (n, K).
 
-Both compute in float64 what they compute in NumPy. A score is a difference of large sums, and at
-m = 1.03 a relative error of 1 % in it is 40 % in a probability; beside a backbone this costs
-nothing. A head is rebuilt as `Head(**head.settings)` and filled with `load_state_dict`.
+Both compute in float64, as their estimators do. A score is a difference of large sums, and at
+m = 1.03 a relative error of 1 % in it is 40 % in a probability; the cost is negligible next to a
+backbone. A head is rebuilt as `Head(**head.settings)` followed by `load_state_dict`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PACHead(nn.Module):
     center: Tensor  # (D,), and
     scale: Tensor  # (): the frame
     side: Tensor  # (K, D + 2): the moments' side of the bilinear form
-    floor: Tensor  # (K,): sums below it are rounding errors
+    floor: Tensor  # (K,): smaller sums are rounding errors
     factor: Tensor  # (K,): n_k^(balance - 1)
 
     def __init__(self, n_features: int, n_clusters: int, metric: str, m: float) -> None:
@@ -51,13 +51,13 @@ class PACHead(nn.Module):
 
     @classmethod
     def of(cls, pac: PAC) -> Self:
-        """The head of a fitted PAC."""
+        """Return the head of a fitted PAC."""
         check_is_fitted(pac)
         model = pac._model
         if not isinstance(model, LinearModel):
             raise InputError(
                 f"These clusters were found with metric={pac.metric!r}, which compares a row with "
-                "all training rows and leaves no small model. Cluster again with 'sqeuclidean' or "
+                "all training rows and has no small model. Cluster again with 'sqeuclidean' or "
                 "'cosine' to export it."
             )
         n_features, n_clusters = model.frame.center.size, model.mass.size
@@ -70,20 +70,20 @@ class PACHead(nn.Module):
         return head
 
     def forward(self, X: Tensor) -> Tensor:
-        """P (n, K)."""
+        """Return P (n, K)."""
         rows = (embed(X.to(self.center.dtype), self.settings["metric"]) - self.center) / self.scale
         S = torch.maximum(lift(rows) @ self.side.T, self.floor) * self.factor
-        # `aggregation.assign` would raise small scores once more; PAC has its own floor.
+        # Not `aggregation.assign`, which has another floor for small scores than PAC.
         return torch.softmax((S / S.amin(1, keepdim=True)).log() / (1.0 - self.settings["m"]), 1)
 
     def examples(self, n: int, generator: torch.Generator) -> Tensor:
-        """Rows about where the training rows were, float32."""
+        """Return random rows in the range of the training rows, float32."""
         spread = 2.0 * torch.rand(n, len(self.center), generator=generator) - 1.0
         return (self.center + self.scale * spread).float()
 
     @property
     def offset(self) -> float:
-        """How far from zero the columns lie, in units of the largest column's spread."""
+        """Largest distance of a column's centre from zero, in units of the data's scale."""
         far = self.center.abs().max() / self.scale
         return float(far) if self.settings["metric"] == "sqeuclidean" else 0.0
 
@@ -106,7 +106,7 @@ class OPANetwork(nn.Module):
 
     @classmethod
     def of(cls, head: OPAHead) -> Self:
-        """The network of a fitted OPAHead."""
+        """Return the network of a fitted OPAHead."""
         check_is_fitted(head, "network_")
         widths = [int(n) for n in (head.n_features_in_, *head.hidden, head.n_clusters)]
         module = cls(widths, head.metric)
@@ -116,18 +116,18 @@ class OPANetwork(nn.Module):
         return module
 
     def forward(self, X: Tensor) -> Tensor:
-        """P (n, K)."""
+        """Return P (n, K)."""
         rows = (embed(X.to(self.mean.dtype), self.settings["metric"]) - self.mean) / self.spread
         return self.network(rows.float()).softmax(1)
 
     def examples(self, n: int, generator: torch.Generator) -> Tensor:
-        """Rows about where the training rows were, float32."""
+        """Return random rows in the range of the training rows, float32."""
         noise = torch.randn(n, len(self.mean), generator=generator)
         return (self.mean + self.spread * noise).float()
 
     @property
     def offset(self) -> float:
-        """How far from zero the columns lie, in units of their common spread."""
+        """Largest distance of a column's mean from zero, in units of the common spread."""
         far = self.mean.abs().max() / self.spread
         return float(far) if self.settings["metric"] == "sqeuclidean" else 0.0
 

@@ -1,4 +1,4 @@
-"""What an exported model takes, in words and numbers, and the pixels that become of it."""
+"""The input of an exported model, described in words and numbers, and its normalisation."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from torch import Tensor, nn
 
 from probagg.dpac.views import Views, ViewSettings
 
-BICUBIC = "bicubic"  # Pillow's, which does not alias: what we scale photos by
+BICUBIC = "bicubic"  # Pillow's, which does not alias
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a labeller takes: "images" (n, height, width, channels) or "features" (n, D)."""
+    """The input of a labeller: "images" (n, height, width, channels) or "features" (n, D)."""
 
     name: str
     shape: tuple[int, ...]  # of one sample
-    resize: int | None = None  # what the shorter side of a photo becomes before the central cut
-    filter: str | None = None  # by which it is scaled
+    resize: int | None = None  # the size of a photo's shorter side before the centre is cropped
+    filter: str | None = None  # the resampling filter
     mean: tuple[float, ...] | None = None  # of pixels in 0..1; the model itself normalises
     std: tuple[float, ...] | None = None
-    columns: tuple[str, ...] | None = None  # of features, where they had names
+    columns: tuple[str, ...] | None = None  # names of the features, where known
 
     @property
     def dtype(self) -> torch.dtype:
-        """uint8 for images, float32 for features."""
+        """The type: uint8 for images, float32 for features."""
         return torch.uint8 if self.name == "images" else torch.float32
 
     @property
     def words(self) -> str:
-        """What to do before the model, for whoever uses it elsewhere."""
+        """Description of the input, for users of the exported model."""
         if self.name == "features":
             columns = f": {', '.join(self.columns)}" if self.columns else ""
             return f"float32 rows (n, {self.shape[0]}), the columns that were clustered{columns}"
@@ -41,8 +41,8 @@ class Input:
         fitted = (
             f"fit it to {height} x {width} exactly as the run did"
             if self.resize is None
-            else f"scale its shorter side to {self.resize} pixels ({self.filter}), cut the central "
-            f"{height} x {width}"
+            else f"scale its shorter side to {self.resize} pixels ({self.filter}), crop the "
+            f"central {height} x {width}"
         )
         return (
             f"uint8 {colours} pixels 0 to 255, (n, {height}, {width}, {channels}): turn a photo "
@@ -51,7 +51,7 @@ class Input:
 
 
 class Normalised(nn.Module):
-    """uint8 pixels (n, H, W, C) as a backbone wants them: (n, C, H, W), mean and spread removed."""
+    """Normalise uint8 pixels (n, H, W, C) to a backbone's input (n, C, H, W)."""
 
     mean: Tensor
     std: Tensor
@@ -63,7 +63,7 @@ class Normalised(nn.Module):
             self.register_buffer(name, buffer, persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Normalised pixels, float32."""
+        """Return normalised pixels, float32."""
         return (pixels.permute(0, 3, 1, 2).float() / 255.0 - self.mean) / self.std
 
 
@@ -75,12 +75,12 @@ class CleanView(nn.Module):
         self.views = Views(settings)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Normalised pixels (n, C, size, size), float32."""
+        """Return normalised pixels (n, C, size, size), float32."""
         return self.views.clean(pixels)
 
 
 def filter_of(transform: Any) -> str:
-    """How a backbone's transform scales: what torchvision's first step says, or ours."""
+    """Return the resampling filter of a backbone's transform: torchvision's, or our bicubic."""
     steps = getattr(transform, "transforms", ())
     found = [step.interpolation for step in steps if hasattr(step, "interpolation")]
     return str(getattr(found[0], "value", found[0])) if found else BICUBIC

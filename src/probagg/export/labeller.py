@@ -1,4 +1,4 @@
-"""Labeller: all that a run does to a picture or a row, as one torch module."""
+"""Labeller: the whole computation of a run, from pixels or rows to clusters, as a torch module."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from probagg.dpac.estimator import DPAC
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe
-from probagg.embed.backbone import Backbone
-from probagg.embed.opening import LITE
+from probagg.embed.backbone import LITE, Backbone
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.export.heads import OPANetwork, PACHead
@@ -26,15 +25,15 @@ from probagg.export.inputs import BICUBIC, CleanView, Input, Normalised, filter_
 from probagg.opa.head import OPAHead
 from probagg.pac.estimator import PAC
 
-FAR = 2.0**10  # spreads from zero; beyond, float32 keeps less than four digits of a difference
+FAR = 2.0**10  # spreads from zero, beyond which float32 keeps under four digits of a difference
 
 
 class Labeller(nn.Module):
-    """Probabilities (n, clusters) of a batch: pixels, backbone, head, merged clusters.
+    """Probabilities (n, clusters) of a batch: normalisation, backbone, head, merged clusters.
 
-    Made by `labeller_of` or `load_exported`. It is on the CPU and shares nothing with the run's
-    model. `clusters` are the run's numbers of the clusters that survive, one for each column.
-    `facts` is what rebuilds it, beside its weights.
+    Made by `labeller_of` or `load_exported`. It is on the CPU and shares no memory with the run's
+    model. `clusters` are the numbers, in the run, of the clusters that remain after merging, one
+    per column. `facts` and the weights are enough to rebuild it.
     """
 
     merge: Tensor
@@ -58,7 +57,7 @@ class Labeller(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, batch: Tensor) -> Tensor:
-        """The probability of each sample in each surviving cluster, float32."""
+        """Return the probability of each sample in each remaining cluster, float32."""
         if batch.dtype != self.takes.dtype or batch.shape[1:] != self.takes.shape:
             raise InputError(
                 f"The model got {batch.dtype} of shape {tuple(batch.shape)}; needed: "
@@ -67,7 +66,7 @@ class Labeller(nn.Module):
         return self.steps(batch).float() @ self.merge
 
     def examples(self, n: int) -> Tensor:
-        """Inputs to compare models on: blurred random pictures, or rows near the training rows."""
+        """Return inputs to compare models on: smooth random pictures, or random rows."""
         generator = torch.Generator().manual_seed(n)
         if self.takes.name == "features":
             head: Any = self.steps.head
@@ -78,12 +77,12 @@ class Labeller(nn.Module):
         return (255.0 * smooth).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
     def describe(self, names: Sequence[str], description: str) -> dict[str, Any]:
-        """All that a file says beside the weights, ready for JSON; `names` are the columns'."""
+        """Return the metadata of an exported file, ready for JSON; `names` are of the columns."""
         names = list(names)
         if len(names) != len(self.clusters) or not all(isinstance(name, str) for name in names):
             raise InputError(
-                f"names is {names}, but {len(self.clusters)} texts are needed: one for each of the "
-                f"clusters {self.clusters}."
+                f"names is {names}, but {len(self.clusters)} strings are needed: one for each of "
+                f"the clusters {self.clusters}."
             )
         return {
             "description": description,
@@ -103,19 +102,19 @@ def labeller_of(
     *,
     size: tuple[int, int] | None = None,
 ) -> Labeller:
-    """The labeller of a fitted or loaded model.
+    """Return the labeller of a fitted or loaded model.
 
     Parameters
     ----------
     model : PAC, OPAHead or DPAC
-        PAC and OPAHead take features; with the `backbone` that made these they take pixels.
+        The labeller of PAC or OPAHead takes features; with `backbone` it takes pixels.
     backbone : Backbone of `probagg.embed` or None
-        Not for DPAC, which has its own network.
+        The backbone that computed the features. Not for DPAC, which has its own network.
     groups : (K,) integers or None
-        The surviving cluster of each cluster, as `Review.groups` gives them. Probabilities of
-        merged clusters are added up.
+        The cluster that each cluster is merged into, or itself, as `Review.groups` returns them.
+        Probabilities of merged clusters are summed.
     size : (height, width) or None
-        Of the images that DPAC will be given; None is what it reads photos of a folder at.
+        Of the images passed to DPAC; None is the size that its recipe decodes photos to.
     """
     if isinstance(model, DPAC):
         if backbone is not None:
@@ -128,7 +127,7 @@ def labeller_of(
             f"The model is of type {type(model).__name__}; PAC, OPAHead and DPAC can be exported."
         )
     if size is not None:
-        raise InputError("size is for DPAC; otherwise the backbone decides. Leave it out.")
+        raise InputError("size is for DPAC only; PAC and OPAHead use the backbone's. Leave it out.")
     head = PACHead.of(model) if isinstance(model, PAC) else OPANetwork.of(model)
     facts: dict[str, Any] = {"head": {"kind": head.kind, **head.settings}}
     if backbone is not None:
@@ -149,7 +148,7 @@ def labeller_of(
 
 
 def _photos(recipe: Recipe, size: tuple[int, int] | None) -> Input:
-    """What DPAC takes: photos as a folder's are read, or images of a size of their own."""
+    """Return the input of DPAC: photos at the recipe's size, or images of a given size."""
     height, width = size or (recipe.decode_size, recipe.decode_size)
     return Input(
         "images",
@@ -162,7 +161,7 @@ def _photos(recipe: Recipe, size: tuple[int, int] | None) -> Input:
 
 
 def _pictures(backbone: Backbone) -> Input:
-    """What a frozen backbone takes."""
+    """Return the input of a frozen backbone."""
     return Input(
         "images",
         (backbone.size, backbone.size, 3),
@@ -174,14 +173,14 @@ def _pictures(backbone: Backbone) -> Input:
 
 
 def steps_of(takes: Input, body: nn.Module, head: nn.Module) -> dict[str, nn.Module]:
-    """What a labeller of a frozen backbone's features goes through."""
+    """Return the steps of a labeller with a frozen backbone."""
     assert takes.mean is not None
     assert takes.std is not None
     return {"pixels": Normalised(takes.mean, takes.std), "backbone": body, "head": head}
 
 
 def labeller_of_network(takes: Input, model: Model, recipe: Recipe, groups: Any) -> Labeller:
-    """The labeller of DPAC's network: the clean view, its backbone, the head that decides."""
+    """Return the labeller of DPAC's network: clean view, backbone, the head that predicts."""
     head = model.self_labeller if model.self_labelled else model.classifier
     steps = {
         "pixels": CleanView(recipe.views),
@@ -200,7 +199,7 @@ def labeller_of_network(takes: Input, model: Model, recipe: Recipe, groups: Any)
 
 
 def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
-    """Survivors (K,), each of which survives itself; all of them where nothing is merged."""
+    """Return the cluster each of the K is merged into, itself by default, or raise an error."""
     found = np.arange(n_clusters) if groups is None else np.asarray(groups)
     if (
         found.shape != (n_clusters,)
@@ -210,27 +209,27 @@ def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
     ):
         raise InputError(
             f"groups is {groups}, but {n_clusters} integers are needed: for each cluster the one "
-            "it is merged into, or itself. One that others are merged into must survive."
+            "it is merged into, or itself. A cluster that others are merged into must remain."
         )
     return found
 
 
 def _check_backbone(backbone: Backbone, n_features: int) -> None:
     if backbone.module is None or backbone.mean is None:
-        why = "is an ONNX file" if backbone.module is None else "brings its own transform"
+        why = "is an ONNX file" if backbone.module is None else "has its own transform"
         raise InputError(
             f"The backbone {backbone.name} {why}, which cannot become part of the model. Export "
             "the clusters alone (--features): that model takes the backbone's features."
         )
     if backbone.n_features != n_features:
         raise InputError(
-            f"The backbone {backbone.name} gives {backbone.n_features} features, but the clusters "
+            f"The backbone {backbone.name} has {backbone.n_features} features, but the clusters "
             f"were found on {n_features}. Pass the backbone of the run."
         )
 
 
 def _architecture_of(backbone: Backbone) -> str | None:
-    """The name by which the network can be built again; None for a user's own code."""
+    """Return the name from which the network can be rebuilt; None for a user's own code."""
     if backbone.name == LITE:
         return LITE
     config = getattr(backbone.module.network, "pretrained_cfg", None) or {}
@@ -240,8 +239,8 @@ def _architecture_of(backbone: Backbone) -> str | None:
 def _warn_if_far(head: PACHead | OPANetwork) -> None:
     if head.offset > FAR:
         warnings.warn(
-            f"A column lies {head.offset:.0f} times the data's spread from zero, and the exported "
-            "model takes float32, which rounds such values. Subtract a typical value from it and "
-            "cluster again if small differences matter.",
+            f"A column is {head.offset:.0f} times the data's spread away from zero, and the "
+            "exported model takes float32, which rounds such values. Subtract a typical value from "
+            "it and cluster again if small differences matter.",
             stacklevel=3,
         )

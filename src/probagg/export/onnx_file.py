@@ -1,33 +1,30 @@
-"""A labeller as an ONNX file, compared with PyTorch before it is written."""
+"""A labeller as an ONNX model, compared with PyTorch before it is returned."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import warnings
 from collections.abc import Sequence
-from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from probagg.errors import ProbaggError, first_line
+from probagg.errors import ProbaggError, first_line, import_optional
 from probagg.export.labeller import Labeller
-from probagg.storage import write_atomically
 
-OPSET = 18  # what torch's exporter writes since 2.6 without converting
+OPSET = 18  # torch's exporter writes it without conversion since 2.6
 TOLERANCE = 1e-4  # of probabilities, between onnxruntime and PyTorch
 BATCHES = (1, 5)
-MOST_BYTES = 2_000_000_000  # one ONNX file is one protobuf message, below 2 GiB
+MAX_BYTES = 2_000_000_000  # an ONNX file is one protobuf message, which must be below 2 GiB
 
 
 class ExportError(ProbaggError, RuntimeError):
-    """A model that ONNX cannot express or does not reproduce; the message says what to do."""
+    """A model that cannot be exported to ONNX; the message says why and what to do."""
 
 
 class _WithLabels(nn.Module):
-    """What the graph gives: probabilities, and the run's number of the most probable cluster."""
+    """The outputs of the graph: probabilities, and the number of the most probable cluster."""
 
     clusters: Tensor
 
@@ -42,20 +39,21 @@ class _WithLabels(nn.Module):
 
 
 def export_onnx(
-    labeller: Labeller, path: str | PathLike[str], *, names: Sequence[str], description: str
-) -> float:
-    """Write the labeller as one ONNX file; returns how far it is from PyTorch at most.
+    labeller: Labeller, *, names: Sequence[str], description: str
+) -> tuple[bytes, float]:
+    """Return the labeller as the bytes of an ONNX file, and its largest difference from PyTorch.
 
-    Input "images" or "features", outputs "probabilities" and "labels" (numbers as in the run);
-    `names` are the columns', one for each of `labeller.clusters`. The graph is run by onnxruntime
-    on a few inputs first, and a difference above 1e-4 is an `ExportError` and no file.
+    The input is "images" or "features", the outputs are "probabilities" and "labels" (numbers as in
+    the run); `names` are of the columns, one for each of `labeller.clusters`. onnxruntime runs the
+    graph on a few inputs, and a difference above 1e-4 raises `ExportError`.
     """
-    _check_packages()
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        import_optional(package, "Exporting to ONNX", "onnx")
     facts = labeller.describe(names, description)
     size = sum(t.nbytes for t in labeller.state_dict().values())
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise ExportError(
-            f"The model has {size / 1e9:.1f} GB, but one ONNX file holds at most 2. Export it as "
+            f"The model has {size / 1e9:.1f} GB, but an ONNX file can have at most 2. Export it as "
             "safetensors instead."
         )
     model = _graph(labeller)
@@ -65,30 +63,18 @@ def export_onnx(
     if not difference <= TOLERANCE:
         raise ExportError(
             f"The ONNX model's probabilities differ by {difference:.2g} from PyTorch's, more than "
-            f"{TOLERANCE:g}, and were not written. Export as safetensors instead, or try other "
+            f"{TOLERANCE:g}, so it was not exported. Export as safetensors instead, or try other "
             "versions of torch and onnxruntime."
         )
-    write_atomically(path, data)
-    return difference
-
-
-def _check_packages() -> None:
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"Exporting to ONNX needs {name}, which is not installed: "
-                "pip install 'probagg[onnx]'"
-            ) from error
+    return data, difference
 
 
 def _graph(labeller: Labeller) -> Any:
-    """The ONNX model, its first axis free."""
+    """Return the ONNX model, with a dynamic batch axis."""
     example = labeller.examples(2)
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they speak of torch's own code
+            warnings.simplefilter("ignore")  # about torch's own code
             program = torch.export.export(
                 _WithLabels(labeller),
                 (example,),
@@ -103,7 +89,7 @@ def _graph(labeller: Labeller) -> Any:
                 input_names=[labeller.takes.name],
                 output_names=["probabilities", "labels"],
             )
-    except Exception as error:  # torch raises nearly anything on a network it cannot trace
+    except Exception as error:  # torch raises nearly anything for a network it cannot trace
         backbone = labeller.facts.get("backbone", {}).get("name", "the network")
         raise ExportError(
             f"PyTorch cannot express {backbone} in ONNX ({first_line(error)}). Export as "
@@ -113,7 +99,7 @@ def _graph(labeller: Labeller) -> Any:
 
 
 def _describe(model: Any, facts: dict[str, Any]) -> None:
-    """What the file says of itself; torch's notes, which hold paths of this machine, go."""
+    """Replace torch's notes, which contain paths of this machine, with our metadata."""
     graph = model.graph
     for part in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         del part.metadata_props[:]
@@ -130,11 +116,11 @@ def _describe(model: Any, facts: dict[str, Any]) -> None:
 
 
 def _difference(labeller: Labeller, data: bytes) -> float:
-    """The largest difference of probabilities between onnxruntime and PyTorch."""
+    """Return the largest difference in probability between onnxruntime and PyTorch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # what is wrong is raised
+    options.log_severity_level = 4  # errors are raised
     gaps = []
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
@@ -143,9 +129,9 @@ def _difference(labeller: Labeller, data: bytes) -> float:
             P, _ = session.run(None, {labeller.takes.name: batch.numpy()})
             with torch.inference_mode():
                 gaps.append((torch.from_numpy(P) - labeller(batch)).abs().max())
-    except Exception as error:  # onnxruntime's own kinds, which have no common parent
+    except Exception as error:  # onnxruntime's exceptions have no common base class
         raise ExportError(
-            f"onnxruntime cannot run the exported model ({first_line(error)}), which was not "
-            "written. Export as safetensors instead."
+            f"onnxruntime cannot run the ONNX model ({first_line(error)}). Export as safetensors "
+            "instead."
         ) from error
-    return float(torch.stack(gaps).max())  # NaN where there is one
+    return float(torch.stack(gaps).max())  # NaN if there is one

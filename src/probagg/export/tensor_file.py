@@ -1,8 +1,7 @@
-"""A labeller as a safetensors file: its weights, and beside them all that rebuilds it."""
+"""A labeller as a safetensors file: its weights, with all that rebuilds it as metadata."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any
@@ -12,35 +11,33 @@ from torch import Tensor, nn
 
 from probagg.dpac.model import build_model
 from probagg.dpac.recipe import Recipe
+from probagg.embed.backbone import LITE
 from probagg.embed.networks import Pooled
-from probagg.embed.opening import LITE
 from probagg.embed.pretrained import SIZES
-from probagg.errors import InputError
+from probagg.errors import InputError, import_optional
 from probagg.export.heads import OPANetwork, PACHead
 from probagg.export.inputs import Input
 from probagg.export.labeller import Labeller, labeller_of_network, steps_of
-from probagg.storage import read_safetensors, write_safetensors
+from probagg.storage import read_safetensors, to_safetensors
 
 FORMAT = "probagg.labeller/1"
-TOLERANCE = 1e-4  # of features, beside the largest
+TOLERANCE = 1e-4  # of features, relative to the largest
 
 
-def export_safetensors(
-    labeller: Labeller, path: str | PathLike[str], *, names: Sequence[str], description: str
-) -> None:
-    """Write the labeller's weights and, as JSON beside them, names, preprocessing and architecture.
+def export_safetensors(labeller: Labeller, *, names: Sequence[str], description: str) -> bytes:
+    """Return the bytes of a safetensors file: the labeller's weights and, as JSON, its metadata.
 
-    `names` are the columns', one for each of `labeller.clusters`. `load_exported` reads the file;
-    a network that could not be built again there is an error here.
+    `names` are of the columns, one for each of `labeller.clusters`. `load_exported` reads the file;
+    a network that it could not rebuild is an error here.
     """
     facts = labeller.describe(names, description)
     weights = labeller.state_dict()
     _check_features(labeller, _filled(facts, weights), facts)
-    write_safetensors(path, FORMAT, {k: t.numpy() for k, t in weights.items()}, facts)
+    return to_safetensors(FORMAT, {k: t.numpy() for k, t in weights.items()}, facts)
 
 
 def _check_features(labeller: Labeller, again: Labeller, facts: dict[str, Any]) -> None:
-    """That a network of the same name and weights does the same to a picture."""
+    """Raise an error if the rebuilt network computes other features of a picture."""
     batch = labeller.examples(1)
     with torch.inference_mode():
         expected, found = labeller.steps[:-1](batch), again.steps[:-1](batch)
@@ -50,9 +47,9 @@ def _check_features(labeller: Labeller, again: Labeller, facts: dict[str, Any]) 
 
 
 def load_exported(path: str | PathLike[str]) -> tuple[Labeller, dict[str, Any]]:
-    """The labeller that `export_safetensors` wrote, and what the file says: "names" and others.
+    """Return the labeller that `export_safetensors` made, and its metadata ("names" and others).
 
-    Networks are rebuilt by name and filled from the file; nothing is downloaded.
+    Networks are rebuilt by name, with the weights of the file; nothing is downloaded.
     """
     arrays, facts = read_safetensors(path, FORMAT)
     weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -60,8 +57,8 @@ def load_exported(path: str | PathLike[str]) -> tuple[Labeller, dict[str, Any]]:
 
 
 def _filled(facts: dict[str, Any], weights: dict[str, Tensor]) -> Labeller:
-    """The labeller of these facts and weights."""
-    with torch.random.fork_rng(devices=[]):  # for weights that are replaced at once
+    """Return the labeller rebuilt from its metadata and weights."""
+    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced
         labeller = _rebuilt(facts["model"], facts["input"])
     try:
         labeller.load_state_dict(weights)
@@ -70,16 +67,16 @@ def _filled(facts: dict[str, Any], weights: dict[str, Tensor]) -> Labeller:
     return labeller
 
 
-def _misfit(facts: dict[str, Any], problem: str) -> ValueError:
+def _misfit(facts: dict[str, Any], problem: str) -> InputError:
     name = facts["model"].get("backbone", {}).get("name", "DPAC")
-    return ValueError(
-        f"The network that is built for {name} is another one here, by its version or its options "
-        f"({problem}). Export as ONNX, which holds the network too."
+    return InputError(
+        f"The network built here for {name} is a different one, because of its version or options "
+        f"({problem}). Export as ONNX, which contains the network too."
     )
 
 
 def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
-    """A labeller without its weights."""
+    """Return a labeller without its weights."""
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
     takes = Input(**values)
     settings = dict(model["head"])
@@ -99,28 +96,20 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
 
 
 def _network(backbone: dict[str, Any]) -> nn.Module:
-    """A backbone's network by its architecture, without weights."""
+    """Return a backbone's network by its architecture, without weights."""
     name, architecture = backbone["name"], backbone["architecture"]
     if architecture is None:
         raise InputError(
-            f"The backbone {name} is code of its own, which a file of weights cannot hold. Export "
-            "as ONNX, which holds the network too."
+            f"The backbone {name} is a user's own code, which a file of weights cannot contain. "
+            "Export as ONNX, which contains the network too."
         )
     if architecture == LITE:
-        network = _package("efficientnet_lite_pytorch", "lite").EfficientNet.from_name(LITE)
+        library = import_optional("efficientnet_lite_pytorch", "This model", "lite")
+        network = library.EfficientNet.from_name(LITE)
         network._fc = nn.Identity()
         return network
-    timm = _package("timm", "deep")
-    if not timm.is_model(architecture):  # nor a name that would make timm look in the hub
+    timm = import_optional("timm", "This model", "deep")
+    if not timm.is_model(architecture):  # so that timm does not look in the hub
         raise InputError(f"The timm that is installed has no {architecture}. Install a newer one.")
     options = {"img_size": SIZES[architecture]} if architecture in SIZES else {}
     return timm.create_model(architecture, pretrained=False, num_classes=0, **options)
-
-
-def _package(name: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"This model needs {name}, which is not installed: pip install 'probagg[{extra}]'"
-        ) from error

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from probagg.data.images import ImageSet
+from probagg.errors import import_optional
 from probagg.progress import duration
 from probagg.report.atlas import add_map
 from probagg.report.charts import parallel, short
@@ -225,12 +226,7 @@ def _read(name: str) -> str:
 
 
 def _environment() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError(
-            "A report needs Jinja2, which is not installed: pip install 'probagg[report]'"
-        ) from error
+    jinja2 = import_optional("jinja2", "A report", "report")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from probagg.data.decoding import pillow
-from probagg.data.images import ImageSet, open_images, refitted
+from probagg.data.decoding import to_picture
+from probagg.data.images import ImageSet
+from probagg.data.opening import open_images
 from probagg.errors import InputError, NoData
 from probagg.review import FILE, Review, ReviewError, n_clusters
 from probagg.run.folder import RunFolderError
@@ -60,7 +61,7 @@ class Session:
             what = f"{config['source']} holds {len(images)} images, but {len(self.samples)}"
             return None, f"{what} were clustered."
         if images.paths is not None or max(images.size or (0,)) > THUMBNAIL:
-            images = refitted(images, THUMBNAIL, None)
+            images = open_images(images, size=THUMBNAIL)
         return images, None
 
     @functools.cached_property
@@ -84,7 +85,7 @@ class Session:
             pixels = self._images.read(np.array([place]))[0]
         except (NoData, OSError):
             return None
-        picture = pillow().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+        picture = to_picture(pixels)
         file = io.BytesIO()
         picture.save(file, "JPEG", quality=95 if max(picture.size) <= 48 else 85)
         return file.getvalue()

@@ -8,13 +8,14 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from probagg.data.decoding import BadImage, decode, in_threads
+from probagg.data.decoding import BadImage, decode, to_picture
 from probagg.data.folders import FolderImages
-from probagg.data.images import ImageSet, open_images, refitted
+from probagg.data.images import ImageSet
+from probagg.data.opening import open_images
+from probagg.data.threads import in_threads
 from probagg.errors import NoData
 from probagg.report.contents import Contents
 from probagg.report.groups import Counts
@@ -107,7 +108,7 @@ class Thumbnails:
         assert self._images is not None
         if pixels not in self._sets:
             size = min(pixels, _side(self._images))  # a browser enlarges as well as we could
-            self._sets[pixels] = refitted(self._images, size, None)
+            self._sets[pixels] = open_images(self._images, size=size)
         return self._sets[pixels]
 
     def _encode(self, images: ImageSet, row: int, quality: int) -> str | None:
@@ -133,7 +134,7 @@ def _side(images: ImageSet) -> int:
 
 
 def _data_uri(pixels: np.ndarray, quality: int) -> str:
-    image = _pillow().fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+    image = to_picture(pixels)
     file = io.BytesIO()
     if max(image.size) <= TINY:
         kind = "png"
@@ -142,13 +143,3 @@ def _data_uri(pixels: np.ndarray, quality: int) -> str:
         kind = "jpeg"
         image.save(file, "JPEG", quality=quality, optimize=True)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ImportError(
-            "A report needs Pillow, which is not installed: pip install 'probagg[report]'"
-        ) from error
-    return Image

@@ -1,0 +1,130 @@
+"""Open whatever a user has: images, or rows of numbers."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.data import benchmarks
+from probagg.data.arrays import Matrix, is_matrix, matrix_of, read_matrix, read_numpy
+from probagg.data.datasets import DatasetImages
+from probagg.data.decoding import SUFFIXES, check_format
+from probagg.data.folders import FolderImages
+from probagg.data.images import ArrayImages, ImageSet, converted
+from probagg.errors import NoData, did_you_mean
+from probagg.progress import Progress
+
+FILE_SIZE = 96  # pixels that image files are decoded to by default, as in STL-10
+
+
+def is_image_source(source: Any) -> bool:
+    """Return whether a source is for `open_images` rather than for `open_matrix`.
+
+    Names and files are looked at; a path where nothing is raises an error. A DataFrame and an array
+    of two dimensions are matrices; other arrays, lists and Datasets are images.
+
+    >>> is_image_source("digits"), is_image_source(np.zeros((5, 3)))
+    (True, False)
+    """
+    if _is_path(source):
+        return _is_image_path(source)
+    return not hasattr(source, "columns") and getattr(source, "ndim", 3) in (3, 4)
+
+
+def _is_image_path(source: str | PathLike[str]) -> bool:
+    if source in benchmarks.ALL_NAMES:
+        return source in benchmarks.IMAGE_NAMES
+    path = Path(source).expanduser()
+    if not path.exists():
+        hint = did_you_mean(str(source), benchmarks.ALL_NAMES)
+        raise NoData(
+            f"{str(source)!r} is not a file, a folder or a known data set: matrices "
+            f"{', '.join(benchmarks.NAMES)}; images {', '.join(benchmarks.IMAGE_NAMES)}.{hint}"
+        )
+    return not is_matrix(path)
+
+
+def open_matrix(source: Any) -> Matrix:
+    """Return the rows of a named set, a file, an array, a SciPy sparse array or a DataFrame.
+
+    >>> open_matrix("digits").X.shape
+    (1797, 64)
+    """
+    if not _is_path(source):
+        return matrix_of(source)
+    if source in benchmarks.NAMES:
+        return benchmarks.load(str(source))
+    return read_matrix(Path(source).expanduser())
+
+
+def open_images(
+    source: Any,
+    *,
+    size: int | None = None,
+    channels: int | None = None,
+    progress: Progress | None = None,
+) -> ImageSet:
+    """Return the image set of a source, as squares of `size` pixels and with `channels` if given.
+
+    A source is a folder, an image file, a .npz (X, and y if known) or .npy file, a list of image
+    files, a uint8 array, a map-style Dataset, an image set, or one of `benchmarks.IMAGE_NAMES`,
+    which is downloaded if needed; `progress` is called with the bytes so far and the total. Image
+    files are decoded to 96 pixels where no `size` is given.
+
+    >>> open_images("digits")
+    ArrayImages 'digits': 1797 x 8 x 8 x 1
+    """
+    check_format(size, channels)  # before anything is read
+    return converted(_open(source, progress), size, channels)
+
+
+def _open(source: Any, progress: Progress | None) -> ImageSet:
+    if isinstance(source, ImageSet):
+        return source
+    if isinstance(source, np.ndarray):
+        return ArrayImages(source)
+    if _is_path(source):
+        return _open_path(source, progress)
+    if isinstance(source, list | tuple) and source and all(map(_is_path, source)):
+        return _open_list(source)
+    return DatasetImages(source)
+
+
+def _is_path(item: Any) -> bool:
+    return isinstance(item, str | PathLike)
+
+
+def _open_path(source: str | PathLike[str], progress: Progress | None) -> ImageSet:
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return FolderImages(path, FILE_SIZE)
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return FolderImages(path.parent, FILE_SIZE, name=path.stem, paths=[path.name])
+    if path.is_file() and path.suffix.lower() in (".npz", ".npy"):
+        return ArrayImages(*read_numpy(path), name=path.stem)
+    if path.is_file():
+        raise NoData(
+            f"{path} is neither a folder of images nor a .npz, .npy or image file. Pass one of "
+            "these."
+        )
+    if source in benchmarks.IMAGE_NAMES:
+        return benchmarks.load_images(str(source), progress=progress)
+    raise NoData(
+        f"{str(source)!r} is not a folder, a file or a named image set: there are "
+        f"{', '.join(benchmarks.IMAGE_NAMES)}.{did_you_mean(str(source), benchmarks.IMAGE_NAMES)}"
+    )
+
+
+def _open_list(source: Sequence[str | PathLike[str]]) -> FolderImages:
+    """Return the listed files, each named as it is given; relative paths are of this folder."""
+    paths = [os.fspath(path) for path in source]
+    path, times = Counter(paths).most_common(1)[0]
+    if times > 1:
+        raise NoData(f"{path!r} is in the list {times} times. List every image file once.")
+    return FolderImages(Path.cwd(), FILE_SIZE, name="images", paths=paths)

@@ -1,0 +1,25 @@
+"""Messages about packages that are not installed."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from probagg.errors import EXTRAS, import_optional
+
+
+def test_every_extra_installs_the_packages_of_pyproject():
+    text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    declared = tomllib.loads(text)["project"]["optional-dependencies"]
+    for extra, packages in EXTRAS.items():
+        assert packages == tuple(re.match(r"[\w-]+", entry)[0] for entry in declared[extra])
+
+
+def test_a_missing_package_is_one_line_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    message = "^A page needs Jinja2, which is not installed: pip install jinja2 pillow$"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        import_optional("jinja2", "A page", "report")
+    assert import_optional("json", "A page", "report").loads("1") == 1
