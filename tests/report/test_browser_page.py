@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from probagg.report import write_report
+from probagg.run.reporting import write_report
 
 QUIET = 'document.documentElement.style.scrollBehavior = "auto"'
 

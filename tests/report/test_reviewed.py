@@ -7,9 +7,9 @@ import pytest
 
 from probagg.assignments import Assignments, overlaps
 from probagg.cli.outcome import text_table
-from probagg.report import write_report
-from probagg.report.contents import read_run
 from probagg.review import Review
+from probagg.run.contents import read_contents, write_review
+from probagg.run.reporting import write_report
 
 HEADS = "first second mean_probability samples"
 
@@ -38,9 +38,9 @@ def write_run(folder, P, review, flag=None):
         assigned.flag[:] = flag
     (folder / "config.toml").write_text('source = "rows.npy"\nmethod = "pac"\nkind = "matrix"\n')
     (folder / "result.json").write_text(json.dumps({"method": "pac", "n_clusters": K}))
-    (folder / "assignments.csv").write_text(assigned.to_csv("row"))
+    (folder / "assignments.csv").write_text(assigned.to_csv())
     (folder / "overlaps.csv").write_text(text_table(HEADS, overlaps(P, assigned)))
-    review.write(folder)
+    write_review(folder, review)
     return folder
 
 
@@ -50,9 +50,10 @@ def write_run(folder, P, review, flag=None):
 def test_overlaps_after_merges_are_those_of_the_merged_probabilities(merged, tmp_path, rng):
     """The page adds up overlaps.csv; all of P, merged first, must say the same."""
     P, review = confused(600, 6, rng), Review(merged=merged)
-    after = review.apply(P)
+    after = np.zeros_like(P)
+    np.add.at(after.T, review.groups(6), P.T)
     expected = overlaps(after, Assignments.of(after, np.zeros((600, 1)), None, range(600)))
-    pairs = read_run(write_run(tmp_path / "run", P, review)).pairs
+    pairs = read_contents(write_run(tmp_path / "run", P, review)).pairs
     found = {(pair.first, pair.second): pair for pair in pairs}
     assert len(found) == len(pairs)
     assert found.keys() == {(a, b) for a, b, _, _ in expected}
@@ -65,9 +66,9 @@ def test_overlaps_after_merges_are_those_of_the_merged_probabilities(merged, tmp
 
 def test_who_was_between_two_merged_clusters_is_no_longer_borderline(tmp_path, rng):
     P, review = confused(300, 4, rng), Review(merged={1: 0})
-    before = read_run(write_run(tmp_path / "before", P, Review())).samples
-    after = read_run(write_run(tmp_path / "after", P, review)).samples
-    inside = np.isin(before.cluster, [0, 1]) & np.isin(before.second, [0, 1])
+    before = read_contents(write_run(tmp_path / "before", P, Review())).samples
+    after = read_contents(write_run(tmp_path / "after", P, review)).samples
+    inside = np.isin(before.cluster, [0, 1]) & np.isin(before.second_cluster, [0, 1])
     assert (before.flag[inside] == "borderline").any()
     assert (after.flag[inside] == "").all()
     assert (before.flag[~inside] == "borderline").any()
@@ -78,13 +79,13 @@ def test_an_outlier_stays_one_after_a_merge(tmp_path, rng):
     """It is far from its own part of the merged cluster still."""
     P, review = confused(50, 3, rng), Review(merged={1: 0})
     run = write_run(tmp_path / "run", P, review, flag="outlier")
-    assert (read_run(run).samples.flag == "outlier").all()
+    assert (read_contents(run).samples.flag == "outlier").all()
 
 
 def test_clusters_can_be_merged_into_an_empty_one(tmp_path):
     P = np.tile([0.9, 0.1, 0.0], (20, 1))
     run = write_run(tmp_path / "run", P, Review(merged={0: 2}))
-    contents = read_run(run)
+    contents = read_contents(run)
     assert contents.clusters == [1, 2]
     assert contents.sizes == {1: 0, 2: 20}
     assert "holds what was cluster 0" in " ".join(write_report(run).read_text().split())

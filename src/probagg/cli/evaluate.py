@@ -36,8 +36,8 @@ def evaluate(
         from probagg.metrics import evaluate as score
 
         opened = OpenedRun.of(run)
-        assigned = opened.assignments()
-        clusters = opened.review.relabel(assigned.names, assigned.cluster)
+        assigned = opened.review.apply(opened.assignments())
+        clusters = assigned.cluster
         classes = read_labels(_file(opened, labels), assigned.names)
         known = classes.known
         result: dict[str, Any] = {

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from probagg.assignments import Assignments, Yardstick
+from probagg.assignments import Assignments
 from probagg.cli import samples as opened
 from probagg.cli.compact import is_compact
 from probagg.cli.samples import Samples, is_image_source
 from probagg.data import benchmarks
 from probagg.errors import NoData
 from probagg.review import Review
+from probagg.run.contents import ASSIGNMENTS, read_review
 from probagg.run.folder import MANIFEST, RunFolderError
 from probagg.storage import decode
+from probagg.yardstick import Yardstick
 
 CONFIG = "config.toml"
 
@@ -39,7 +41,7 @@ class OpenedRun:
         config: dict[str, Any] = {"method": "dpac", "kind": "images"}
         if (path / CONFIG).is_file():
             config |= _read_config(path)
-        return cls(path, config, Review.read(path), model_path=path, trust_code=trust_code)
+        return cls(path, config, read_review(path), model_path=path, trust_code=trust_code)
 
     @classmethod
     def of(cls, path: Path, *, trust_code: bool = False) -> OpenedRun:
@@ -58,7 +60,7 @@ class OpenedRun:
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )
         model = path / "model.safetensors"
-        return cls(path, _read_config(path), Review.read(path), model, trust_code)
+        return cls(path, _read_config(path), read_review(path), model, trust_code)
 
     @property
     def n_clusters(self) -> int:
@@ -95,15 +97,11 @@ class OpenedRun:
 
     def assignments(self) -> Assignments:
         """The table of the run."""
-        return Assignments.read(self.path / "assignments.csv")
+        return Assignments.read(self.path / ASSIGNMENTS, self.n_clusters)
 
     def reviewed_table(self) -> str:
         """The table of the run as a person left it: merged, moved and named."""
-        assigned, groups = self.assignments(), self.review.groups(self.n_clusters)
-        labels = self.review.relabel(assigned.names, assigned.cluster)
-        with (self.path / "assignments.csv").open(errors="surrogateescape") as file:
-            heading = file.readline().partition(",")[0]  # path, or row where images have none
-        return assigned.merge(groups).put(labels).to_csv(heading, self.names)
+        return self.review.apply(self.assignments()).to_csv()
 
     def assign(self, source: str, *, device: str, loud: bool) -> tuple[Samples, Assignments]:
         """New samples through the model: nothing is fitted again."""
@@ -119,23 +117,17 @@ class OpenedRun:
             samples = opened.open_for_recipe(source, model.recipe_, loud=loud)
             samples = opened.readable(samples, loud=loud)
             X, P = model.infer(samples.pictures)
-        groups = self.review.groups(P.shape[1])
-        assigned = Assignments.of(P, X, yardstick, samples.names, groups)
-        return samples, self._moved(samples, assigned)
+        groups, heading = self.review.groups(P.shape[1]), samples.heading
+        assigned = Assignments.of(P, X, yardstick, samples.names, groups, heading=heading)
+        home = self.config.get("source")  # none of a network that was saved without a run
+        known = None if home is None else samples.names_in(home)  # moves are of these samples
+        return samples, self.review.apply(assigned, known or [])
 
     @property
     def yardstick(self) -> Yardstick | None:
         """What measures distances of new samples; None where a model was saved without it."""
         file = self.path / "yardstick.safetensors"
         return Yardstick.load(file) if file.is_file() else None
-
-    def _moved(self, samples: Samples, assigned: Assignments) -> Assignments:
-        """A sample of the run itself that a person moved stays where it was put."""
-        source = self.config.get("source")  # none of a network that was saved without a run
-        names = None if source is None else samples.names_in(source)
-        if names is None:
-            return assigned
-        return assigned.put(self.review.relabel(names, assigned.cluster))
 
 
 def _read_config(path: Path) -> dict[str, Any]:

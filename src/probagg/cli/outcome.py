@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -12,11 +13,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
+from probagg.assignments import BORDERLINE, OUTLIER, Assignments, overlaps
 from probagg.cli.samples import Samples
 from probagg.cli.terminal import CountLine, Voice
 from probagg.environment import environment
 from probagg.run.folder import RunFolder
+from probagg.yardstick import Yardstick
 
 MOST_COLUMNS = 60  # of a matrix that the profiles show
 
@@ -51,9 +53,11 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     """All tables of a clustering and its model; the summary that result.json holds."""
     samples, K = clustering.samples, clustering.P.shape[1]
     yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric)
-    assigned = Assignments.of(clustering.P, clustering.X, yardstick, samples.names)
-    folder.write("assignments.csv", assigned.to_csv(samples.heading))
-    _write_parquet(folder, assigned, samples.heading)
+    names, heading = samples.names, samples.heading
+    assigned = Assignments.of(clustering.P, clustering.X, yardstick, names, heading=heading)
+    folder.write("assignments.csv", assigned.to_csv())
+    with contextlib.suppress(ImportError):  # pyarrow is optional
+        folder.write("assignments.parquet", assigned.to_parquet())
     pairs = overlaps(clustering.P, assigned)
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
     if samples.classes is not None:
@@ -80,8 +84,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
 
 def write_page(run: Path, clustering: Clustering, *, loud: bool) -> Path:
     """The map and report.html of a finished run, which is whole whatever happens here."""
-    from probagg.report.atlas import save_map
-    from probagg.report.page import write_report
+    from probagg.run.reporting import save_map, write_report
 
     save_map(run, clustering.X, CountLine("map", "steps", loud))
     return write_report(run, images=clustering.samples.images)
@@ -163,28 +166,6 @@ def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
         rows += [(k, names[j], mean[j], *quartiles[:, i]) for i, j in enumerate(shown)]
     plain = [[k, name, *map(float, numbers)] for k, name, *numbers in rows]
     return text_table("cluster column mean q25 median q75", plain)
-
-
-def _write_parquet(folder: RunFolder, assigned: Assignments, heading: str) -> None:
-    """The assignments once more, with types, where pyarrow is installed."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        return
-    some = assigned.second_cluster >= 0
-    columns = {
-        heading: [name.encode("utf-8", "replace").decode() for name in assigned.names],
-        "cluster": assigned.cluster.astype(np.int32),
-        "probability": assigned.probability.astype(np.float64),
-        "second_cluster": pyarrow.array(assigned.second_cluster.astype(np.int32), mask=~some),
-        "second_probability": pyarrow.array(assigned.second_probability.astype(float), mask=~some),
-        "distance": assigned.distance,
-        "flag": assigned.flag.astype(str),
-    }
-    sink = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), sink)
-    folder.write("assignments.parquet", sink.getvalue())
 
 
 def _npy(array: np.ndarray) -> bytes:

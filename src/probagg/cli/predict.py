@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -57,7 +55,7 @@ def predict(
             voice.say(f"distances and outliers are not known: no yardstick.safetensors in {run}")
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             voice.say(f"  {opened.review.name_of(k)}: {size:,}")
-        table = assigned.to_csv(samples.heading, opened.names)
+        table = assigned.to_csv()
         if out is not None:
             write_atomically(out, encode(table))
             voice.say(f"written to {out}")
@@ -71,20 +69,10 @@ def predict(
             {
                 "run": str(run),
                 "source": source,
-                "samples": _records(table),
+                "samples": assigned.records(),
                 "skipped": dict(samples.skipped),
             }
         )
-
-
-def _records(table: str) -> list[dict[str, Any]]:
-    """The lines of the table with numbers as numbers; what is not known is null."""
-    kinds: dict[str, Any] = {"cluster": int, "second_cluster": int}
-    kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
-    return [
-        {name: kinds.get(name, str)(text) if text else None for name, text in line.items()}
-        for line in csv.DictReader(io.StringIO(table, newline=""))
-    ]
 
 
 def _check_out(out: Path | None, source: str, run: Path) -> None:

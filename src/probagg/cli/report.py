@@ -42,12 +42,12 @@ def report(
                 "--no-browser and --port belong to --serve. Add it, or leave them out."
             )
         if serve:
-            from probagg.report.serve import serve as start
+            from probagg.run.reporting import serve_review
 
             said = lambda url: voice.say(f"Review {run} at {url}  (Ctrl-C or Done ends it)")  # noqa: E731
-            start(run, open_browser=browser, port=port or 0, on_ready=said)
+            serve_review(run, open_browser=browser, port=port or 0, on_ready=said)
             opened = OpenedRun.of(run)
-        from probagg.report.page import write_report
+        from probagg.run.reporting import write_report
 
         result = {"run": str(run), "report": str(write_report(run))}
         if opened.review:

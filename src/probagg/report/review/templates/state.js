@@ -3,8 +3,8 @@
 // The one state of the page and the actions that change it. Every action ends in `redraw`, which
 // the page provides, and every change of the review is saved at once.
 
-import * as model from './review_model.js';
-import { createSaver } from './review_saving.js';
+import * as model from './model.js';
+import { createSaver } from './saving.js';
 
 export const state = {
   run: null,

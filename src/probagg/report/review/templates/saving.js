@@ -3,7 +3,7 @@
 // Saves the review after each change. Changes that come while one is on its way wait and go
 // together; `tell` hears 'saving', 'saved', or 'failed' with the reason.
 
-import { toJson } from './review_model.js';
+import { toJson } from './model.js';
 
 export class SavingError extends Error {
   constructor(message, stale) {

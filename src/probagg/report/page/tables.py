@@ -1,4 +1,4 @@
-"""What the page says in numbers: scores against classes, training curves, the choice of K."""
+"""Numbers and curves on the page: scores against classes, training, the choice of K."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 import numpy as np
 
 from probagg.metrics import evaluate
-from probagg.report.charts import curve, heat_map
 from probagg.report.contents import Contents
+from probagg.report.page.charts import curve, heat_map
 
 TABLE = 20  # clusters and classes up to which the confusion matrix is a table with numbers
-CHARTS = 8  # of one stage
+CHARTS = 8  # per stage
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """Clusters against classes. Columns are ordered so that good clusters lie on the diagonal."""
+    """Clusters against classes, with columns ordered so that good clusters lie on the diagonal."""
 
     scores: dict[str, float]
     clusters: list[int]
     classes: list[str]
     counts: np.ndarray  # (clusters, classes)
-    picture: str  # SVG where there are too many for a table
+    picture: str  # SVG where a table would be too large
 
     def shade(self, i: int, j: int) -> int:
-        """How dark a cell is, 0 to 9, by its share of the cluster."""
+        """Return how dark a cell is, 0 to 9, by its share of the cluster."""
         total = self.counts[i].sum()
         return round(9 * float(self.counts[i, j]) / float(total)) if total else 0
 
 
 def confusion(contents: Contents) -> Confusion | None:
-    """How clusters and known classes agree, or None where there are no classes."""
+    """Compare clusters and known classes; None where there are no classes."""
     if contents.classes is None:
         return None
     known = np.array([name is not None for name in contents.classes])
@@ -42,7 +42,7 @@ def confusion(contents: Contents) -> Confusion | None:
     clusters, labels = np.array(contents.clusters), contents.samples.cluster[known]
     counts = np.zeros((len(clusters), len(names)), dtype=np.int64)
     np.add.at(counts, (np.searchsorted(clusters, labels), numbers), 1)
-    # A class stands where most of it went; the table then shows a diagonal at a glance.
+    # Ordered by the cluster that holds most of a class, so that a diagonal shows.
     order = np.argsort(counts.argmax(axis=0), kind="stable")
     counts, classes = counts[:, order], [str(names[j]) for j in order]
     rows = [contents.review.name_of(k) for k in contents.clusters]
@@ -60,20 +60,20 @@ class Chart:
 
 @dataclass(frozen=True)
 class Stage:
-    """The charts of one part of a training run."""
+    """The charts of one stage of training."""
 
     title: str
     charts: list[Chart]
 
 
-_STEPS = ("sweep", "epoch", "step")  # what a record counts
-_ASIDE = {*_STEPS, "stage", "seconds", "time", "done"}
+_STEPS = ("sweep", "epoch", "step")  # keys that number the records
+_NOT_DRAWN = {*_STEPS, "stage", "seconds", "time", "done"}
 _STAGES = {"pretrain": "Pre-training", "cluster": "Clustering", "self_label": "Self-labelling"}
 _TERMS = {"objective": "objective J", "lr": "learning rate"}
 
 
 def training(records: Sequence[dict[str, Any]]) -> list[Stage]:
-    """Curves of everything that a run wrote down, stage by stage; the loss first."""
+    """Return curves of everything in metrics.jsonl, by stage; the loss first."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         if any(step in record for step in _STEPS):
@@ -90,7 +90,7 @@ def _charts(records: list[dict[str, Any]]) -> list[Chart]:
     numeric = [
         name
         for name, value in records[-1].items()
-        if name not in _ASIDE and isinstance(value, int | float) and not isinstance(value, bool)
+        if name not in _NOT_DRAWN and isinstance(value, int | float) and not isinstance(value, bool)
     ]
     numeric.sort(key=lambda name: (name not in ("loss", "objective"), name == "images_per_second"))
     charts = []
@@ -103,7 +103,7 @@ def _charts(records: list[dict[str, Any]]) -> list[Chart]:
 
 
 def selection(contents: Contents) -> list[Chart]:
-    """A curve of every score by which K was chosen; the choice is marked."""
+    """Return a curve of every score of the candidate K, with the chosen one marked."""
     table = contents.candidates
     if not table or "n_clusters" not in table[0]:
         return []

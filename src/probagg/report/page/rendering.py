@@ -1,4 +1,4 @@
-"""`report.html`: everything a run found out, on one page that needs nothing but a browser."""
+"""The bytes of report.html, from the contents of a run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import hashlib
 import json
 import math
 import shlex
-from dataclasses import replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,38 +15,31 @@ import numpy as np
 
 from probagg.data.images import ImageSet
 from probagg.progress import duration
-from probagg.report.atlas import add_map
-from probagg.report.charts import parallel, short
-from probagg.report.colours import palette
-from probagg.report.contents import Contents, read_run
-from probagg.report.groups import PAIRS, Cluster, Counts, between, describe_clusters
-from probagg.report.tables import Chart, Confusion, Stage, confusion, selection, training
-from probagg.report.thumbnails import Level, Thumbnails, find_images, levels
-from probagg.run.folder import add_to_run
+from probagg.report.contents import Contents
+from probagg.report.page.charts import parallel, short
+from probagg.report.page.colours import palette
+from probagg.report.page.groups import PAIRS, Cluster, Counts, between, describe_clusters
+from probagg.report.page.tables import Chart, Confusion, Stage, confusion, selection, training
+from probagg.report.page.thumbnails import Level, Thumbnails, levels
 
-FILE = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"
+SHARED = Path(__file__).parents[1] / "templates"
 SCRIPTS = ("dots.js", "map.js", "report.js")
 MANY = 20  # clusters above which each is closed at first
 EXAMPLES = 4  # samples shown between two clusters
-ROWS = Counts(16, 8, 8)  # of a matrix, for each cluster
-_FIGURE = 650  # bytes of page around a picture, about
+ROWS = Counts(16, 8, 8)  # of a matrix, per cluster
+_FIGURE = 650  # bytes of HTML around a picture, about
 
 
-def write_report(
-    run: str | PathLike[str], *, images: ImageSet | None = None, max_bytes: int = 20_000_000
-) -> Path:
-    """Write `report.html` into a run folder, from the folder's files alone, and return its path.
+def render(
+    contents: Contents, images: ImageSet | None, reason: str, max_bytes: int = 20_000_000
+) -> bytes:
+    """Return the page of a run in UTF-8.
 
-    Pictures come from `images`, or from the source that config.toml names; where that is gone,
-    the page says so and shows names. They are fewer and smaller where the page would otherwise be
-    larger than `max_bytes`. Features that have no map yet get one, kept in the folder.
+    Without `images`, `reason` says why, and names are shown. Pictures are fewer and smaller where
+    the page would otherwise be larger than `max_bytes`.
     """
-    contents = read_run(Path(run))
-    if contents.places is None:
-        contents = replace(contents, places=add_map(run, len(contents.samples)))
-    images, reason = find_images(contents, images)
-    thumbnails = Thumbnails(images, contents.samples.names)
+    thumbnails = Thumbnails(images, contents.samples)
     data = map_data(contents)
     html = b""
     for level in levels(len(contents.clusters)):
@@ -58,11 +49,11 @@ def write_report(
         html = page.render().encode("utf-8", "replace")
         if len(html) <= max_bytes:
             break
-    return add_to_run(run, FILE, html)
+    return html
 
 
 class Page:
-    """What the template reads: one run at one level of detail."""
+    """What the templates read: a run at one level of detail."""
 
     def __init__(
         self, contents: Contents, level: Level, thumbnails: Thumbnails, data: str, reason: str
@@ -76,7 +67,7 @@ class Page:
         self.why_no_images = reason
         self.pixelated = thumbnails.pixelated
         self.pairs = [
-            (pair, between(contents.samples, pair, EXAMPLES))
+            (pair, between(contents, pair, EXAMPLES))
             for pair in contents.pairs[:PAIRS]
             if pair.probability >= 0.001 or pair.samples
         ]
@@ -86,23 +77,25 @@ class Page:
 
     @property
     def rows(self) -> list[int]:
-        """Every sample on the page, as often as it is shown."""
+        """The samples on the page, each as often as it is shown."""
         shown = [row for cluster in self.clusters for row in cluster.rows]
         return shown + [row for _, rows in self.pairs for row in rows]
 
     def expected_length(self) -> float:
-        """About how many bytes the page will have."""
+        """Return about how many bytes the page will have."""
         rows = self.rows
         picture = self._thumbnails.mean_length(rows, self._level)
         return len(self.map_data) + len(set(rows)) * picture + len(rows) * _FIGURE
 
     def render(self) -> str:
-        """The page as text."""
+        """Return the page as text."""
         if self.contents.has_images:
             self._uris = self._thumbnails.make(self.rows, self._level)
         self._placed = set()
-        css = _read("style.css") + _read("report.css") + _colour_rules(self.contents.n_clusters)
-        theme, script = _read("theme.js"), "".join(map(_read, SCRIPTS))
+        css = _read(SHARED, "style.css") + _read(TEMPLATES, "report.css")
+        css += _colour_rules(self.contents.n_clusters)
+        theme = _read(SHARED, "theme.js")
+        script = "".join(_read(TEMPLATES, name) for name in SCRIPTS)
         policy = (
             f"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
             f"style-src {_digest(css)}; script-src {_digest(theme)} {_digest(script)}"
@@ -113,14 +106,14 @@ class Page:
         )
 
     def embed(self, row: int) -> str | None:
-        """A sample's picture where it is first shown; later ones are copied by the script."""
+        """Return the picture of a sample where it is first shown; the script copies it later on."""
         if row in self._placed:
             return None
         self._placed.add(row)
         return self._uris.get(row)
 
     def has_picture(self, row: int) -> bool:
-        """Whether the page holds this sample's picture."""
+        """Return whether the page holds a picture of this sample."""
         return bool(self._uris.get(row))
 
     @property
@@ -130,23 +123,23 @@ class Page:
 
     @property
     def title(self) -> str:
-        """What was clustered, in a word."""
+        """The name of what was clustered."""
         source = str(self.contents.config.get("source", "")) or self.contents.run.name
         return PurePath(source).name or source
 
     @property
     def what(self) -> str:
-        """What the samples are."""
+        """The word for the samples."""
         return "images" if self.contents.has_images else "rows"
 
     @property
     def by_size(self) -> list[Cluster]:
-        """Clusters, the largest first."""
+        """The clusters, the largest first."""
         return sorted(self.clusters, key=lambda cluster: -cluster.size)
 
     @property
     def n_flagged(self) -> dict[str, int]:
-        """How many samples have each flag."""
+        """The number of samples with each flag."""
         names, counts = np.unique(self.samples.flag, return_counts=True)
         return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
@@ -157,17 +150,17 @@ class Page:
 
     @cached_property
     def training(self) -> list[Stage]:
-        """Curves of the training."""
+        """Training curves."""
         return training(self.contents.records)
 
     @cached_property
     def selection(self) -> list[Chart]:
-        """Curves by which the number of clusters was chosen."""
+        """The curves by which the number of clusters was chosen."""
         return selection(self.contents)
 
     @cached_property
     def profiles(self) -> str:
-        """The SVG of parallel profiles, or nothing."""
+        """The SVG of the profiles of a matrix, or ""."""
         names = {cluster.number: cluster.name for cluster in self.clusters}
         return parallel(self.contents.profiles, names) if self.contents.profiles else ""
 
@@ -178,12 +171,12 @@ class Page:
 
 
 def map_data(contents: Contents) -> str:
-    """The map as JSON for a <script>: typed arrays in base64, and what the tooltip says."""
+    """Return the map as JSON for a <script>: typed arrays in base64, and texts of the tooltip."""
     if contents.places is None:
         return ""
     rows, xy = contents.places
     samples = contents.samples
-    p = np.nan_to_num(samples.probability[rows], nan=2.0)  # above 1: a person chose the cluster
+    p = np.where(contents.moved[rows], 2.0, samples.probability[rows])  # above 1: moved
     flags = np.select([samples.flag[rows] == "borderline", samples.flag[rows] == "outlier"], [1, 2])
     return script_json(
         {
@@ -192,7 +185,7 @@ def map_data(contents: Contents) -> str:
             "cluster": _packed(samples.cluster[rows], "<u2"),
             "probability": _packed(np.round(p * 1000), "<u2"),
             "flag": _packed(flags, "u1"),
-            "names": [samples.title(row) for row in rows] if samples.are_paths else None,
+            "names": [samples.names[row] for row in rows] if samples.heading == "path" else None,
             "clusters": {k: contents.review.name_of(k) for k in contents.clusters},
         }
     )
@@ -203,7 +196,7 @@ def _packed(values: np.ndarray, kind: str) -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON that cannot end the <script> around it; non-ASCII, so U+2028 too, is escaped."""
+    """Return JSON that cannot end the <script> around it; non-ASCII is escaped, so U+2028 too."""
     text = json.dumps(value, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -216,12 +209,12 @@ def _colour_rules(n_clusters: int) -> str:
 
 
 def _digest(text: str) -> str:
-    """The source expression of a Content-Security-Policy that allows exactly this text."""
+    """Return the source expression of a Content-Security-Policy that allows exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _read(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
+def _read(folder: Path, name: str) -> str:
+    return (folder / name).read_text(encoding="utf-8")
 
 
 def _environment() -> Any:
@@ -245,7 +238,7 @@ def _environment() -> Any:
 
 
 def percent(share: float) -> str:
-    """A share in per cent, with a digit more where it is small.
+    """Return a share in per cent, with one more digit where it is small.
 
     >>> percent(0.5), percent(0.0123), percent(0.0)
     ('50%', '1.2%', '0%')
@@ -255,7 +248,7 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """A probability with two digits that never says 1 where it is not.
+    """Return a probability with two digits, which is 1.00 only for exactly 1.
 
     >>> probability(0.9996), probability(0.51), probability(float("nan"))
     ('>0.99', '0.51', '-')

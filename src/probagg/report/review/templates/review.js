@@ -2,16 +2,16 @@
 
 // The review page: draws each region from the state, asks, and listens to keys.
 
-import * as model from './review_model.js';
-import { createGrid } from './review_grid.js';
-import { renderHeading } from './review_heading.js';
-import { openNeighbour, renderClusters, showCurrent } from './review_list.js';
-import { button, element, percent } from './review_parts.js';
-import { pick } from './review_picker.js';
-import { post } from './review_saving.js';
+import * as model from './model.js';
+import { createGrid } from './grid.js';
+import { renderHeading } from './heading.js';
+import { openNeighbour, renderClusters, showCurrent } from './list.js';
+import { button, element, percent } from './parts.js';
+import { pick } from './picker.js';
+import { post } from './saving.js';
 import {
   begin, merge, move, nameOf, redo, sizeOf, sortBy, state, things, undo,
-} from './review_state.js';
+} from './state.js';
 
 const $ = (id) => document.getElementById(id);
 const grid = createGrid(state, { describe, onSelect: renderBar });
@@ -85,15 +85,17 @@ function renderBar() {
 
 function describe(row) {
   const { run, view } = state;
-  const { samples } = run;
-  const name = samples.key === 'path' ? samples.name[row] : `row ${samples.name[row]}`;
-  const flag = model.flagOf(run, view, row);
+  const { key, name: names } = run.samples;
+  const name = key === 'path' ? names[row] : `row ${names[row]}`;
+  const sample = model.sampleOf(run, view, row);
+  const { moved, second_cluster: other, second_probability: p } = sample;
+  const flag = moved ? 'moved' : sample.flag;
   const flagText = { borderline: 'borderline', outlier: 'unusual', moved: 'moved' }[flag];
-  const other = model.alternative(run, view, row);
-  const second = other && `${nameOf(other.cluster)} (${percent(other.probability)})`;
-  const probability = samples.probability[row];
-  const words = [name, nameOf(view.labels[row]), `probability ${percent(probability)}`, flagText,
-    second && `or ${second}`].filter(Boolean);
+  const probability = moved ? null : sample.probability; // a person decided
+  const second = other === null ? null
+    : moved ? ['from', nameOf(other)] : ['or', `${nameOf(other)} (${percent(p)})`];
+  const words = [name, nameOf(sample.cluster), !moved && `probability ${percent(probability)}`,
+    flagText, second?.join(' ')].filter(Boolean);
   return {
     name: name.split('/').at(-1), isImage: run.things === 'image', hasPicture: run.pictures,
     label: words.join(', '), title: words.join('\n'), probability, flag, flagText, second,
@@ -121,8 +123,8 @@ function choices(best, hint) {
 function likelyTargets() {
   const votes = new Map();
   for (const row of state.selection) {
-    const other = model.alternative(state.run, state.view, row);
-    if (other) votes.set(other.cluster, (votes.get(other.cluster) ?? 0) + other.probability);
+    const { second_cluster: k, second_probability: p } = model.sampleOf(state.run, state.view, row);
+    if (k !== null) votes.set(k, (votes.get(k) ?? 0) + p);
   }
   return [...votes].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([cluster]) => cluster);
 }

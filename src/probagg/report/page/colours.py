@@ -1,4 +1,4 @@
-"""Colours that tell clusters apart on white and on black, as many as there are clusters."""
+"""Distinct colours for any number of clusters, on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TO_RGB = np.array(
 
 @functools.cache
 def palette(n: int) -> tuple[tuple[str, str], ...]:
-    """`n` pairs of colours, for a light and for a dark page, each far from those before it.
+    """Return `n` pairs of colours, for light and dark pages, each far from those before it.
 
     >>> palette(1)[0][0].startswith("#")
     True
@@ -48,7 +48,7 @@ def palette(n: int) -> tuple[tuple[str, str], ...]:
 
 
 def _candidates() -> np.ndarray:
-    """Colours of middle lightness and chroma that a screen can show, in OKLab."""
+    """Return colours of middle lightness and chroma that a screen can show, in OKLab."""
     lightness, chroma = np.linspace(DARKER, LIGHTER, 7), np.linspace(0.05, 0.16, 6)
     grid = np.meshgrid(lightness, chroma, np.arange(0.0, 360.0, 6.0), indexing="ij")
     lab = _lab(np.stack(grid, axis=-1).reshape(-1, 3))

@@ -3,7 +3,7 @@
 // The grid of a cluster's samples: which are shown, which has the focus, which are selected.
 // It reads `state.rows` and writes `state.selection`; tiles are kept, so pictures load once.
 
-import { element, percent, placeholder, thumbnail } from './review_parts.js';
+import { element, percent, placeholder, thumbnail } from './parts.js';
 
 const PAGE = 200;
 
@@ -39,7 +39,8 @@ export function createGrid(state, { describe, onSelect }) {
       element('div', { class: 'caption' },
         element('bdi', { class: 'ellipsis' }, name),
         element('span', { class: 'number' }, percent(probability))),
-      second && element('div', { class: 'other ellipsis' }, 'or ', element('bdi', {}, second)),
+      second && element('div', { class: 'other ellipsis' }, `${second[0]} `,
+        element('bdi', {}, second[1])),
       flag && element('span', { class: `tag ${flag}` }, flagText),
       element('span', { class: 'check', 'aria-hidden': 'true' }, '✓'),
     ].filter(Boolean));

@@ -2,7 +2,7 @@
 
 // "Move to..." and "Merge into...": a dialog with a combo box of clusters; typing filters.
 
-import { element } from './review_parts.js';
+import { element } from './parts.js';
 
 const dialog = document.getElementById('picker');
 const title = document.getElementById('picker-title');

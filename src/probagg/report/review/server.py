@@ -1,4 +1,4 @@
-"""The review page on this computer: 127.0.0.1, one secret address, gone when the person is done."""
+"""The review page on this computer: 127.0.0.1, a secret address, closed when the person is done."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ import webbrowser
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from probagg.errors import InputError
 from probagg.progress import logger
-from probagg.report.session import Session, StaleReview
+from probagg.report.review.session import Session, StaleReview
 from probagg.review import ReviewError
-from probagg.run.folder import RunFolderError
 
 MAX_BODY = 64 * 2**20  # bytes; a review that moves a million images fits
 TOKEN_HEADER = "X-Probagg-Token"
-_TEMPLATES = Path(__file__).parent / "templates"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-_STATIC = {  # address -> file; nothing else of the disk can be asked for
-    "/": _TEMPLATES / "review.html",
-    "/style.css": _TEMPLATES / "style.css",
-    "/theme.js": _TEMPLATES / "theme.js",
-    **{f"/{path.name}": path for path in _TEMPLATES.glob("review*") if path.suffix != ".html"},
+_HERE = Path(__file__).parent
+_STATIC = {  # address -> file; no other file is served
+    "/" if path.suffix == ".html" else f"/{path.name}": path
+    for folder in (_HERE / "templates", _HERE.parent / "templates")
+    for path in folder.iterdir()
 }
 _HEADERS = {
     "Content-Security-Policy": (
@@ -46,21 +44,21 @@ _HEADERS = {
 
 
 def serve(
-    run: str | PathLike[str],
+    session: Session,
     *,
     open_browser: bool = True,
     port: int = 0,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Show the review page of a run until its Done button is pressed, or Ctrl-C.
+    """Serve the review page until its Done button is pressed, or Ctrl-C.
 
-    `port=0` takes a free one. `on_ready` is told the address, which holds a secret: without it
-    nobody else on this computer, and no web page, can read the images or change the review.
+    `port=0` takes a free one. `on_ready` is called with the address, which holds a secret: without
+    it no other user of this computer, and no web page, can read the images or change the review.
     """
-    with ReviewServer(Session(run), port) as server:
+    with ReviewServer(session, port) as server:
         if on_ready is not None:
             on_ready(server.url)
-        if open_browser:  # in a thread, since a browser of the terminal would keep us waiting
+        if open_browser:  # in a thread, since a text browser would block
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         try:
             server.serve_forever(poll_interval=0.1)
@@ -69,7 +67,7 @@ def serve(
 
 
 class Refused(Exception):
-    """A request that is not served: a status and, in words, why."""
+    """A request that is not served: a status and the reason."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -86,29 +84,29 @@ class ReviewServer(ThreadingHTTPServer):
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except (OSError, OverflowError) as error:
-            raise RunFolderError(
+            raise InputError(
                 f"Port {port} cannot be used ({error}). Choose another, or leave it out to take a "
                 "free one."
             ) from error
         self.url = f"http://127.0.0.1:{self.server_port}/?token={self.token}"
-        self.cookie = f"probagg-{self.server_port}"  # browsers do not keep ports' cookies apart
+        self.cookie = f"probagg-{self.server_port}"  # browsers share cookies between ports
 
     def server_bind(self) -> None:
-        """Bind without asking the network for this computer's name, as the base class does."""
+        """Bind without looking up this computer's name on the network, as the base class does."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "127.0.0.1", self.socket.getsockname()[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log; a browser that goes away in the middle of an answer is no event."""
+        """Log only: a browser may close the connection in the middle of a response."""
         logger.debug("a request failed", exc_info=True)
 
     def server_close(self) -> None:
-        """Stop for good: connections that are still open are refused from now on."""
+        """Stop; requests on connections that are still open are refused from now on."""
         self.is_closed = True
         super().server_close()
 
     def is_token(self, given: str) -> bool:
-        """Whether the secret is the right one, in a time that tells nothing of it."""
+        """Return whether the secret is right, in constant time."""
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
 
@@ -116,8 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReviewServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "probagg", ""
-    timeout = 60  # seconds; ends idle connections
-    wbufsize = -1  # head and body of an answer leave together
+    timeout = 60  # seconds, after which an idle connection is closed
+    wbufsize = -1  # headers and body of a response are sent together
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
@@ -127,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._post)
 
     def _answer(self, method: Callable[[str], None]) -> None:
-        """Check who asks, then serve; a refusal is JSON with its reason."""
+        """Check the request, then serve it; a refusal is JSON with its reason."""
         try:
             if self.server.is_closed:  # an open connection outlives the server
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "probagg has stopped.")
@@ -139,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json({"error": str(refusal)}, refusal.status)
 
     def _admit(self, query: dict[str, list[str]], path: str) -> None:
-        """Refuse another host's name (DNS rebinding) and whoever does not know the secret."""
+        """Refuse another host name (DNS rebinding) and requests without the secret."""
         port = self.server.server_port
         if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
             raise Refused(HTTPStatus.FORBIDDEN, "This page is served to 127.0.0.1 only.")
@@ -167,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/run":
             try:
                 self._send_json(session.describe())
-            except ReviewError as error:  # somebody broke the file while the page was open
+            except ReviewError as error:  # the file was damaged while the page was open
                 raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from error
         elif path.startswith("/thumb/"):
             number = path.removeprefix("/thumb/")
@@ -210,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json({"version": version})
 
     def _read_json(self) -> Any:
-        if self.headers.get_content_type() != "application/json":  # a form of another page is not
+        if self.headers.get_content_type() != "application/json":  # a form cannot send this
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be application/json.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
@@ -218,12 +216,12 @@ class _Handler(BaseHTTPRequestHandler):
         if len(length) > 15 or int(length) > MAX_BODY:
             raise Refused(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"The body has {length[:15]} bytes; {MAX_BODY} is the most.",
+                f"The body has {length[:15]} bytes; at most {MAX_BODY} are allowed.",
             )
         try:
             return json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"The body is no JSON: {error}.") from error
+            raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not JSON: {error}.") from error
 
     def _send_json(self, value: Any, status: HTTPStatus = HTTPStatus.OK) -> None:
         self._send(json.dumps(value).encode(), "application/json", status)
@@ -235,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         if status == HTTPStatus.OK and kind.startswith("text/html"):
-            # Strict: requests that another site starts come without it.
+            # Strict: not sent with requests from other sites.
             secret = f"{self.server.cookie}={self.server.token}"
             self.send_header("Set-Cookie", f"{secret}; Path=/; HttpOnly; SameSite=Strict")
         if self.close_connection:
@@ -244,5 +242,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log what the base class would print; the secret in the first address is left out."""
+        """Log what the base class would print, without the secret."""
         logger.debug("review page: %s", (format % args).replace(self.server.token, "..."))

@@ -1,6 +1,6 @@
 """Charts as SVG that follows the page's theme: curves, parallel profiles, heat maps.
 
-Built as trees of elements, so that no name can break out of the drawing.
+They are built as trees of elements, so that no name can be read as markup.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _text(svg: Element) -> str:
 
 
 def short(value: float) -> str:
-    """A number in few characters."""
+    """Return a number in few characters."""
     if not math.isfinite(value):
         return "-"
     if value == 0 or 1e-3 <= abs(value) < 1e5:
@@ -47,7 +47,7 @@ def short(value: float) -> str:
 
 
 WIDTH, HEIGHT = 320.0, 150.0  # of a curve
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 308.0, 12.0, 124.0  # where its line may be
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 308.0, 12.0, 124.0  # the area of its line
 
 
 def curve(
@@ -59,7 +59,7 @@ def curve(
     spread: Sequence[float] | None = None,
     mark: float | None = None,
 ) -> str:
-    """One line with its extremes in numbers; `spread` is a band around it, `mark` an x of note."""
+    """Draw one line with its extremes in numbers, a band of +-`spread`, and `mark` at an x."""
     X, Y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     S = np.zeros_like(Y) if spread is None else np.nan_to_num(np.asarray(spread, dtype=float))
     finite = np.isfinite(X) & np.isfinite(Y)
@@ -90,14 +90,14 @@ def curve(
 
 
 def _between(values: np.ndarray, low: float, high: float, start: float, end: float) -> np.ndarray:
-    """Values from `low` to `high` as places from `start` to `end`; the middle where all are one."""
+    """Map values from [low, high] to [start, end]; to the middle where low = high."""
     if high <= low:
         return np.full(len(values), (start + end) / 2)
     return start + (end - start) * (values - low) / (high - low)
 
 
 def _add_axes(svg: Element, X: np.ndarray, low: float, high: float, unit: str) -> None:
-    """The lowest and the highest value on each axis, once where they are the same."""
+    """Label the lowest and the highest value on each axis, once where they are the same."""
     for value in dict.fromkeys((low, high)):
         where = float(_between(np.array([value]), low, high, BOTTOM, TOP)[0])
         _add(svg, "line", class_="grid", x1=LEFT, x2=RIGHT, y1=where, y2=where)
@@ -109,7 +109,7 @@ def _add_axes(svg: Element, X: np.ndarray, low: float, high: float, unit: str) -
 
 
 def parallel(profiles: Profiles, names: dict[int, str]) -> str:
-    """Cluster medians over the columns, each column scaled to its range; bands are quartiles."""
+    """Draw cluster medians over the columns, each scaled to its range, with quartiles as bands."""
     C = len(profiles.columns)
     step = 72.0 if C <= 14 else 40.0 if C <= 30 else 26.0
     left, top, height, under = 28.0, 26.0, 260.0, 132.0
@@ -151,7 +151,7 @@ def _points(pairs: Sequence[tuple[float, float]]) -> str:
 
 
 def heat_map(counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Shares of each row as shades; the numbers appear on hover. For what no table can hold."""
+    """Draw the shares of each row as shades, with numbers on hover; for large tables."""
     R, C = counts.shape
     cell = 8.0 if max(R, C) > 50 else 14.0
     left = 16 + 4.6 * max(len(_cut(name)) for name in rows)
@@ -165,7 +165,7 @@ def heat_map(counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]) ->
         where = {"x": left + cell * j, "y": top + cell * i, "width": cell, "height": cell}
         box = _add(svg, "rect", class_="cell", fill_opacity=max(0.12, shares[i, j]), **where)
         _add(box, "title", f"{rows[i]}, {columns[j]}: {counts[i, j]} ({shares[i, j]:.0%})")
-    every = 1 if cell > 10 else 2  # labels of half the lines, so that they do not touch
+    every = 1 if cell > 10 else 2  # small cells: every second label, so that they do not touch
     for i in range(0, R, every):
         _add(svg, "text", _cut(rows[i]), class_="tick end", x=left - 6, y=top + cell * (i + 0.8))
     for j in range(0, C, every):

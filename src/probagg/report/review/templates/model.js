@@ -34,7 +34,7 @@ export function renamed(review, cluster, name) {
   return { ...review, names: changed(review.names, cluster, name || null) };
 }
 
-// The survivor takes over a name where it has none of its own.
+// The survivor takes the name of the other cluster where it has none.
 export function merged(review, from, into) {
   const name = review.names.get(into) ?? review.names.get(from) ?? null;
   return {
@@ -48,7 +48,7 @@ export function split(review, cluster) {
   return { ...review, merged: changed(review.merged, cluster, null) };
 }
 
-// A sample that goes back to where the model and the merges put it is no longer moved.
+// A sample that goes back to its own cluster, after merges, is no longer moved.
 export function moved(review, run, rows, into) {
   const groups = survivors(review, run.nClusters);
   const moves = new Map(review.moved);
@@ -66,10 +66,10 @@ export function survivors(review, nClusters) {
 
 export const nameOf = (review, cluster) => review.names.get(cluster) ?? `cluster ${cluster}`;
 
-// What is wrong with a name, in words; null where nothing is.
+// What is wrong with a name, as text; null where nothing is.
 export function nameTrouble(name) {
   const length = [...name].length;
-  return length > MAX_NAME ? `${length} characters; ${MAX_NAME} is the most.` : null;
+  return length > MAX_NAME ? `${length} characters; at most ${MAX_NAME} are allowed.` : null;
 }
 
 // ---- the run
@@ -99,7 +99,7 @@ export function createRun(data) {
   };
 }
 
-// What follows from a run and a review: the cluster of each sample, and each cluster's samples.
+// What follows from a run and a review: the cluster of each sample, and the samples per cluster.
 export function look(run, review) {
   const groups = survivors(review, run.nClusters);
   const { name, cluster } = run.samples;
@@ -107,34 +107,48 @@ export function look(run, review) {
   const clusters = groups.flatMap((survivor, k) => (survivor === k ? [k] : []));
   const members = new Map(clusters.map((k) => [k, []]));
   for (const row of run.orders.typical) members.get(labels[row]).push(row);
-  const isMoved = (row) => review.moved.has(name[row]);
+  const isMoved = (row) => labels[row] !== groups[cluster[row]];
   return { groups, labels, clusters, members, isMoved };
 }
 
-// A cluster's samples in one of the orders; what a person has put there comes first.
+// A sample after the review: its clusters merged, then itself moved. The same rule as Review.apply
+// in Python; tests/report/fixtures/review_cases.json holds both to it.
+export function sampleOf(run, view, row) {
+  const { samples } = run;
+  const [own, second] = [samples.cluster[row], samples.second_cluster[row]]
+    .map((k) => (k === null ? null : view.groups[k]));
+  const sample = {
+    cluster: own, probability: samples.probability[row],
+    second_cluster: second, second_probability: samples.second_probability[row],
+    distance: samples.distance[row], flag: samples.flag[row], moved: false,
+  };
+  if (view.isMoved(row)) {
+    return {
+      cluster: view.labels[row], probability: 1, second_cluster: own, second_probability: 0,
+      distance: null, flag: '', moved: true,
+    };
+  }
+  if (second !== own) return sample;
+  return { // its two clusters are one now
+    ...sample, probability: sample.probability + sample.second_probability,
+    second_cluster: null, second_probability: null,
+    flag: sample.flag === 'borderline' ? '' : sample.flag,
+  };
+}
+
+// The samples of a cluster in one of the orders; those that a person moved there come first.
 export function ordered(run, view, cluster, order) {
   const mine = run.orders[order].filter((row) => view.labels[row] === cluster);
-  const calm = order === 'borderline' ? (row) => flagOf(run, view, row) !== 'borderline' : () => false;
-  const rank = (row) => (view.isMoved(row) ? 0 : 1 + calm(row));
+  const isLast = (row) => order === 'borderline' && flagOf(run, view, row) !== 'borderline';
+  const rank = (row) => (view.isMoved(row) ? 0 : 1 + isLast(row));
   return mine.sort((a, b) => rank(a) - rank(b));
 }
 
-// Between two clusters that are one now, nothing is borderline; what a person placed is settled.
 export function flagOf(run, view, row) {
-  if (view.isMoved(row)) return 'moved';
-  const second = run.samples.second_cluster[row];
-  const inside = second !== null && view.groups[second] === view.labels[row];
-  return run.samples.flag[row] === 'borderline' && inside ? '' : run.samples.flag[row];
+  return view.isMoved(row) ? 'moved' : sampleOf(run, view, row).flag;
 }
 
-// The second most probable cluster, where it is another one than the sample's own.
-export function alternative(run, view, row) {
-  const second = run.samples.second_cluster[row];
-  if (second === null || view.groups[second] === view.labels[row]) return null;
-  return { cluster: view.groups[second], probability: run.samples.second_probability[row] };
-}
-
-// Clusters that this one is often confused with: [cluster, borderline samples], most first.
+// Clusters that share borderline samples with this one: [cluster, samples], most first.
 export function confusedWith(run, view, cluster) {
   const counts = new Map();
   for (const { pair, samples } of run.overlaps) {
@@ -146,7 +160,7 @@ export function confusedWith(run, view, cluster) {
   return [...counts].sort((a, b) => b[1] - a[1]);
 }
 
-// Clusters that carry the same name as this one.
+// Other clusters with the same name.
 export function namesakes(review, view, cluster) {
   const plain = (k) => review.names.get(k)?.toLocaleLowerCase();
   if (!review.names.has(cluster)) return [];

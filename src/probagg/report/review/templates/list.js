@@ -2,8 +2,8 @@
 
 // The list of clusters: typical pictures, name, size; a field that filters it.
 
-import { button, element, thumbnail } from './review_parts.js';
-import { nameOf, open, sizeOf, state } from './review_state.js';
+import { button, element, thumbnail } from './parts.js';
+import { nameOf, open, sizeOf, state } from './state.js';
 
 const list = document.getElementById('clusters');
 const filter = document.getElementById('filter');

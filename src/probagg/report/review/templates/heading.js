@@ -2,9 +2,9 @@
 
 // Above the images: the cluster's name and how to change it, what it holds, what is like it.
 
-import * as model from './review_model.js';
-import { button, element } from './review_parts.js';
-import { merge, nameOf, open, rename, setRenaming, split, state, things } from './review_state.js';
+import * as model from './model.js';
+import { button, element } from './parts.js';
+import { merge, nameOf, open, rename, setRenaming, split, state, things } from './state.js';
 
 const heading = document.getElementById('heading');
 

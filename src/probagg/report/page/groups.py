@@ -1,4 +1,4 @@
-"""What is shown of each cluster: its typical, borderline and unusual samples, and facts."""
+"""What is shown of each cluster: typical, borderline and unusual samples, and numbers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probagg.report.contents import Contents, Pair, Samples
+from probagg.assignments import BORDERLINE, OUTLIER
+from probagg.report.contents import Contents, Pair
 
 PAIRS = 20  # overlapping pairs on the page; more are in overlaps.csv
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How many samples of each kind a cluster shows."""
+    """The number of samples of each kind that are shown per cluster."""
 
     typical: int
     borderline: int
@@ -22,18 +23,18 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """Of all kinds."""
+        """The number of samples of all kinds."""
         return self.typical + self.borderline + self.unusual
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster as the page shows it; samples are rows of assignments.csv."""
+    """A cluster as the page shows it; samples are rows of the table."""
 
     number: int
     name: str
     is_named: bool
-    merged: list[int]  # clusters that a person put into this one
+    merged: list[int]  # clusters that a person merged into this one
     size: int
     share: float
     mean_probability: float
@@ -51,13 +52,13 @@ class Cluster:
 
     @property
     def rows(self) -> list[int]:
-        """Every sample shown."""
+        """All samples shown."""
         return [*self.typical, *self.borderline, *self.unusual]
 
 
 def describe_clusters(contents: Contents, counts: Counts) -> list[Cluster]:
-    """Each cluster that is left after the review, in the order of their numbers."""
-    samples, groups = contents.samples, contents.review.groups(contents.n_clusters)
+    """Return the clusters that remain after the review, in the order of their numbers."""
+    samples, groups = contents.samples, contents.groups
     order = np.argsort(samples.cluster, kind="stable")
     ends = np.searchsorted(samples.cluster[order], np.arange(contents.n_clusters + 1))
     high, low = _contrasts(contents)
@@ -86,8 +87,7 @@ def _describe(
     low: list[str],
 ) -> Cluster:
     samples = contents.samples
-    typical, borderline, unusual = select(samples, members, counts)
-    p = samples.probability[members]
+    typical, borderline, unusual = select(contents, members, counts)
     majority, purity = _majority(contents.classes or [None] * len(samples), members)
     return Cluster(
         number=k,
@@ -96,10 +96,10 @@ def _describe(
         merged=merged,
         size=len(members),
         share=len(members) / len(samples),
-        mean_probability=float(np.nanmean(p)) if np.isfinite(p).any() else float("nan"),
-        n_borderline=int((samples.flag[members] == "borderline").sum()),
-        n_outliers=int((samples.flag[members] == "outlier").sum()),
-        n_moved=int(samples.moved[members].sum()),
+        mean_probability=float(samples.probability[members].mean()) if len(members) else np.nan,
+        n_borderline=int((samples.flag[members] == BORDERLINE).sum()),
+        n_outliers=int((samples.flag[members] == OUTLIER).sum()),
+        n_moved=int(contents.moved[members].sum()),
         typical=typical,
         borderline=borderline,
         unusual=unusual,
@@ -114,27 +114,34 @@ def _describe(
 
 
 def select(
-    samples: Samples, members: np.ndarray, counts: Counts
+    contents: Contents, members: np.ndarray, counts: Counts
 ) -> tuple[list[int], list[int], list[int]]:
-    """The typical, borderline and unusual of a cluster's members; nothing is shown twice.
+    """Return typical, borderline and unusual samples of a cluster; none is shown twice.
 
-    Typical: the most probable, then the nearest. Borderline and unusual: first what has the flag,
-    then the smallest margins and the largest distances of what is left.
+    Typical: the most probable, then the nearest. Borderline and unusual: first those with the flag,
+    then the smallest margins and the largest distances of the rest. Moved samples are the least
+    typical, and count as having the smallest margins.
     """
+    samples, moved = contents.samples, contents.moved[members]
     distance = np.nan_to_num(samples.distance[members], nan=np.inf)
-    p = np.nan_to_num(samples.probability[members], nan=-1.0)
+    p = np.where(moved, -1.0, samples.probability[members])
     flag = samples.flag[members]
     by_p = members[np.lexsort((distance, -p))]
     clear = by_p[samples.flag[by_p] == ""]
     typical = (clear if len(clear) else by_p)[: counts.typical]
-    margin = np.nan_to_num(samples.margin[members], nan=-1.0)
-    by_margin = members[np.lexsort((margin, flag != "borderline"))]
-    borderline = _first(by_margin, counts.borderline, typical, avoid=members[flag == "outlier"])
+    margin = np.where(moved, -1.0, _margins(contents, members))
+    by_margin = members[np.lexsort((margin, flag != BORDERLINE))]
+    borderline = _first(by_margin, counts.borderline, typical, avoid=members[flag == OUTLIER])
     far = np.nan_to_num(samples.distance[members], nan=-np.inf)
-    by_distance = members[np.lexsort((-far, flag != "outlier"))]
+    by_distance = members[np.lexsort((-far, flag != OUTLIER))]
     taken = np.concatenate([typical, borderline])
-    unusual = _first(by_distance, counts.unusual, taken, avoid=members[flag == "borderline"])
+    unusual = _first(by_distance, counts.unusual, taken, avoid=members[flag == BORDERLINE])
     return typical.tolist(), borderline.tolist(), unusual.tolist()
+
+
+def _margins(contents: Contents, rows: np.ndarray) -> np.ndarray:
+    """Return how much more probable the cluster of each sample is than the second one."""
+    return contents.samples.probability[rows] - contents.samples.second_probability[rows]
 
 
 def _first(ranked: np.ndarray, n: int, taken: np.ndarray, avoid: np.ndarray) -> np.ndarray:
@@ -142,7 +149,7 @@ def _first(ranked: np.ndarray, n: int, taken: np.ndarray, avoid: np.ndarray) -> 
 
 
 def _majority(classes: list[str | None], members: np.ndarray) -> tuple[str | None, float | None]:
-    """The class that most of the samples have whose class is known, and their share of these."""
+    """Return the most common known class of the samples, and its share of the known ones."""
     counts = Counter(name for row in members if (name := classes[row]) is not None)
     if not counts:
         return None, None
@@ -151,7 +158,7 @@ def _majority(classes: list[str | None], members: np.ndarray) -> tuple[str | Non
 
 
 def _contrasts(contents: Contents) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
-    """The columns in which each cluster's mean is highest and lowest against the others'."""
+    """Return the columns in which each cluster's mean is far above and far below the others'."""
     profiles = contents.profiles
     if profiles is None or len(profiles.clusters) < 2:
         return {}, {}
@@ -165,11 +172,11 @@ def _contrasts(contents: Contents) -> tuple[dict[int, list[str]], dict[int, list
     return high, low
 
 
-def between(samples: Samples, pair: Pair, n: int) -> list[int]:
-    """Samples between two clusters, the least decided first."""
-    a, b = pair.first, pair.second
-    ways = ((samples.cluster == a) & (samples.second == b)) | (
-        (samples.cluster == b) & (samples.second == a)
+def between(contents: Contents, pair: Pair, n: int) -> list[int]:
+    """Return samples between two clusters, those with the smallest margin first."""
+    samples, (a, b) = contents.samples, (pair.first, pair.second)
+    ways = ((samples.cluster == a) & (samples.second_cluster == b)) | (
+        (samples.cluster == b) & (samples.second_cluster == a)
     )
-    rows = np.flatnonzero(ways & (samples.flag != "outlier") & ~samples.moved)
-    return rows[np.argsort(samples.margin[rows], kind="stable")][:n].tolist()
+    rows = np.flatnonzero(ways & (samples.flag != OUTLIER) & ~contents.moved)
+    return rows[np.argsort(_margins(contents, rows), kind="stable")][:n].tolist()
