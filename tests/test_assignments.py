@@ -9,16 +9,7 @@ from probagg.errors import InputError
 from probagg.yardstick import Yardstick
 
 
-@pytest.fixture
-def two_clusters():
-    """Twenty rows about (0, 0) and twenty about (10, 0), and one far above the first."""
-    rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(0, 1, (20, 2)), rng.normal((10, 0), 1, (20, 2)), [[0, 40]]])
-    labels = np.repeat([0, 1, 0], [20, 20, 1])
-    return X, labels
-
-
-def test_what_lies_far_out_is_an_outlier_and_what_lies_between_is_borderline(two_clusters):
+def test_far_samples_are_outliers_and_undecided_ones_borderline(two_clusters):
     X, labels = two_clusters
     yardstick = Yardstick.of(X, labels, 2, "sqeuclidean")
     P = np.where(labels[:, None] == [0, 1], 0.9, 0.1)
@@ -78,7 +69,7 @@ def test_clusters_that_share_samples_overlap_most():
     assert {pair[:2] for pair in pairs} == {(0, 1), (0, 2), (1, 2)}
 
 
-def test_merged_clusters_are_measured_from_the_part_a_sample_is_in(two_clusters):
+def test_distances_in_merged_clusters_are_to_the_own_part(two_clusters):
     """Merging does not make the members of the absorbed cluster outliers of the other one."""
     X, labels = two_clusters
     yardstick = Yardstick.of(X, labels, 3, "sqeuclidean")
@@ -94,7 +85,7 @@ def test_merged_clusters_are_measured_from_the_part_a_sample_is_in(two_clusters)
     assert (set(whole.cluster), set(whole.second_cluster)) == ({1}, {-1})
 
 
-def test_merging_a_table_joins_what_was_undecided(two_clusters):
+def test_merging_both_clusters_of_a_sample_adds_their_probabilities(two_clusters):
     X, labels = two_clusters
     P = np.where(labels[:, None] == [0, 1, 2], 0.5, 0.25) + np.array([0.0, 0.1, -0.1])
     assigned = Assignments.of(P, X, None, range(41))

@@ -1,16 +1,6 @@
 import numpy as np
-import pytest
 
 from probagg.yardstick import Yardstick
-
-
-@pytest.fixture
-def two_clusters():
-    """Twenty rows about (0, 0) and twenty about (10, 0), and one far above the first."""
-    rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(0, 1, (20, 2)), rng.normal((10, 0), 1, (20, 2)), [[0, 40]]])
-    labels = np.repeat([0, 1, 0], [20, 20, 1])
-    return X, labels
 
 
 def test_distances_are_to_the_mean_of_the_own_cluster(two_clusters):
@@ -29,7 +19,7 @@ def test_cosine_distances_ignore_length():
     assert yardstick.distances(X, 1 - labels).min() > 0.9
 
 
-def test_a_yardstick_measures_the_same_after_a_file(tmp_path, two_clusters):
+def test_a_saved_yardstick_gives_the_same_distances(tmp_path, two_clusters):
     X, labels = two_clusters
     yardstick = Yardstick.of(X, labels, 3, "sqeuclidean")  # cluster 2 is empty
     yardstick.save(tmp_path / "y.safetensors")
@@ -39,7 +29,7 @@ def test_a_yardstick_measures_the_same_after_a_file(tmp_path, two_clusters):
     np.testing.assert_array_equal(read.limits, yardstick.limits)
 
 
-def test_far_from_zero_a_yardstick_keeps_its_digits(tmp_path, two_clusters):
+def test_distances_far_from_zero_keep_their_digits(tmp_path, two_clusters):
     X, labels = two_clusters
     yardstick = Yardstick.of(X + 1e9, labels, 2, "sqeuclidean")
     yardstick.save(tmp_path / "y.safetensors")
@@ -49,7 +39,7 @@ def test_far_from_zero_a_yardstick_keeps_its_digits(tmp_path, two_clusters):
 
 
 def test_few_samples_are_outliers_even_with_long_tails():
-    """Trained features put most of a cluster on one spot; Tukey's rule alone calls a tenth far."""
+    """Trained features put most of a cluster on one spot; Tukey's rule alone flags a tenth."""
     X = np.random.default_rng(0).standard_cauchy((2000, 1))
     labels = np.zeros(2000, int)
     yardstick = Yardstick.of(X, labels, 1, "sqeuclidean")

@@ -1,4 +1,4 @@
-"""The review page in a browser: each test acts as a person does and reads what is on the disk."""
+"""The review page in a browser: each test acts as a person would and reads what was saved."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ from probagg.run.reporting import review_session
 
 @pytest.fixture
 def open_review(new_page):
-    """open_review(run, **page options) -> the review page of a run; `.server` is behind it."""
+    """open_review(run, **page options) -> the review page of a run; `.server` serves it."""
     servers = []
 
     def start(run, **options):
@@ -36,7 +36,7 @@ def open_review(new_page):
 
 @pytest.fixture
 def page(open_review, photo_run):
-    """The page of the photos; afterwards, nothing may have gone wrong or left this computer."""
+    """The page of the photos; afterwards, checks for errors and for requests to other hosts."""
     page = open_review(photo_run)
     page.run = photo_run
     yield page
@@ -62,7 +62,7 @@ def heading(page):
 
 
 def listed(page):
-    """{name: size} of the list of clusters."""
+    """Return {name: size} from the list of clusters."""
     items = page.locator("#clusters .words").all()
     return {
         item.locator("bdi").text_content(): int(item.locator(".number").text_content())
@@ -85,7 +85,7 @@ def overflow(page):
     return page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
 
-def test_a_name_is_saved_at_once_and_still_there_after_a_reload(page):
+def test_a_name_is_saved_at_once_and_survives_a_reload(page):
     page.click("#rename")
     page.fill("#name", "  Scheiben  猫 ")
     press(page, "Enter")
@@ -97,7 +97,7 @@ def test_a_name_is_saved_at_once_and_still_there_after_a_reload(page):
     assert "token" not in page.url
 
 
-def test_escape_leaves_a_name_and_an_empty_one_takes_it_away(page):
+def test_escape_keeps_a_name_and_an_empty_one_removes_it(page):
     name_cluster(page, "discs")
     press(page, "r")
     page.keyboard.type("other")
@@ -127,7 +127,7 @@ def test_a_name_that_is_too_long_says_so_and_one_that_exists_warns(page):
     assert review_of(page).names == {0: "Discs", 1: "discs"}, "it is not refused"
 
 
-def test_a_merge_is_saved_undone_and_done_again(page):
+def test_a_merge_is_saved_undone_and_redone(page):
     before = listed(page)
     page.click("#merge")
     page.fill("#picker-input", "2")
@@ -144,10 +144,10 @@ def test_a_merge_is_saved_undone_and_done_again(page):
     press(page, "Control+Shift+z")
     assert review_of(page).merged == {0: 2}
     page.click("#heading .chip")
-    assert review_of(page) == Review(), "a merge can be taken back later, too"
+    assert review_of(page) == Review(), "a merge can be undone later, too"
 
 
-def test_a_merged_name_goes_on_with_the_survivor(page):
+def test_the_survivor_takes_the_name_of_a_merged_cluster(page):
     name_cluster(page, "discs")
     press(page, "g")
     page.keyboard.type("cluster 1")
@@ -209,7 +209,7 @@ def test_undo_goes_back_through_every_kind_of_change(page):
     assert review_of(page) == full
 
 
-def test_clicks_select_one_by_one_and_with_shift_all_between(page):
+def test_clicks_select_one_by_one_and_with_shift_a_range(page):
     tiles = page.locator(".tile")
     tiles.nth(1).click()
     tiles.nth(3).click()
@@ -222,7 +222,7 @@ def test_clicks_select_one_by_one_and_with_shift_all_between(page):
     assert page.text_content("#message") == f"{listed(page)['cluster 0']} selected"
 
 
-def test_orders_show_what_they_say_first(page):
+def test_each_order_shows_its_kind_first(page):
     samples = review_session(page.run).describe()["samples"]
 
     def shown():
@@ -280,7 +280,7 @@ def test_confused_clusters_are_named_and_one_click_away(page):
     assert heading(page) == other
 
 
-def test_done_ends_the_server_and_says_where_things_are(page):
+def test_done_ends_the_server_and_says_what_was_saved(page):
     name_cluster(page, "discs")
     page.click("#done")
     page.wait_for_selector("#end")
@@ -288,7 +288,7 @@ def test_done_ends_the_server_and_says_where_things_are(page):
     assert read_review(page.run).names == {0: "discs"}
 
 
-def test_a_server_that_is_gone_shows_that_nothing_is_saved(open_review, photo_run):
+def test_without_the_server_the_page_says_that_nothing_is_saved(open_review, photo_run):
     page = open_review(photo_run)
     page.server.shutdown()
     page.server.server_close()
@@ -301,7 +301,7 @@ def test_a_server_that_is_gone_shows_that_nothing_is_saved(open_review, photo_ru
     assert not (photo_run / "review.json").exists()
 
 
-def test_a_change_that_failed_goes_out_with_the_next_try(open_review, photo_run, tmp_path):
+def test_a_change_that_failed_is_saved_by_retrying(open_review, photo_run, tmp_path):
     page = open_review(photo_run)
     elsewhere = tmp_path / "elsewhere"
     shutil.move(photo_run, elsewhere)
@@ -314,7 +314,7 @@ def test_a_change_that_failed_goes_out_with_the_next_try(open_review, photo_run,
     assert read_review(photo_run).names == {0: "kept"}
 
 
-def test_a_second_tab_is_told_that_it_is_behind(open_review, photo_run):
+def test_a_second_tab_says_that_it_is_out_of_date(open_review, photo_run):
     first, second = open_review(photo_run), open_review(photo_run)
     name_cluster(first, "first")
     settle(first)
@@ -373,7 +373,7 @@ def test_without_its_images_the_page_shows_names(open_review, photo_run):
 
 def test_fifty_thousand_rows_in_a_hundred_clusters_stay_quick(open_review, large_run):
     page = open_review(large_run)
-    assert page.locator(".tile").count() < 500, "the others come when they are looked for"
+    assert page.locator(".tile").count() < 500, "the others are added on scrolling"
     began = time.monotonic()
     page.focus(".tile")
     press(page, "End")
@@ -390,7 +390,7 @@ def test_fifty_thousand_rows_in_a_hundred_clusters_stay_quick(open_review, large
 
 
 def test_keys_work_wherever_the_focus_is(page):
-    """From the page itself an arrow finds the first image, J the next cluster's, M moves it."""
+    """From the page itself an arrow focuses the first image, J the next cluster's, M moves it."""
     on_a_tile = "document.activeElement.classList.contains('tile')"
     assert not page.evaluate(on_a_tile)
     press(page, "ArrowRight")

@@ -1,4 +1,4 @@
-"""What is in report.html, read as text."""
+"""The content of report.html."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ from probagg.run.reporting import write_report
 
 
 class Document(HTMLParser):
-    """Elements with their attributes, and the text of each."""
+    """Elements with their attributes, and texts."""
 
     def __init__(self, html):
         super().__init__()
@@ -53,7 +53,7 @@ def words(document):
     return re.sub(r"\s+([.,:;])", r"\1", document.text)
 
 
-def test_the_page_is_one_file_that_asks_for_nothing(photo_run):
+def test_the_page_is_one_file_that_requests_nothing(photo_run):
     html, document = report(photo_run)
     addresses = [a[name] for _, a in document.elements for name in ("src", "href") if a.get(name)]
     assert addresses
@@ -118,11 +118,11 @@ def test_json_for_a_script_cannot_end_it():
     assert json.loads(text) == value
 
 
-def test_the_summary_says_it_in_words(photo_run):
+def test_the_summary_states_the_results(photo_run):
     _, document = report(photo_run)
     text = words(document)
     contents = read_contents(photo_run)
-    assert "120 images were put into 3 clusters" in text
+    assert "120 images were grouped into 3 clusters" in text
     assert f"The largest is cluster {max(contents.sizes, key=contents.sizes.get)}" in text
     scores = evaluate(contents.classes, contents.samples.cluster)
     assert f"ACC {scores['acc']:.3f}, NMI {scores['nmi']:.3f}, ARI {scores['ari']:.3f}" in text
@@ -138,11 +138,11 @@ def test_an_automatic_number_of_clusters_comes_with_its_reason_and_curve(digits_
     html, document = report(digits_run)
     assert "chosen automatically: 12 clusters are the most that stay" in words(document)
     section = re.search(r'<section id="selection".*?</section>', html, re.S).group(0)
-    assert section.count("<svg") == 1  # the column of words is no curve
+    assert section.count("<svg") == 1  # a column of text is not drawn
     assert 'class="mark"' in section
 
 
-def test_where_the_source_is_gone_names_are_shown_and_the_page_says_so(photo_run, tmp_path):
+def test_without_the_source_names_are_shown_and_the_page_says_so(photo_run, tmp_path):
     text = (photo_run / "config.toml").read_text()
     gone = re.sub(r"source = .*", f'source = "{tmp_path / "gone"}"', text)
     (photo_run / "config.toml").write_text(gone)
@@ -152,7 +152,7 @@ def test_where_the_source_is_gone_names_are_shown_and_the_page_says_so(photo_run
     assert "The images are not shown, only their names" in words(document)
 
 
-def test_a_file_that_broke_since_is_a_placeholder_among_pictures(photo_run, photos, tmp_path):
+def test_a_file_that_became_unreadable_is_a_placeholder(photo_run, photos, tmp_path):
     copy = shutil.copytree(photos, tmp_path / "copy")
     contents = read_contents(photo_run)
     row = next(r for r, name in enumerate(contents.samples.names) if "013" in name)
@@ -199,9 +199,9 @@ def test_a_review_is_applied(photo_run):
     assert contents.sizes[1] == before.sizes[1] + before.sizes[2] + 1
     html, document = report(photo_run)
     assert "crosses &lt;b&gt;" in html
-    assert "A person has reviewed this run: 1 named, 1 merged, 1 images moved" in words(document)
+    assert "A person reviewed this run: 1 named, 1 merged, 1 images moved" in words(document)
     assert not document.all("details", id="cluster-2")
-    assert "holds what was cluster 2" in words(document)
+    assert "includes the former cluster 2" in words(document)
 
 
 def test_merged_clusters_add_their_probabilities(photo_run):
@@ -238,7 +238,7 @@ def test_a_moved_sample_has_the_same_numbers_on_the_page_as_in_the_table(photo_r
     assert (p[data["names"].index(before.names[row])], p.max()) == (2000, 2000)
 
 
-def test_typical_borderline_and_unusual_are_what_their_names_say(digits_run):
+def test_typical_borderline_and_unusual_are_as_defined(digits_run):
     contents = read_contents(digits_run)
     samples = contents.samples
     members = np.flatnonzero(samples.cluster == 3)
@@ -268,7 +268,7 @@ def test_the_confusion_matrix_counts_every_sample_once(digits_run):
     assert table.counts[4, j] == expected
 
 
-def test_samples_without_a_class_count_for_no_score(digits_run):
+def test_samples_without_a_class_do_not_count_in_scores(digits_run):
     lines = (digits_run / "classes.csv").read_text().splitlines()
     (digits_run / "classes.csv").write_text("\n".join([lines[0], *lines[5:1005]]) + "\n")
     contents = read_contents(digits_run)
@@ -285,7 +285,7 @@ def test_a_matrix_shows_profiles_and_no_pictures(matrix_run):
     lines = document.all("g", **{"data-cluster": "0"}) + document.all("g", **{"data-cluster": "2"})
     assert len(lines) == 2
     assert "alcalinity_of_ash" in html
-    assert "178 rows were put into 3 clusters" in words(document)
+    assert "178 rows were grouped into 3 clusters" in words(document)
     assert "high in" in words(document)
 
 
@@ -317,8 +317,8 @@ def test_the_command_and_the_settings_are_on_the_page(photo_run):
     assert "name another one with --out, or add --overwrite" in words(document)
 
 
-def test_a_map_that_was_never_drawn_is_drawn_and_kept(photo_run):
-    """A run made with --no-report, or interrupted before its map, has features all the same."""
+def test_a_missing_map_is_computed_and_saved(photo_run):
+    """A run made with --no-report, or interrupted before its map, has features too."""
     (photo_run / "map.npz").unlink()
     html, _ = report(photo_run)
     data = json.loads(re.search(r'id="map-data">(.*?)</script>', html, re.S).group(1))
@@ -347,7 +347,7 @@ def test_features_that_do_not_fit_the_run_are_refused_in_one_line(photo_run):
         write_report(photo_run)
 
 
-def test_headings_go_down_one_step_at_a_time(photo_run, digits_run, matrix_run):
+def test_headings_skip_no_level(photo_run, digits_run, matrix_run):
     for run in (photo_run, digits_run, matrix_run):
         _, document = report(run)
         ranks = [int(tag[1]) for tag, _ in document.elements if re.fullmatch("h[1-6]", tag)]
@@ -371,7 +371,7 @@ def test_one_cluster_and_an_empty_cluster_can_be_shown(photo_run):
     for name in ("overlaps.csv", "map.npz", "embeddings.npy", "env.json", "metrics.jsonl"):
         (photo_run / name).unlink()
     _, document = report(photo_run)
-    assert "1 images were put into 1 cluster " in words(document)
+    assert "1 images were grouped into 1 cluster " in words(document)
 
 
 def test_without_jinja2_one_line_names_the_extra(photo_run, monkeypatch):

@@ -1,4 +1,4 @@
-"""What a run's numbers become once a person has merged clusters."""
+"""The numbers of a run after a person has merged clusters."""
 
 import json
 
@@ -15,9 +15,9 @@ HEADS = "first second mean_probability samples"
 
 
 def confused(n_samples, n_clusters, rng):
-    """Probabilities shared by two clusters, about half of them unsure; sizes are unequal.
+    """Return probabilities shared by two clusters, about half of them borderline.
 
-    A little goes to the others: too little for a merge to change who is first or who is unsure.
+    Sizes are unequal. The rest is too little for a merge to change the order or the flags.
     """
     order = rng.permuted(np.tile(np.arange(n_clusters), (n_samples, 1)), axis=1)
     order[: n_samples // 3] = np.sort(order[: n_samples // 3], axis=1)  # many in cluster 0
@@ -30,7 +30,7 @@ def confused(n_samples, n_clusters, rng):
 
 
 def write_run(folder, P, review, flag=None):
-    """The files of a run that its page cannot do without, as the command writes them."""
+    """Write the files of a run that its page needs, as the command does."""
     folder.mkdir()
     K = P.shape[1]
     assigned = Assignments.of(P, np.zeros((len(P), 1)), None, range(len(P)))
@@ -48,7 +48,7 @@ def write_run(folder, P, review, flag=None):
     "merged", [{}, {2: 0}, {0: 4}, {1: 3, 4: 3}, {5: 1, 1: 0, 3: 2}, {1: 0, 2: 0, 3: 0, 4: 0}]
 )
 def test_overlaps_after_merges_are_those_of_the_merged_probabilities(merged, tmp_path, rng):
-    """The page adds up overlaps.csv; all of P, merged first, must say the same."""
+    """The page sums over overlaps.csv; merging P first must give the same."""
     P, review = confused(600, 6, rng), Review(merged=merged)
     after = np.zeros_like(P)
     np.add.at(after.T, review.groups(6), P.T)
@@ -64,7 +64,7 @@ def test_overlaps_after_merges_are_those_of_the_merged_probabilities(merged, tmp
     assert means == sorted(means, reverse=True)
 
 
-def test_who_was_between_two_merged_clusters_is_no_longer_borderline(tmp_path, rng):
+def test_samples_between_two_merged_clusters_are_no_longer_borderline(tmp_path, rng):
     P, review = confused(300, 4, rng), Review(merged={1: 0})
     before = read_contents(write_run(tmp_path / "before", P, Review())).samples
     after = read_contents(write_run(tmp_path / "after", P, review)).samples
@@ -76,7 +76,7 @@ def test_who_was_between_two_merged_clusters_is_no_longer_borderline(tmp_path, r
 
 
 def test_an_outlier_stays_one_after_a_merge(tmp_path, rng):
-    """It is far from its own part of the merged cluster still."""
+    """It is still far from its own part of the merged cluster."""
     P, review = confused(50, 3, rng), Review(merged={1: 0})
     run = write_run(tmp_path / "run", P, review, flag="outlier")
     assert (read_contents(run).samples.flag == "outlier").all()
@@ -88,4 +88,4 @@ def test_clusters_can_be_merged_into_an_empty_one(tmp_path):
     contents = read_contents(run)
     assert contents.clusters == [1, 2]
     assert contents.sizes == {1: 0, 2: 20}
-    assert "holds what was cluster 0" in " ".join(write_report(run).read_text().split())
+    assert "includes the former cluster 0" in " ".join(write_report(run).read_text().split())

@@ -1,4 +1,4 @@
-"""The review server: who may ask, what can be read, what is written; spoken to over a socket."""
+"""The review server over a socket: access, reading, writing."""
 
 import http.client
 import io
@@ -21,13 +21,13 @@ from probagg.run.reporting import review_session, serve_review
 
 
 class Client:
-    """A program that knows the secret, unless told otherwise."""
+    """A program that knows the secret, unless other headers are given."""
 
     def __init__(self, server):
         self.server, self.port = server, server.server_port
         self.host = f"127.0.0.1:{self.port}"
 
-    def ask(self, method, path, body=None, **headers):
+    def send(self, method, path, body=None, **headers):
         headers = {TOKEN_HEADER: self.server.token, "Host": self.host, **headers}
         headers = {name.replace("_", "-"): value for name, value in headers.items() if value}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -43,12 +43,12 @@ class Client:
         return answer
 
     def get(self, path, **headers):
-        return self.ask("GET", path, **headers)
+        return self.send("GET", path, **headers)
 
     def post(self, path, value, **headers):
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         headers = {"Content_Type": "application/json", **headers}
-        return self.ask("POST", path, body, **headers)
+        return self.send("POST", path, body, **headers)
 
     def run(self):
         return json.loads(self.get("/api/run").body)
@@ -76,10 +76,10 @@ def words(answer):
     return json.loads(answer.body)["error"]
 
 
-# ---- who may ask
+# ---- access
 
 
-def test_only_this_computer_can_reach_it(client):
+def test_only_this_computer_can_connect(client):
     assert client.server.socket.getsockname()[0] == "127.0.0.1"
 
 
@@ -104,7 +104,7 @@ def test_the_address_opens_the_page_and_gives_a_cookie_that_opens_the_rest(clien
     assert client.get("/api/run?token=" + client.server.token, **{TOKEN_HEADER: None}).status == 403
 
 
-def test_two_pages_on_two_ports_do_not_take_each_others_cookie(client, photo_run):
+def test_pages_on_two_ports_do_not_share_a_cookie(client, photo_run):
     other = ReviewServer(review_session(photo_run))
     assert other.cookie != client.server.cookie
     assert other.token != client.server.token
@@ -112,7 +112,7 @@ def test_two_pages_on_two_ports_do_not_take_each_others_cookie(client, photo_run
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", None])
-def test_another_name_for_this_computer_is_refused(client, host):
+def test_another_host_name_is_refused(client, host):
     """DNS rebinding: a web page's own name that resolves to 127.0.0.1."""
     answer = client.get("/api/run", Host=host and host.format(port=client.port))
     assert answer.status == 403
@@ -129,11 +129,11 @@ def test_another_page_cannot_change_the_review(client, photo_run, origin):
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
 def test_a_form_cannot_post(client, kind):
-    """Browsers send these types across sites without asking first."""
+    """Browsers send these types across sites without a preflight request."""
     assert client.post("/api/review", {}, Content_Type=kind).status == 415
 
 
-def test_every_answer_forbids_what_the_page_does_not_need(client):
+def test_every_response_forbids_what_the_page_does_not_need(client):
     for path in ("/", "/api/run", "/thumb/0", "/nothing"):
         headers = client.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -144,7 +144,7 @@ def test_every_answer_forbids_what_the_page_does_not_need(client):
         assert "frame-ancestors 'none'" in policy
 
 
-# ---- what can be read
+# ---- reading
 
 
 def test_the_page_gets_every_sample_with_its_columns(client, photo_run):
@@ -185,7 +185,7 @@ def test_a_file_that_was_skipped_does_not_shift_the_others(photo_run, photos, tm
 
 
 def test_images_without_files_are_shown_by_row_if_their_number_is_right(photo_run, photos):
-    """A row is a place in an array; in an array of another length it might be anybody's."""
+    """A row is an index into an array; in an array of another length it may be another image."""
     from probagg.data.images import open_images
 
     pixels = open_images(photos, size=8).read(np.arange(120))
@@ -231,10 +231,10 @@ def test_a_matrix_has_no_pictures_and_no_trouble(matrix_run):
     assert session.thumbnail(0) is None
 
 
-# ---- what is written
+# ---- writing
 
 
-def test_a_review_is_on_the_disk_when_the_answer_comes(client, photo_run):
+def test_a_review_is_saved_when_the_response_arrives(client, photo_run):
     run = client.run()
     name = run["samples"]["name"][3]
     answer = client.save(run["version"], names={"0": " cats "}, merged={"2": 1}, moved={name: 0})
@@ -269,7 +269,7 @@ def test_a_change_by_another_program_counts_too(client, photo_run):
         ({"moved": {"../../etc/passwd": 1}}, '"../../etc/passwd" is moved, but it is not'),
     ],
 )
-def test_a_review_that_cannot_be_meant_is_refused_in_words(client, photo_run, parts, why):
+def test_a_review_that_does_not_fit_is_refused_with_the_reason(client, photo_run, parts, why):
     answer = client.save(client.run()["version"], **parts)
     assert answer.status == 400
     assert why in words(answer)
@@ -279,7 +279,7 @@ def test_a_review_that_cannot_be_meant_is_refused_in_words(client, photo_run, pa
 @pytest.mark.parametrize(
     "body", [b"{", b"\xff", b"[]", b"null", b'{"version": 3}', b"[" * 99_999, b"1" * 9999]
 )
-def test_a_body_that_is_no_review_is_refused_in_words(client, body):
+def test_a_body_that_is_not_a_review_is_refused_with_the_reason(client, body):
     answer = client.post("/api/review", body)
     assert answer.status == 400
     assert len(words(answer)) > 20
@@ -290,10 +290,10 @@ def test_a_body_that_is_too_large_is_not_even_read(client):
     assert answer.status == 413
     assert str(MAX_BODY) in words(answer)
     assert client.post("/api/review", b"", Content_Length="-1").status == 411
-    assert client.ask("POST", "/api/review", Content_Type="application/json").status == 411
+    assert client.send("POST", "/api/review", Content_Type="application/json").status == 411
 
 
-def test_a_folder_that_cannot_be_written_is_told(client, photo_run):
+def test_a_folder_that_cannot_be_written_is_an_error(client, photo_run):
     version = client.run()["version"]
     shutil.rmtree(photo_run)
     answer = client.save(version, names={"0": "x"})
@@ -301,7 +301,7 @@ def test_a_folder_that_cannot_be_written_is_told(client, photo_run):
     assert words(answer) == f"{photo_run} cannot be written (No such file or directory)."
 
 
-def test_a_review_broken_while_the_page_is_open_is_told(client, photo_run):
+def test_a_review_damaged_while_the_page_is_open_is_an_error(client, photo_run):
     (photo_run / "review.json").write_text("{")
     answer = client.get("/api/run")
     assert answer.status == 500
@@ -309,7 +309,7 @@ def test_a_review_broken_while_the_page_is_open_is_told(client, photo_run):
 
 
 def test_a_refused_body_does_not_become_the_next_request(client):
-    """On a kept connection, bytes that nobody read would be taken for a request."""
+    """On a persistent connection, unread bytes would be parsed as a request."""
     inner = f"GET /api/run HTTP/1.1\r\nHost: {client.host}\r\n{TOKEN_HEADER}: {client.server.token}"
     inner += "\r\n\r\n"
     outer = f"POST /api/review HTTP/1.1\r\nHost: {client.host}\r\nContent-Length: {len(inner)}\r\n"
@@ -319,7 +319,7 @@ def test_a_refused_body_does_not_become_the_next_request(client):
     assert len(re.findall(rb"HTTP/1\.1 \d+", answer)) == 1
 
 
-# ---- beginning and end
+# ---- start and end
 
 
 def test_serve_gives_its_address_and_ends_with_done(photo_run):
@@ -357,7 +357,7 @@ def test_an_open_connection_does_not_outlive_the_server(client):
     assert connection.getresponse().status == 503
 
 
-def test_a_port_in_use_is_told(client, photo_run):
+def test_a_port_in_use_is_an_error(client, photo_run):
     with pytest.raises(InputError, match=rf"Port {client.port} cannot be used .*leave it out"):
         ReviewServer(review_session(photo_run), client.port)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from probagg.assignments import BORDERLINE, OUTLIER
 from probagg.data.images import ImageSet
 from probagg.progress import duration
 from probagg.report.contents import Contents
@@ -59,7 +60,6 @@ class Page:
         self, contents: Contents, level: Level, thumbnails: Thumbnails, data: str, reason: str
     ) -> None:
         self.contents = contents
-        self.samples = contents.samples
         counts = level.counts if contents.has_images else ROWS  # names cost next to nothing
         self.clusters = describe_clusters(contents, counts)
         self.by_number = {cluster.number: cluster for cluster in self.clusters}
@@ -140,7 +140,7 @@ class Page:
     @property
     def n_flagged(self) -> dict[str, int]:
         """The number of samples with each flag."""
-        names, counts = np.unique(self.samples.flag, return_counts=True)
+        names, counts = np.unique(self.contents.samples.flag, return_counts=True)
         return dict(zip(names.tolist(), counts.tolist(), strict=True))
 
     @cached_property
@@ -177,7 +177,7 @@ def map_data(contents: Contents) -> str:
     rows, xy = contents.places
     samples = contents.samples
     p = np.where(contents.moved[rows], 2.0, samples.probability[rows])  # above 1: moved
-    flags = np.select([samples.flag[rows] == "borderline", samples.flag[rows] == "outlier"], [1, 2])
+    flags = np.select([samples.flag[rows] == BORDERLINE, samples.flag[rows] == OUTLIER], [1, 2])
     return script_json(
         {
             "xy": _packed(np.round(xy * 65_535), "<u2"),

@@ -1,8 +1,8 @@
 'use strict';
 
-// The dots of the map as data: reading them, finding them, and what they look like as pixels.
+// The dots of the map as data: parsing, a grid to find them by position, their shape in pixels.
 const ProbaggDots = (() => {
-  const CELLS = 128;  // the grid over the unit square, for finding the dot under the pointer
+  const CELLS = 128;  // per side of the grid over the unit square that finds the dot under the pointer
 
   const unpack = (text, Kind) => {
     const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
@@ -22,7 +22,7 @@ const ProbaggDots = (() => {
     };
   }
 
-  // Dots sorted by grid cell: those of cell c are order[start[c]] ... order[start[c + 1] - 1].
+  // Sort dots by grid cell: those of cell c are order[start[c]] ... order[start[c + 1] - 1].
   function buildGrid(data) {
     const cellOf = new Uint16Array(data.n);
     const start = new Uint32Array(CELLS * CELLS + 1);
@@ -39,7 +39,7 @@ const ProbaggDots = (() => {
     return { start, order };
   }
 
-  // How much of each pixel a disc of radius r covers, about.
+  // Roughly how much of each pixel a disc of radius r covers.
   function makeStamp(r) {
     const half = Math.ceil(r);
     const stamp = [];
@@ -52,7 +52,7 @@ const ProbaggDots = (() => {
     return stamp;
   }
 
-  // A label for each cluster stands on the dot nearest to the middle of its dots.
+  // The label of a cluster is at the median of its dots; larger clusters come first.
   function labelPlaces(data) {
     const dots = new Map();
     for (let i = 0; i < data.n; i++) {
@@ -67,7 +67,7 @@ const ProbaggDots = (() => {
       .map(([k, list]) => ({ k, x: middle(list, 0), y: middle(list, 1) }));
   }
 
-  // The middle and the size of the box around all dots.
+  // Middle and size of the box around all dots.
   function boxOf({ xy, n }) {
     const low = [1, 1], high = [0, 0];
     for (let i = 0; i < 2 * n; i++) {

@@ -1,11 +1,11 @@
 'use strict';
 
-// The map: up to 50,000 dots, written into the pixels of one canvas (a canvas call for each dot
-// would take ten times as long); labels, ring and crosshair lie on a second canvas.
+// The map: up to 50,000 dots, written into the pixels of one canvas (a canvas call per dot would
+// take ten times as long); labels and rings are on a second canvas.
 const ProbaggMap = (() => {
   const { CELLS, readData, buildGrid, makeStamp, labelPlaces, boxOf } = ProbaggDots;
-  const REACH = 12;           // CSS pixels within which a dot counts as pointed at
-  const BLENDS = 3_000_000;   // pixels blended for one frame, at most: about 20 ms
+  const REACH = 12;           // CSS pixels around the pointer within which a dot is found
+  const BLENDS = 3_000_000;   // most pixels blended per frame: about 20 ms
   const SCALES = [1, 60];
   const FLAGS = ['', 'borderline', 'outlier'];
 
@@ -20,7 +20,7 @@ const ProbaggMap = (() => {
       this.marks = view.querySelector('#map-marks');
       this.grid = buildGrid(data);
       this.labels = labelPlaces(data);
-      this.chosen = new Set();    // clusters shown in colour; none: all
+      this.chosen = new Set();    // clusters shown in colour; if empty, all
       this.hovered = -1;
       this.pinned = -1;
       this.scale = 1;
@@ -59,7 +59,7 @@ const ProbaggMap = (() => {
       this.redraw();
     }
 
-    // The unit square's side in CSS pixels: at scale 1 all dots fit into the view.
+    // Side of the unit square in CSS pixels: at scale 1 all dots fit into the view.
     get side() {
       const [w, h] = this.box.size;
       return this.scale * Math.min((this.width - 48) / w, (this.height - 48) / h);
@@ -89,7 +89,7 @@ const ProbaggMap = (() => {
       this.lastDraw = performance.now() - began;
     }
 
-    // Smaller where dots are many or the view is small, in canvas pixels.
+    // Radius of a dot in canvas pixels: smaller for many dots or a small view.
     radius(visible) {
       const room = Math.sqrt((this.width * this.height) / Math.max(1, visible));
       const wish = Math.max(1.1, Math.min(4.5, 0.21 * room)) * Math.min(1.8, this.scale ** 0.25);
@@ -128,7 +128,7 @@ const ProbaggMap = (() => {
       context.putImageData(this.image, 0, 0);
     }
 
-    // Blend a disc for each dot, in one colour or in that of its cluster.
+    // Blend a disc per dot, in one colour or in the colour of its cluster.
     stampAll(dots, stamp, colour, opacity) {
       const pixels = this.image.data, { width, height } = this.dots;
       const { xy, cluster } = this.data;
@@ -176,7 +176,7 @@ const ProbaggMap = (() => {
       context.stroke();
     }
 
-    // Names of the larger clusters first; one that would cover another is left out.
+    // Names of larger clusters first; a name that would cover another is left out.
     drawLabels(context) {
       const taken = [];
       context.font = `600 12px ${getComputedStyle(this.view).fontFamily}`;
@@ -201,7 +201,7 @@ const ProbaggMap = (() => {
       }
     }
 
-    // The dot nearest to a place on the screen, or -1; of a chosen cluster where some are chosen.
+    // Index of the dot nearest to a point on the screen, or -1; only of chosen clusters, if any.
     dotAt(sx, sy) {
       const { xy, cluster } = this.data;
       const [x, y] = this.toMap(sx, sy);
@@ -241,7 +241,7 @@ const ProbaggMap = (() => {
       this.move(x - nx, y - ny);
     }
 
-    // Move the view by a part of the map; its middle stays on the map.
+    // Move the view by a distance on the map; its centre stays on the map.
     move(dx, dy) {
       const kept = (v) => Math.max(0, Math.min(1, v));
       this.centre = [kept(this.centre[0] + dx), kept(this.centre[1] + dy)];

@@ -11,7 +11,7 @@
     return made;
   }
 
-  // Every picture is in the page once; where it is shown again, its source is taken from there.
+  // A picture is in the page once; where it is shown again, its source is copied from there.
   const pictures = new Map(
     all('img[data-row][src]').map((image) => [image.dataset.row, image]));
 
@@ -44,7 +44,7 @@
     markCurrent(nav, button);
   }
 
-  // The section or cluster on top of the screen is marked in the contents.
+  // Mark the section or cluster at the top of the screen in the contents.
   function markCurrent(nav, button) {
     const links = new Map(all('a', nav).map((link) => [link.hash.slice(1), link]));
     const places = all('main > section, .cluster').filter((place) => links.has(place.id));
@@ -98,7 +98,7 @@
     });
   }
 
-  // Without access to the clipboard, the text is selected for Ctrl+C.
+  // Without access to the clipboard, select the text for Ctrl+C.
   function select(node) {
     getSelection().selectAllChildren(node);
     return document.execCommand('copy');
@@ -150,7 +150,7 @@
       (i) => { if (map.pinned < 0) showTip(map, i, false); },
       (i) => showTip(map, i, true));
     map.moved = () => placeTip(map);
-    window.probaggMap = map;  // for tests, and for the curious
+    window.probaggMap = map;  // for tests
     document.addEventListener('themechange', () => { map.readColours(); map.redraw(); });
     listenToPointer(map);
     listenToKeys(map);
@@ -206,7 +206,7 @@
 
   function listenToPointer(map) {
     const { view } = map;
-    const down = new Map();   // pointers on the map: where they were last
+    const down = new Map();   // last position of each pointer on the map
     let travelled = 0;
     const at = (event) => {
       const box = view.getBoundingClientRect();
@@ -225,7 +225,7 @@
       travelled += Math.hypot(...step);
       if (down.size === 2) pinch(map, down, event.pointerId, here);
       else if (event.pointerType !== 'touch' && travelled > 4) {
-        // Taken only now: a captured pointer would keep clicks from what lies on the map.
+        // Only now, since a captured pointer would keep clicks from the buttons on the map.
         if (!view.hasPointerCapture(event.pointerId)) view.setPointerCapture(event.pointerId);
         view.classList.add('dragging');
         map.pan(...step);
@@ -241,7 +241,7 @@
     view.addEventListener('pointercancel', release);
     view.addEventListener('pointerleave', () => map.hover(-1));
     view.addEventListener('wheel', (event) => {
-      // A page must scroll past a map that nobody has touched.
+      // The page must scroll past a map that does not have the focus.
       if (document.activeElement !== view && !event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       map.zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.002)), ...at(event));

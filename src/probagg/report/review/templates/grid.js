@@ -1,7 +1,7 @@
 'use strict';
 
-// The grid of a cluster's samples: which are shown, which has the focus, which are selected.
-// It reads `state.rows` and writes `state.selection`; tiles are kept, so pictures load once.
+// The grid of a cluster's samples: which are shown, focused and selected. It reads `state.rows` and
+// writes `state.selection`; tiles are kept, so that pictures load once.
 
 import { element, percent, placeholder, thumbnail } from './parts.js';
 
@@ -163,11 +163,11 @@ export function createGrid(state, { describe, onSelect }) {
     render,
     focus,
     select,
-    // The sample that has the focus, if one has.
+    // Select the sample that has the focus, if any.
     selectFocused() {
       if (node.contains(document.activeElement)) select([state.rows[focused]]);
     },
-    // Another cluster or order: from the top.
+    // Start from the top, for another cluster or order.
     restart() {
       tiles = new Map();
       [shown, focused, anchor] = [PAGE, 0, 0];

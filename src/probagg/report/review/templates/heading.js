@@ -1,6 +1,6 @@
 'use strict';
 
-// Above the images: the cluster's name and how to change it, what it holds, what is like it.
+// Above the images: the cluster's name and buttons, what it contains, and similar clusters.
 
 import * as model from './model.js';
 import { button, element } from './parts.js';
@@ -44,7 +44,7 @@ function renameForm() {
   const trouble = element('span', { id: 'name-trouble', class: 'small trouble', role: 'alert' });
   input.addEventListener('keydown', (event) => {
     if (event.isComposing || !['Enter', 'Escape'].includes(event.key)) return;
-    event.preventDefault(); // the same key would press the button that gets the focus
+    event.preventDefault(); // the same key would press the button that gets the focus next
     if (event.key === 'Enter') tryName(input, trouble);
     else leave();
   });
@@ -67,8 +67,8 @@ function leave() {
   document.getElementById('rename').focus();
 }
 
-// A click elsewhere saves, as Enter does. The field also loses the focus when it is taken away,
-// which is no wish of anybody, and when the window does.
+// A click elsewhere saves, as Enter does. The field also loses the focus when it is removed or when
+// the window loses it: nothing is saved then.
 function onBlur(input) {
   if (!state.renaming || !input.isConnected || !document.hasFocus()) return;
   if (model.nameTrouble(input.value.trim()) === null) rename(input.value);
@@ -92,7 +92,7 @@ function facts() {
 function mergedLine(inside) {
   const called = (k) => (nameOf(k) === nameOf(state.cluster) ? `cluster ${k}` : nameOf(k));
   const chip = (k) => button(element('bdi', {}, called(k)), () => split(k), {
-    class: 'chip', title: 'Take it out again', 'aria-label': `Take ${called(k)} out again`,
+    class: 'chip', title: 'Undo this merge', 'aria-label': `Undo the merge of ${called(k)}`,
   });
   return element('p', { class: 'row small' }, element('span', { class: 'muted' }, 'Merged in'),
     ...inside.map(chip));
@@ -101,7 +101,7 @@ function mergedLine(inside) {
 function confusedLine(confused) {
   const one = ([k, samples]) => [
     button(element('bdi', {}, nameOf(k)), () => open(k), { class: 'link' }),
-    ` (${things(samples)} between)`,
+    ` (${things(samples)} borderline)`,
   ];
   return element('p', { class: 'small muted' }, 'Often confused with ',
     ...confused.flatMap((pair, place) => (place ? [' and ', ...one(pair)] : one(pair))));
@@ -110,7 +110,7 @@ function confusedLine(confused) {
 function sameNameLine(other) {
   return element('p', { class: 'note warn row small' },
     element('span', {}, `Cluster ${other} has the same name.`),
-    button('Merge the two', () => merge(other)));
+    button('Merge them', () => merge(other)));
 }
 
 function troubleLine(trouble) {

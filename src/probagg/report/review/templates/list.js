@@ -1,6 +1,6 @@
 'use strict';
 
-// The list of clusters: typical pictures, name, size; a field that filters it.
+// The list of clusters with typical pictures, name and size, and the field that filters it.
 
 import { button, element, thumbnail } from './parts.js';
 import { nameOf, open, sizeOf, state } from './state.js';
@@ -8,13 +8,13 @@ import { nameOf, open, sizeOf, state } from './state.js';
 const list = document.getElementById('clusters');
 const filter = document.getElementById('filter');
 const progress = document.getElementById('progress');
-const items = new Map(); // cluster -> its item, kept so that pictures load once
+const items = new Map(); // by cluster, kept so that pictures load once
 
 export function renderClusters() {
   const { view, review, cluster } = state;
   const listed = listedClusters();
   const largest = Math.max(1, ...view.clusters.map(sizeOf));
-  const nothing = element('li', { class: 'muted nothing' }, 'No cluster is called so.');
+  const nothing = element('li', { class: 'muted nothing' }, 'No cluster matches.');
   const nodes = listed.map((k) => fill(itemOf(k), k, largest));
   if (nodes.some((node, place) => list.children[place] !== node) || list.children.length !== nodes.length) {
     list.replaceChildren(...(nodes.length ? nodes : [nothing]));
@@ -65,7 +65,7 @@ export function openNeighbour(distance) {
   showCurrent();
 }
 
-// By hand, since scrollIntoView would also move the place from which Tab goes on.
+// Not by scrollIntoView, which would also move the starting point of Tab.
 export function showCurrent() {
   const item = items.get(state.cluster)?.node.getBoundingClientRect();
   const frame = list.getBoundingClientRect();

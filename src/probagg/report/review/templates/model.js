@@ -1,7 +1,7 @@
 'use strict';
 
-// The run and its review as plain data: no document, no network. A review is never changed in
-// place, so undo is a list of reviews.
+// The run and its review as plain data, without document or network. A review is never changed in
+// place, so that undo is a list of reviews.
 
 export const ORDERS = { typical: 'Typical', borderline: 'Borderline', unusual: 'Unusual' };
 export const MAX_NAME = 80;

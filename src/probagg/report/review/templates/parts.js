@@ -1,6 +1,6 @@
 'use strict';
 
-// Small parts of the page. Text enters the document as text only.
+// Elements of the page. Text enters the document only as text, never as HTML.
 
 export function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);

@@ -1,6 +1,6 @@
 'use strict';
 
-// "Move to..." and "Merge into...": a dialog with a combo box of clusters; typing filters.
+// The dialog of "Move to..." and "Merge into...": a combo box of clusters that typing filters.
 
 import { element } from './parts.js';
 
@@ -43,7 +43,7 @@ function render() {
     onclick: () => finish(cluster),
   }, element('bdi', { class: 'ellipsis' }, name), hint && element('span', { class: 'tag' }, hint),
   element('span', { class: 'number muted' }, detail)));
-  const nothing = element('li', { class: 'muted nothing' }, 'No cluster is called so.');
+  const nothing = element('li', { class: 'muted nothing' }, 'No cluster matches.');
   list.replaceChildren(...(options.length ? options : [nothing]));
   const chosen = options[active];
   input.setAttribute('aria-activedescendant', chosen?.id ?? '');

@@ -1,6 +1,6 @@
 'use strict';
 
-// The review page: draws each region from the state, asks, and listens to keys.
+// The review page: draws each region from the state, opens dialogs, and handles keys.
 
 import * as model from './model.js';
 import { createGrid } from './grid.js';
@@ -53,7 +53,7 @@ function renderSaved() {
 }
 
 function reload() {
-  state.saver.forget(); // the person knows that the last change is lost
+  state.saver.forget(); // the last change is lost, as the message said
   location.reload();
 }
 
@@ -75,7 +75,7 @@ function renderBar() {
   const words = number ? `${number.toLocaleString('en')} selected` : state.message?.words ?? '';
   const actions = number ? [
     button('Move to…', askMove, { class: 'primary', id: 'move', title: 'Move (M)' }),
-    button('Clear', () => grid.select([]), { class: 'plain', title: 'Select none (Esc)' }),
+    button('Clear', () => grid.select([]), { class: 'plain', title: 'Clear the selection (Esc)' }),
   ] : [state.message?.undo && button('Undo', undo)].filter(Boolean);
   $('bar').classList.toggle('busy', number > 0);
   $('bar').classList.toggle('quiet', !words);
@@ -107,7 +107,7 @@ function say(words) {
   renderBar();
 }
 
-// ---- asking
+// ---- dialogs
 
 function choices(best, hint) {
   const others = state.view.clusters.filter((k) => k !== state.cluster && !best.includes(k));
@@ -119,7 +119,7 @@ function choices(best, hint) {
   }));
 }
 
-// Where the selected samples would go next by their second probabilities, at most three clusters.
+// The clusters that are second for most of the selected samples, at most three.
 function likelyTargets() {
   const votes = new Map();
   for (const row of state.selection) {
@@ -169,7 +169,7 @@ function renderEnd() {
     element('h2', {}, 'Done. You can close this page.'),
     element('p', {}, `${parts[0]}, ${parts[1]} and ${parts[2]} are saved in review.json of the run. `
       + 'New predictions, exports and the next report use them.'),
-    element('p', { class: 'muted' }, 'To go on, run the same command again.'));
+    element('p', { class: 'muted' }, 'To continue, run the same command again.'));
   $('end').focus();
 }
 

@@ -1,7 +1,7 @@
 'use strict';
 
-// Saves the review after each change. Changes that come while one is on its way wait and go
-// together; `tell` hears 'saving', 'saved', or 'failed' with the reason.
+// Saves the review after each change. While a request is under way, only the latest change waits.
+// `report` is called with 'saving', 'saved', or 'failed' and the error.
 
 import { toJson } from './model.js';
 
@@ -21,30 +21,30 @@ export async function post(address, value) {
       body: JSON.stringify(value),
     });
   } catch {
-    throw new SavingError('probagg does not answer. If it has stopped, start it again.', false);
+    throw new SavingError('probagg does not respond. If it has stopped, start it again.', false);
   }
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw new SavingError(body.error ?? answer.statusText, answer.status === 409);
   return body;
 }
 
-export function createSaver(version, tell) {
+export function createSaver(version, report) {
   let waiting = null;
   let current = Promise.resolve(true);
   let busy = false;
 
   async function run() {
     busy = true;
-    tell('saving');
+    report('saving');
     try {
       while (waiting) {
         const review = waiting;
         ({ version } = await post('/api/review', { version, review: toJson(review) }));
         if (waiting === review) waiting = null;
       }
-      tell('saved');
+      report('saved');
     } catch (error) {
-      tell('failed', error);
+      report('failed', error);
     } finally {
       busy = false;
     }

@@ -1,7 +1,7 @@
 'use strict';
 
-// The one state of the page and the actions that change it. Every action ends in `redraw`, which
-// the page provides, and every change of the review is saved at once.
+// The state of the page and the actions that change it. Every action ends in `redraw`, which the
+// page provides, and every change of the review is saved at once.
 
 import * as model from './model.js';
 import { createSaver } from './saving.js';
@@ -45,7 +45,7 @@ function adopt(review, cluster) {
   state.rows = model.ordered(state.run, state.view, state.cluster, state.order);
   const here = new Set(state.rows);
   state.selection = new Set([...state.selection].filter((row) => here.has(row)));
-  history.replaceState(null, '', `/#${state.cluster}`); // and the secret does not stay in sight
+  history.replaceState(null, '', `/#${state.cluster}`); // this also removes the secret from the address
 }
 
 function go(review, cluster, message) {
@@ -56,7 +56,7 @@ function go(review, cluster, message) {
   redraw({ fromTop: state.cluster !== before });
 }
 
-// Every change of the review goes through here: remembered, drawn, saved.
+// Every change of the review goes through here: recorded for undo, drawn, saved.
 function change(review, words, cluster = state.cluster) {
   state.past.push({ review: state.review, cluster: state.cluster, words });
   state.future = [];
@@ -99,7 +99,7 @@ export function rename(name) {
     return;
   }
   const words = clean ? `Named cluster ${state.cluster} “${clean}”.`
-    : `Took the name of cluster ${state.cluster} away.`;
+    : `Removed the name of cluster ${state.cluster}.`;
   change(model.renamed(state.review, state.cluster, clean), words);
 }
 
@@ -109,7 +109,7 @@ export function merge(into) {
 }
 
 export function split(cluster) {
-  const words = `Took ${nameOf(cluster)} out of ${nameOf(state.cluster)}.`;
+  const words = `Split ${nameOf(cluster)} from ${nameOf(state.cluster)}.`;
   change(model.split(state.review, cluster), words);
 }
 
