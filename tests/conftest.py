@@ -17,6 +17,15 @@ def blobs():
 
 
 @pytest.fixture
+def two_clusters():
+    """Twenty rows around (0, 0), twenty around (10, 0), and one far above the first."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(0, 1, (20, 2)), rng.normal((10, 0), 1, (20, 2)), [[0, 40]]])
+    labels = np.repeat([0, 1, 0], [20, 20, 1])
+    return X, labels
+
+
+@pytest.fixture
 def rng():
     return np.random.default_rng(0)
 

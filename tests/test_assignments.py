@@ -1,35 +1,15 @@
+import csv
+import io
+
 import numpy as np
 import pytest
 
-from probagg.assignments import Assignments, Yardstick, overlaps
+from probagg.assignments import COLUMNS, Assignments, overlaps
+from probagg.errors import InputError
+from probagg.yardstick import Yardstick
 
 
-@pytest.fixture
-def two_clusters():
-    """Twenty rows about (0, 0) and twenty about (10, 0), and one far above the first."""
-    rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(0, 1, (20, 2)), rng.normal((10, 0), 1, (20, 2)), [[0, 40]]])
-    labels = np.repeat([0, 1, 0], [20, 20, 1])
-    return X, labels
-
-
-def test_distances_are_to_the_mean_of_the_own_cluster(two_clusters):
-    X, labels = two_clusters
-    yardstick = Yardstick.of(X, labels, 2, "sqeuclidean")
-    wanted = [np.linalg.norm(x - X[labels == k].mean(0)) for x, k in zip(X, labels, strict=True)]
-    np.testing.assert_allclose(yardstick.distances(X, labels), wanted)
-
-
-def test_cosine_distances_ignore_length():
-    X = np.array([[1.0, 0.0], [5.0, 0.1], [0.0, 2.0], [0.1, 9.0]])
-    labels = np.array([0, 0, 1, 1])
-    yardstick = Yardstick.of(X, labels, 2, "cosine")
-    np.testing.assert_allclose(yardstick.distances(X, labels), yardstick.distances(7 * X, labels))
-    assert yardstick.distances(X, labels).max() < 0.01
-    assert yardstick.distances(X, 1 - labels).min() > 0.9
-
-
-def test_what_lies_far_out_is_an_outlier_and_what_lies_between_is_borderline(two_clusters):
+def test_far_samples_are_outliers_and_undecided_ones_borderline(two_clusters):
     X, labels = two_clusters
     yardstick = Yardstick.of(X, labels, 2, "sqeuclidean")
     P = np.where(labels[:, None] == [0, 1], 0.9, 0.1)
@@ -44,10 +24,11 @@ def test_a_table_comes_back_as_it_was_written(tmp_path, two_clusters):
     X, labels = two_clusters
     P = np.where(labels[:, None] == [0, 1], 0.75, 0.25)
     names = ['a,"b".jpg', "zwei\nzeilen.png", *map(str, range(39))]
-    assigned = Assignments.of(P, X, Yardstick.of(X, labels, 2, "cosine"), names)
-    (tmp_path / "a.csv").write_bytes(assigned.to_csv("path").encode())
+    assigned = Assignments.of(P, X, Yardstick.of(X, labels, 2, "cosine"), names, heading="path")
+    (tmp_path / "a.csv").write_bytes(assigned.to_csv().encode())
     read = Assignments.read(tmp_path / "a.csv")
-    assert read.names == names
+    assert (read.names, read.heading) == (names, "path")
+    assert read.to_csv() == assigned.to_csv()
     np.testing.assert_array_equal(read.cluster, assigned.cluster)
     np.testing.assert_array_equal(read.second_cluster, assigned.second_cluster)
     np.testing.assert_allclose(read.distance, assigned.distance, rtol=1e-5)
@@ -55,33 +36,27 @@ def test_a_table_comes_back_as_it_was_written(tmp_path, two_clusters):
 
 
 def test_one_cluster_has_no_second(tmp_path):
-    assigned = Assignments.of(np.ones((3, 1)), np.zeros((3, 2)), None, "abc")
-    assert assigned.to_csv("row").splitlines()[1] == "a,0,1.000000,,,,"
-    (tmp_path / "a.csv").write_text(assigned.to_csv("row"))
+    assigned = Assignments.of(np.ones((3, 1)), np.zeros((3, 2)), None, "abc", heading="path")
+    assert assigned.to_csv().splitlines()[1] == "a,0,1.000000,,,,"
+    (tmp_path / "a.csv").write_text(assigned.to_csv())
     read = Assignments.read(tmp_path / "a.csv")
     assert read.second_cluster.tolist() == [-1, -1, -1]
     assert np.isnan(read.distance).all()
 
 
-def test_a_yardstick_measures_the_same_after_a_file(tmp_path, two_clusters):
-    X, labels = two_clusters
-    yardstick = Yardstick.of(X, labels, 3, "sqeuclidean")  # cluster 2 is empty
-    yardstick.save(tmp_path / "y.safetensors")
-    read = Yardstick.load(tmp_path / "y.safetensors")
-    before, after = yardstick.distances(X, labels), read.distances(X, labels)
-    np.testing.assert_allclose(after, before, rtol=1e-5)
-    np.testing.assert_array_equal(read.limits, yardstick.limits)
-
-
-def test_a_person_s_word_is_certain(two_clusters):
+def test_a_moved_sample_is_certain(two_clusters):
     X, labels = two_clusters
     P = np.where(labels[:, None] == [0, 1], 0.6, 0.4)
     assigned = Assignments.of(P, X, Yardstick.of(X, labels, 2, "cosine"), range(41))
     clusters = assigned.cluster.copy()
     clusters[0] = 1
-    put = assigned.put(clusters)
-    assert (put.cluster[0], put.probability[0], put.second_cluster[0], put.flag[0]) == (1, 1, 0, "")
-    assert put.probability[1] == assigned.probability[1]
+    moved = assigned.move(clusters)
+    first = moved.records()[0]
+    assert first == {
+        "row": "0", "cluster": 1, "probability": 1.0, "second_cluster": 0,
+        "second_probability": 0.0, "distance": None, "flag": None,
+    }  # fmt: skip
+    assert moved.probability[1] == assigned.probability[1]
 
 
 def test_clusters_that_share_samples_overlap_most():
@@ -94,7 +69,7 @@ def test_clusters_that_share_samples_overlap_most():
     assert {pair[:2] for pair in pairs} == {(0, 1), (0, 2), (1, 2)}
 
 
-def test_merged_clusters_are_measured_from_the_part_a_sample_is_in(two_clusters):
+def test_distances_in_merged_clusters_are_to_the_own_part(two_clusters):
     """Merging does not make the members of the absorbed cluster outliers of the other one."""
     X, labels = two_clusters
     yardstick = Yardstick.of(X, labels, 3, "sqeuclidean")
@@ -110,38 +85,7 @@ def test_merged_clusters_are_measured_from_the_part_a_sample_is_in(two_clusters)
     assert (set(whole.cluster), set(whole.second_cluster)) == ({1}, {-1})
 
 
-def test_far_from_zero_a_yardstick_keeps_its_digits(tmp_path, two_clusters):
-    X, labels = two_clusters
-    yardstick = Yardstick.of(X + 1e9, labels, 2, "sqeuclidean")
-    yardstick.save(tmp_path / "y.safetensors")
-    near = Yardstick.of(X, labels, 2, "sqeuclidean").distances(X, labels)
-    far = Yardstick.load(tmp_path / "y.safetensors").distances(X + 1e9, labels)
-    np.testing.assert_allclose(far, near, atol=1e-5)
-
-
-def test_few_samples_are_outliers_even_with_long_tails():
-    """Trained features put most of a cluster on one spot; Tukey's rule alone calls a tenth far."""
-    X = np.random.default_rng(0).standard_cauchy((2000, 1))
-    labels = np.zeros(2000, int)
-    yardstick = Yardstick.of(X, labels, 1, "sqeuclidean")
-    far = yardstick.distances(X, labels) > yardstick.limits[0]
-    assert 0.01 < far.mean() <= 0.026
-
-
-def test_new_samples_of_a_small_cluster_are_not_all_outliers():
-    """A sample pulls the mean of its own cluster towards itself, a new one does not."""
-    rng, rates = np.random.default_rng(0), []
-    for _ in range(200):
-        X = rng.normal(0, 1, (5, 50))
-        yardstick = Yardstick.of(X, np.zeros(5, int), 1, "sqeuclidean")
-        new = rng.normal(0, 1, (20, 50))
-        rates.append((yardstick.distances(new, np.zeros(20, int)) > yardstick.limits[0]).mean())
-    assert np.mean(rates) < 0.2
-    few = Yardstick.of(rng.normal(0, 1, (2, 3)), np.zeros(2, int), 1, "sqeuclidean")
-    assert np.isinf(few.limits[0])
-
-
-def test_merging_a_table_joins_what_was_undecided(two_clusters):
+def test_merging_both_clusters_of_a_sample_adds_their_probabilities(two_clusters):
     X, labels = two_clusters
     P = np.where(labels[:, None] == [0, 1, 2], 0.5, 0.25) + np.array([0.0, 0.1, -0.1])
     assigned = Assignments.of(P, X, None, range(41))
@@ -150,3 +94,96 @@ def test_merging_a_table_joins_what_was_undecided(two_clusters):
     np.testing.assert_allclose(merged.probability, P[:, 0] + P[:, 1])
     assert set(merged.second_cluster) == {-1}
     assert set(merged.flag) == {""}
+
+
+@pytest.fixture
+def small():
+    P = np.array([[0.9, 0.1], [0.4, 0.6]])
+    names = ["a\udcff.jpg", "b.jpg"]
+    return Assignments.of(P, P, Yardstick("cosine", np.eye(2), np.ones(2)), names, heading="path")
+
+
+def test_a_table_is_a_mapping_of_columns(small):
+    assert list(small) == small.keys() == ["path", *COLUMNS]
+    assert len(small) == 2
+    assert dict(small)["cluster"] is small.cluster
+    assert {small[name].dtype for name in ("cluster", "second_cluster")} == {np.dtype("int64")}
+    with pytest.raises(KeyError, match=r"'clusters' is not a column\. There are path, cluster,"):
+        small["clusters"]
+    rows = Assignments.of(np.ones((2, 1)), np.ones((2, 1)), None, [7, 3])
+    assert rows["row"].tolist() == [7, 3]
+
+
+def test_records_are_the_lines_of_the_csv(small):
+    """`predict --json` prints them: numbers as in the CSV, and null for what is unknown."""
+    kinds = dict.fromkeys(("cluster", "second_cluster"), int)
+    kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
+    lines = csv.DictReader(io.StringIO(small.to_csv(), newline=""))
+    parsed = [{k: kinds.get(k, str)(v) if v else None for k, v in line.items()} for line in lines]
+    assert small.records() == parsed
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_table_becomes_a_data_frame(small, package):
+    pytest.importorskip(package)
+    frame = getattr(small, f"to_{package}")()
+    assert list(frame.columns) == small.keys()
+    assert frame["cluster"].to_list() == [0, 1]
+    assert frame["path"].to_list() == ["a?.jpg", "b.jpg"], "a frame holds only valid text"
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_a_missing_package_is_named(small, package, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    convert = small.to_parquet if package == "pyarrow" else getattr(small, f"to_{package}")
+    with pytest.raises(ImportError, match=f"{package} is not installed: pip install {package}"):
+        convert()
+
+
+def test_parquet_has_the_columns_with_null_for_a_missing_second_cluster():
+    parquet = pytest.importorskip("pyarrow.parquet")
+    one = Assignments.of(np.ones((1, 1)), np.ones((1, 1)), None, [5])
+    table = parquet.read_table(io.BytesIO(one.to_parquet()))
+    assert table.to_pylist() == [
+        {"row": "5", "cluster": 0, "probability": 1.0, "second_cluster": None,
+         "second_probability": None, "distance": pytest.approx(np.nan, nan_ok=True), "flag": ""}
+    ]  # fmt: skip
+
+
+HEADER = "path,cluster,probability,second_cluster,second_probability,distance,flag\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "its first line is ''"),
+        ("\0", "its first line is"),
+        ("a,b\n1,2\n", "its first line is 'a,b'"),
+        ("path,cluster\na,0\n", "its first line is 'path,cluster'"),
+        (HEADER, "it has no samples"),
+        (HEADER + "a,0,1,,,,\nb,0,1\n", "'b' has 3 cells, but the first line has 7"),
+        (HEADER + "a,x,1,,,,\n", "invalid literal for int"),
+        (HEADER + "a,0,high,,,,\n", "could not convert string to float"),
+        (HEADER + "a,9,1,,,,\n", "a cluster is not among 0 to 2"),
+        (HEADER + "a,0,1,3,0.1,,\n", "a cluster is not among 0 to 2"),
+        (HEADER + "a,-1,1,,,,\n", "a cluster is not among 0 to 2"),
+        (HEADER.replace("path", "row") + "a,0,1,,,,\n", "invalid literal for int"),
+        (HEADER + f"a,{10**30},1,,,,\n", "is not a table"),
+    ],
+)
+def test_a_damaged_table_is_one_clear_error(tmp_path, text, why):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=r"a\.csv is not a table of assignments \(.*Restore") as e:
+        Assignments.read(tmp_path / "a.csv", n_clusters=3)
+    assert why in str(e.value)
+
+
+def test_a_missing_table_is_one_clear_error(tmp_path):
+    with pytest.raises(InputError, match=r"a\.csv cannot be read \(No such file"):
+        Assignments.read(tmp_path / "a.csv")
+
+
+def test_the_names_of_clusters_come_back_from_the_file(tmp_path, small):
+    named = Assignments(**{**vars(small), "cluster_names": {0: "cats, dogs"}})
+    (tmp_path / "a.csv").write_bytes(named.to_csv().encode("utf-8", "surrogateescape"))
+    assert Assignments.read(tmp_path / "a.csv").cluster_names == {0: "cats, dogs"}

@@ -27,8 +27,9 @@ ALLOWED = {
     "opa": {"aggregation", "devices", "storage"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "storage"},
     "embed": {"data", "devices", "storage"},
+    "yardstick": {"storage"},
+    "assignments": {"storage", "yardstick"},
     "review": {"storage", "assignments"},
-    "assignments": {"storage"},
     "report": {"metrics", "data", "storage", "assignments", "review"},
     "export": {"aggregation", "pac", "opa", "dpac", "embed", "storage"},
     "run": {
@@ -43,6 +44,7 @@ ALLOWED = {
         "dpac",
         "embed",
         "assignments",
+        "yardstick",
         "review",
         "export",
         "report",

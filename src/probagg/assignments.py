@@ -1,110 +1,75 @@
-"""Who belongs where: one line a sample, what is far and what is unsure, which clusters overlap."""
+"""The table of a run: the cluster of each sample, the second one, distances and flags."""
 
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from os import PathLike
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
-from probagg.storage import read_safetensors, write_safetensors
+from probagg.errors import InputError
+from probagg.yardstick import Yardstick
 
-FORMAT = "probagg.yardstick/1"
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
 BORDERLINE, OUTLIER = "borderline", "outlier"
-UNSURE = 0.5  # borderline: the second cluster's probability, in shares of the first one's
-FENCE = 1.5  # outlier: Tukey's rule, so many interquartile ranges above the upper quartile,
-FEW = 0.025  # but at most this share of a cluster: distances in trained features have long tails
-_CHUNK = 1 << 16  # rows whose differences to centres are held at once
+BORDERLINE_RATIO = 0.5  # of the second probability to the first, from which a sample is borderline
 
 
-@dataclass(frozen=True)
-class Yardstick:
-    """Where clusters lie, and from which distance on a sample is far from its own.
+@dataclass(frozen=True, eq=False)
+class Assignments:
+    """The table of a run, which also behaves as a read-only mapping of NumPy columns.
 
-    Distances are to the mean of a cluster's samples: of unit rows in angle for cosine (1 - cos),
-    Euclidean otherwise. It also measures new samples, so that their flags mean the same.
+    Column names are those of assignments.csv; the first is `heading`. As with a DataFrame, `len`
+    is the number of samples and iteration goes over the column names.
+
+    >>> P = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> table = Assignments.of(P, P, None, ["a.jpg", "b.jpg"], heading="path")
+    >>> table
+    Assignments: 2 samples, 2 clusters, 1 borderline, 0 outliers
+    >>> table["cluster"], table["path"]
+    (array([0, 1]), array(['a.jpg', 'b.jpg'], dtype=object))
+    >>> list(table)[:3]
+    ['path', 'cluster', 'probability']
     """
 
-    metric: str
-    centers: np.ndarray  # (K, D)
-    limits: np.ndarray  # (K,)
-
-    @classmethod
-    def of(cls, X: np.ndarray, labels: np.ndarray, n_clusters: int, metric: str) -> Self:
-        """Measure the samples that formed the clusters.
-
-        A sample pulls the mean towards itself, so limits are of distances to the mean of the
-        others, as those of new samples are. With two samples or fewer nothing counts as far.
-        """
-        centers = np.zeros((n_clusters, X.shape[1]), np.float64)
-        for rows in _chunks(len(X)):
-            np.add.at(centers, labels[rows], _rows(X[rows], metric))
-        sizes = np.bincount(labels, minlength=n_clusters)
-        centers /= np.maximum(sizes, 1)[:, None]
-        limits = np.full(n_clusters, np.inf)
-        distances = cls(metric, centers, limits).distances(X, labels)
-        for cluster in np.flatnonzero(sizes > 2):
-            without = distances[labels == cluster] * sizes[cluster] / (sizes[cluster] - 1)
-            low, high, most = np.quantile(without, (0.25, 0.75, 1.0 - FEW))
-            limits[cluster] = max(high + FENCE * (high - low), most)
-        return cls(metric, centers, limits)
-
-    def distances(self, X: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """(n,) of each row to the centre of its cluster."""
-        found = np.empty(len(X))
-        for rows in _chunks(len(X)):
-            x, center = _rows(X[rows], self.metric), self.centers[labels[rows]]
-            if self.metric == "cosine":
-                norm = np.linalg.norm(center, axis=1)
-                found[rows] = 1.0 - (x * center).sum(1) / np.maximum(norm, 1e-300)
-            else:
-                found[rows] = np.linalg.norm(x - center, axis=1)
-        return found
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write to one safetensors file."""
-        tensors = {"centers": self.centers, "limits": self.limits}
-        write_safetensors(path, FORMAT, tensors, {"metric": self.metric})
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """What `save` wrote."""
-        tensors, description = read_safetensors(path, FORMAT)
-        return cls(description["metric"], tensors["centers"], tensors["limits"])
-
-
-def _rows(X: np.ndarray, metric: str) -> np.ndarray:
-    X = np.asarray(X, np.float64)
-    if metric != "cosine":
-        return X
-    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
-
-
-def _chunks(n: int) -> Iterator[slice]:
-    for start in range(0, n, _CHUNK):
-        yield slice(start, start + _CHUNK)
-
-
-@dataclass(frozen=True)
-class Assignments:
-    """The table of a run: for each sample its cluster, the next one, its distance and a flag."""
-
     names: list[str]  # paths of images, or row numbers
-    cluster: np.ndarray
+    cluster: np.ndarray  # int64
     probability: np.ndarray
-    second_cluster: np.ndarray  # -1 where there is one cluster only
+    second_cluster: np.ndarray  # int64; -1 where there is only one cluster
     second_probability: np.ndarray
-    distance: np.ndarray  # NaN where it is not known
+    distance: np.ndarray  # NaN where unknown
     flag: np.ndarray  # "", BORDERLINE or OUTLIER
+    heading: str = "row"  # of the first column: path or row
+    cluster_names: dict[int, str] = field(default_factory=dict)  # a last column, if there are any
 
     def __len__(self) -> int:
         return len(self.cluster)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((self.heading, *COLUMNS, *(["name"] if self.cluster_names else [])))
+
+    def keys(self) -> list[str]:
+        """Return the column names."""
+        return list(self)
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        if column not in self.keys():
+            raise KeyError(f"{column!r} is not a column. There are {', '.join(self)}.")
+        if column == self.heading:
+            return np.array(self.names, np.int64 if column == "row" else object)
+        if column == "name":
+            return np.array([self.cluster_names.get(k, "") for k in self.cluster.tolist()], object)
+        return getattr(self, column)
+
+    def __repr__(self) -> str:
+        flags = f"{(self.flag == BORDERLINE).sum()} borderline, {(self.flag == OUTLIER).sum()}"
+        n_clusters = len(np.unique(self.cluster))
+        return f"Assignments: {len(self)} samples, {n_clusters} clusters, {flags} outliers"
 
     @classmethod
     def of(
@@ -114,11 +79,13 @@ class Assignments:
         yardstick: Yardstick | None,
         names: Sequence[object],
         groups: np.ndarray | None = None,
+        *,
+        heading: str = "row",
     ) -> Self:
-        """From probabilities P (n, K) and the features X (n, D) they were made from.
+        """Assign samples by probabilities P (n, K), with X (n, D) the features behind them.
 
-        `groups` (K,) are the survivors of merged clusters: probabilities add up, and distances are
-        to the nearest part, the one that P prefers.
+        `groups` (K,) gives the survivor of each merged cluster: probabilities add up, and distances
+        are to the centre of the most probable part.
         """
         every, own = np.arange(len(P)), P.argmax(1)
         groups = np.arange(P.shape[1]) if groups is None else groups
@@ -136,12 +103,16 @@ class Assignments:
         if yardstick is not None:
             distance = yardstick.distances(X, own)
             far = distance > yardstick.limits[own]
-        flag = np.where(p_second >= UNSURE * p_first, BORDERLINE, "")
+        flag = np.where(p_second >= BORDERLINE_RATIO * p_first, BORDERLINE, "")
         flag = np.where(far, OUTLIER, flag)
-        return cls([str(n) for n in names], first, p_first, second, p_second, distance, flag)
+        columns = (first, p_first, second, p_second, distance, flag)
+        return cls([str(name) for name in names], *columns, heading)
 
     def merge(self, groups: np.ndarray) -> Assignments:
-        """With merged clusters as one; a second cluster that became the first is none any more."""
+        """Return the table with merged clusters as one; `groups` (K,) gives their survivors.
+
+        A sample whose two clusters became one has both probabilities and is not borderline.
+        """
         second = np.where(self.second_cluster >= 0, groups[self.second_cluster], -1)
         joined = (second == groups[self.cluster]) & (second >= 0)
         return replace(
@@ -153,8 +124,12 @@ class Assignments:
             flag=np.where(joined & (self.flag == BORDERLINE), "", self.flag),
         )
 
-    def put(self, clusters: np.ndarray) -> Assignments:
-        """With samples in other clusters, as a person decided: certain, and no longer flagged."""
+    def move(self, clusters: np.ndarray) -> Assignments:
+        """Return the table with each sample in the cluster that a person chose.
+
+        Where that is another one, the probability is 1, the second cluster the model's (with
+        probability 0), the distance unknown, and there is no flag.
+        """
         moved = clusters != self.cluster
         return replace(
             self,
@@ -166,57 +141,131 @@ class Assignments:
             flag=np.where(moved, "", self.flag),
         )
 
-    def to_csv(self, kind: str, cluster_names: dict[int, str] | None = None) -> str:
-        """The table as text; `kind` heads the first column: path or row.
-
-        Where clusters have names, a last column holds them.
-        """
+    def to_csv(self) -> str:
+        """Return the table as text, as in assignments.csv."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow([kind, *COLUMNS, *(["name"] if cluster_names else [])])
-        for i, name in enumerate(self.names):
-            second: list[object] = ["", ""]
-            if self.second_cluster[i] >= 0:
-                second = [self.second_cluster[i], f"{self.second_probability[i]:.6f}"]
-            distance = "" if np.isnan(self.distance[i]) else f"{self.distance[i]:.6g}"
-            first = [name, self.cluster[i], f"{self.probability[i]:.6f}"]
-            last = [cluster_names.get(int(self.cluster[i]), "")] if cluster_names else []
-            table.writerow([*first, *second, distance, self.flag[i], *last])
+        table.writerow(self)
+        table.writerows(self._lines())
         return text.getvalue()
 
+    def _lines(self) -> Iterator[list[str]]:
+        """Yield the cells of each sample as text; what is unknown is empty."""
+        for i, name in enumerate(self.names):
+            second = ["", ""]
+            if self.second_cluster[i] >= 0:
+                second = [str(self.second_cluster[i]), f"{self.second_probability[i]:.6f}"]
+            distance = "" if np.isnan(self.distance[i]) else f"{self.distance[i]:.6g}"
+            first = [name, str(self.cluster[i]), f"{self.probability[i]:.6f}"]
+            last = [self.cluster_names.get(int(self.cluster[i]), "")] if self.cluster_names else []
+            yield [*first, *second, distance, str(self.flag[i]), *last]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a dictionary per sample, with numbers rounded as in the CSV; unknown is None."""
+        kinds: dict[str, Any] = {"cluster": int, "second_cluster": int}
+        kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
+        parse = [kinds.get(column, str) for column in self]
+        return [
+            {
+                column: kind(cell) if cell else None
+                for column, kind, cell in zip(self, parse, line, strict=True)
+            }
+            for line in self._lines()
+        ]
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame of the columns."""
+        return _package("pandas").DataFrame(self._valid_columns())
+
+    def to_polars(self) -> Any:
+        """Return a polars DataFrame of the columns."""
+        return _package("polars").DataFrame(self._valid_columns())
+
+    def _valid_columns(self) -> dict[str, Any]:
+        """Return the columns with names that are valid text, as file names need not be."""
+        columns: dict[str, Any] = dict(self)
+        if self.heading == "path":
+            columns["path"] = [name.encode("utf-8", "replace").decode() for name in self.names]
+        return columns
+
+    def to_parquet(self) -> bytes:
+        """Return the content of a Parquet file; a missing second cluster is null."""
+        arrow, none = _package("pyarrow"), self.second_cluster < 0
+        columns = {
+            **self._valid_columns(),
+            "cluster": self.cluster.astype(np.int32),
+            "probability": self.probability.astype(float),
+            "second_cluster": arrow.array(self.second_cluster.astype(np.int32), mask=none),
+            "second_probability": arrow.array(self.second_probability.astype(float), mask=none),
+        }
+        if self.heading == "row":
+            columns["row"] = self.names
+        sink = io.BytesIO()
+        _package("pyarrow.parquet").write_table(arrow.table(columns), sink)
+        return sink.getvalue()
+
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """The table of a run folder."""
-        with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            lines = csv.reader(file)
-            next(lines)
-            columns = list(zip(*lines, strict=True)) or [()] * (1 + len(COLUMNS))
-        names, cluster, probability, second, p_second, distance, flag = columns
+    def read(cls, path: Path, n_clusters: int | None = None) -> Self:
+        """Read what `to_csv` wrote; an error says what is wrong with a damaged table.
+
+        With `n_clusters` given, a cluster that is not one of these is an error too.
+        """
+        try:
+            with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+                header, *rows = [row for row in csv.reader(file) if row] or [[]]
+            return cls._parse(header, rows, n_clusters)
+        except OSError as error:
+            why = f"cannot be read ({error.strerror})"
+        except (ValueError, OverflowError, csv.Error) as error:
+            why = f"is not a table of assignments ({error})"
+        raise InputError(f"{path} {why}. Restore the file, or run probagg cluster again.")
+
+    @classmethod
+    def _parse(cls, header: list[str], rows: list[list[str]], n_clusters: int | None) -> Self:
+        if header[:1] not in (["path"], ["row"]) or tuple(header[1:7]) != COLUMNS:
+            raise ValueError(f"its first line is {','.join(header)[:80]!r}")
+        if uneven := next((row for row in rows if len(row) != len(header)), None):
+            raise ValueError(
+                f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
+            )
+        if not rows:
+            raise ValueError("it has no samples")
+        names, first, p_first, second, p_second, distance, flag, *more = zip(*rows, strict=True)
+        cluster = np.array(first, np.int64)
+        second_cluster = np.array([k or -1 for k in second], np.int64)
+        known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
+        if cluster.min() < 0 or max(cluster.max(), second_cluster.max()) >= known:
+            raise ValueError(f"a cluster is not among 0 to {known - 1}")
+        if header[0] == "row":
+            np.array(names, np.int64)  # raises where a row is not a number
+        labels = zip(cluster.tolist(), more[0], strict=True) if header[7:8] == ["name"] else ()
         return cls(
             list(names),
-            np.array(cluster, np.int64),
-            np.array(probability, float),
-            np.array([s or -1 for s in second], np.int64),
+            cluster,
+            np.array(p_first, float),
+            second_cluster,
             np.array([p or 0.0 for p in p_second], float),
             np.array([d or np.nan for d in distance], float),
-            np.array(flag, dtype=object),
+            np.array(flag, str),
+            header[0],
+            {k: label for k, label in labels if label},
         )
 
 
 def overlaps(P: np.ndarray, assigned: Assignments, most: int = 50) -> list[tuple]:
-    """Pairs of clusters that the model confuses, the worst first.
+    """Return the pairs of clusters that the model confuses most, the worst first.
 
-    (first, second, mean_probability, samples): what samples of either give to the other one in the
-    mean, and how many of them are undecided between the two.
+    Each is (first, second, mean_probability, samples): the mean probability that samples of either
+    cluster give to the other, and how many of them are borderline between the two.
     """
     K = P.shape[1]
     given = np.zeros((K, K))
     np.add.at(given, assigned.cluster, P)
     sizes = np.bincount(assigned.cluster, minlength=K)
-    unsure = assigned.second_probability >= UNSURE * assigned.probability
+    borderline = assigned.second_probability >= BORDERLINE_RATIO * assigned.probability
     between = np.zeros((K, K), int)
     if K > 1:
-        np.add.at(between, (assigned.cluster[unsure], assigned.second_cluster[unsure]), 1)
+        np.add.at(between, (assigned.cluster[borderline], assigned.second_cluster[borderline]), 1)
     pairs = []
     for a in range(K):
         for b in range(a + 1, K):
@@ -224,3 +273,12 @@ def overlaps(P: np.ndarray, assigned: Assignments, most: int = 50) -> list[tuple
             if mean >= 0.0005 or between[a, b] + between[b, a]:
                 pairs.append((a, b, float(mean), int(between[a, b] + between[b, a])))
     return sorted(pairs, key=lambda pair: -pair[2])[:most]
+
+
+def _package(name: str) -> Any:
+    """Import an optional package, or say how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise ImportError(f"{package} is not installed: pip install {package}") from error

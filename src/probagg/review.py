@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from os import PathLike
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
+from probagg.assignments import Assignments
 from probagg.errors import InputError
-from probagg.run.folder import add_to_run
 
-FILE = "review.json"
 FORMAT = "probagg.review/1"
 MAX_NAME = 80  # characters
-_HIDDEN = ("Cc", "Cs")  # control characters, and halves of a character, which no file can hold
+_HIDDEN = ("Cc", "Cs")  # control characters, and lone surrogates, which no file can hold
 
 
 class ReviewError(InputError):
-    """A review that cannot be meant; the message says what is wrong and what to do."""
+    """A review that does not fit its run; the message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True)
 class Review:
-    """Names, merges and moves, kept apart from the run's own files, which stay as they are.
+    """Names, merges and moves, which are kept apart from the run's own files.
 
-    `merged[3] = 1` puts cluster 3 into cluster 1, which survives. `moved` goes from a sample (its
-    path or row, as text) to the cluster a person chose for it; a move to a cluster that is merged
+    `merged[3] = 1` merges cluster 3 into cluster 1, the survivor. `moved` maps a sample (its path
+    or row, as text) to the cluster that a person chose for it; a move to a cluster that is merged
     follows it to the survivor.
 
     >>> review = Review(names={1: "cats"}, merged={3: 1}, moved={"b.jpg": 2})
     >>> review.groups(4)
     array([0, 1, 2, 1])
-    >>> review.relabel(["a.jpg", "b.jpg"], [3, 3])
+    >>> P = np.array([[0.1, 0.2, 0.1, 0.6], [0.1, 0.0, 0.2, 0.7]])
+    >>> review.apply(Assignments.of(P, P, None, ["a.jpg", "b.jpg"])).cluster
     array([1, 2])
     >>> review.name_of(1), review.name_of(2)
     ('cats', 'cluster 2')
@@ -50,31 +47,22 @@ class Review:
     def __bool__(self) -> bool:
         return bool(self.names or self.merged or self.moved)
 
-    @classmethod
-    def read(cls, run: str | PathLike[str]) -> Self:
-        """The review in a run folder; an empty one where nobody has changed anything."""
-        path = Path(run) / FILE
-        if not path.exists():
-            return cls()
-        K = n_clusters(run)
-        try:
-            return cls.from_json(json.loads(path.read_bytes().decode("utf-8", "surrogatepass")), K)
-        except (ValueError, RecursionError) as error:
-            raise ReviewError(
-                f"{path} is no review of this run: {error} Mend it, or take it away to start anew."
-            ) from error
-
-    def write(self, run: str | PathLike[str]) -> None:
-        """Write `review.json` into a run folder, whole or not at all."""
-        add_to_run(run, FILE, self.to_bytes())
-
     def to_bytes(self) -> bytes:
-        """The content of the file; equal reviews give equal bytes."""
+        """Return the content of review.json; equal reviews give equal bytes."""
         text = json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
         return text.encode("utf-8", "surrogatepass")  # a file name need not be valid text
 
+    @classmethod
+    def from_bytes(cls, data: bytes, n_clusters: int) -> Self:
+        """Return the checked review in the content of review.json."""
+        try:
+            value = json.loads(data.decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError) as error:
+            raise ReviewError(f"{error}.") from error
+        return cls.from_json(value, n_clusters)
+
     def to_json(self) -> dict[str, Any]:
-        """Plain data for JSON, sorted."""
+        """Return plain data for JSON, sorted."""
         return {
             "format": FORMAT,
             "names": {str(k): self.names[k] for k in sorted(self.names)},
@@ -84,98 +72,92 @@ class Review:
 
     @classmethod
     def from_json(cls, value: Any, n_clusters: int) -> Self:
-        """A checked review from what JSON holds; every cluster must be one of the run's."""
+        """Return a checked review from parsed JSON; every cluster must be one of the run's."""
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise ReviewError(f'An object with "format": "{FORMAT}" is needed.')
         parts = {name: value.get(name, {}) for name in ("names", "merged", "moved")}
         for name, part in parts.items():
             if not isinstance(part, dict):
                 raise ReviewError(f'"{name}" must be an object, not {_shown(part)}.')
-        number = functools.partial(_checked, n_clusters=n_clusters)
+        number = _cluster_parser(n_clusters)
         names = {number(k): clean_name(name) for k, name in parts["names"].items()}
         review = cls(
             names={k: name for k, name in names.items() if name},
             merged={number(k): number(target) for k, target in parts["merged"].items()},
             moved={name: number(target) for name, target in parts["moved"].items()},
         )
-        review.groups(n_clusters)  # a cycle is refused here and not where somebody uses it
+        review.groups(n_clusters)  # refuses a cycle now, not where the review is used
         return review
 
     def groups(self, n_clusters: int) -> np.ndarray:
-        """The surviving cluster of each cluster, (K,)."""
-        groups = np.arange(n_clusters)
+        """Return the surviving cluster of each cluster, (K,)."""
         unknown = [k for pair in self.merged.items() for k in pair if not 0 <= k < n_clusters]
         if unknown:
             raise ReviewError(
                 f"Cluster {unknown[0]} is merged, but there are {n_clusters} clusters. Use the "
                 "review with the run that it was made for."
             )
+        groups, done = np.arange(n_clusters), set[int]()
         for k in self.merged:
-            seen = [k]
-            while seen[-1] in self.merged:
-                target = self.merged[seen[-1]]
-                if target in seen:
-                    circle = " into ".join(map(str, [*seen, target]))
-                    raise ReviewError(f"Merges go in a circle: {circle}. Take one of them back.")
-                seen.append(target)
-            groups[k] = seen[-1]
+            path: dict[int, None] = {}  # an ordered set
+            while k in self.merged and k not in done:
+                if k in path:
+                    cycle = " into ".join(map(str, [*path, k]))
+                    raise ReviewError(f"Merges form a cycle: {cycle}. Undo one of them.")
+                path[k] = None
+                k = self.merged[k]
+            groups[list(path)] = groups[k]
+            done.update(path)
         return groups
 
     def name_of(self, k: int) -> str:
-        """What a person called cluster `k`, or its number in words."""
+        """Return the name that a person gave to cluster `k`, or "cluster k"."""
         return self.names.get(int(k), f"cluster {int(k)}")
 
-    def apply(self, P: np.ndarray) -> np.ndarray:
-        """Probabilities (N, K) after the merges: the survivor's column holds the sum, others 0."""
-        merged = np.zeros_like(P)
-        np.add.at(merged.T, self.groups(P.shape[1]), P.T)
-        return merged
+    def apply(self, assignments: Assignments, names: Sequence[str] | None = None) -> Assignments:
+        """Return the table after the review: clusters merged, then samples moved; with names.
 
-    def relabel(self, samples: Sequence[object], labels: Any) -> np.ndarray:
-        """The clusters of samples (their paths or rows) after merges and moves; a move wins."""
-        labels = np.asarray(labels, dtype=np.int64)
-        known = (self.merged, self.merged.values(), self.moved.values())
-        last = max([labels.max(initial=-1), *(k for part in known for k in part)])
-        groups = self.groups(int(last) + 1)
-        chosen = [
-            self.moved.get(str(sample), label)
-            for sample, label in zip(samples, labels, strict=True)
-        ]
-        return groups[np.asarray(chosen, dtype=np.int64)]
+        `names` are the samples' names in the reviewed run, if not those in the table. Pass an empty
+        list for samples of another source, so that no move applies.
+        """
+        clusters = (self.merged, self.merged.values(), self.moved.values())
+        used = (assignments.cluster.max(initial=-1), assignments.second_cluster.max(initial=-1))
+        groups = self.groups(1 + int(max([*used, *(k for part in clusters for k in part)])))
+        merged = assignments.merge(groups)
+        chosen = merged.cluster.copy()
+        if self.moved:
+            for row, name in enumerate(assignments.names if names is None else names):
+                if name in self.moved:
+                    chosen[row] = groups[self.moved[name]]
+        return replace(merged.move(chosen), cluster_names=self.names)
 
 
-def _checked(value: Any, n_clusters: int) -> int:
-    """One of the run's clusters, from a number or a key of JSON, which is text."""
-    if isinstance(value, int | str) and str(value) in map(str, range(n_clusters)):
-        return int(value)
-    raise ReviewError(
-        f"Cluster {_shown(value)} is none of the run's {n_clusters} clusters, "
-        f"0 to {n_clusters - 1}."
-    )
+def _cluster_parser(n_clusters: int) -> Callable[[Any], int]:
+    """Return a function from a number, or a key of JSON, which is text, to one of the clusters."""
+    known = {key: k for k in range(n_clusters) for key in (k, str(k))}
+
+    def parse(value: Any) -> int:
+        if type(value) not in (int, str) or value not in known:  # True == 1 and 1.0 == 1
+            raise ReviewError(
+                f"Cluster {_shown(value)} is not one of the run's {n_clusters} clusters, "
+                f"0 to {n_clusters - 1}."
+            )
+        return known[value]
+
+    return parse
 
 
 def clean_name(name: Any) -> str:
-    """A name in one line without what cannot be seen; too long a one is refused."""
+    """Return a name as one line without invisible characters; one that is too long is refused."""
     if not isinstance(name, str):
         raise ReviewError(f"A name must be text, not {_shown(name)}.")
     visible = "".join(c for c in " ".join(name.split()) if unicodedata.category(c) not in _HIDDEN)
     if len(visible) > MAX_NAME:
-        raise ReviewError(f"A name has {len(visible)} characters; {MAX_NAME} is the most.")
+        raise ReviewError(f"A name has {len(visible)} characters; at most {MAX_NAME} are allowed.")
     return visible
 
 
-def n_clusters(run: str | PathLike[str]) -> int:
-    """How many clusters a run has, by its `result.json`."""
-    path = Path(run) / "result.json"
-    try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["n_clusters"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ReviewError(
-            f"{path} does not say how many clusters there are. Give the folder of a finished run."
-        ) from error
-
-
 def _shown(value: Any) -> str:
-    """A value in a message, cut where it is long."""
+    """Return a value for a message, cut where it is long."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

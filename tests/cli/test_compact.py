@@ -15,6 +15,7 @@ from PIL import Image
 from probagg import DPAC
 from probagg.data.benchmarks import load_images
 from probagg.review import Review
+from probagg.run.contents import write_review
 
 QUICK = ("--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (
@@ -111,7 +112,7 @@ def test_names_merges_and_moves_go_with_the_export(run, home, tmp_path):
     table = predict(run, home / "photos")
     a, b = np.unique([int(row["cluster"]) for row in table])[:2].tolist()
     stays = next(row["path"] for row in table if int(row["cluster"]) not in (a, b))
-    Review(names={a: "round"}, merged={b: a}, moved={stays: a}).write(run)
+    write_review(run, Review(names={a: "round"}, merged={b: a}, moved={stays: a}))
     assert probagg("export", run, "--format", "compact").exit_code == 0
     shutil.move(run / "compact", tmp_path / "elsewhere")
     again = {row["path"]: row for row in predict(tmp_path / "elsewhere", home / "photos")}
@@ -133,7 +134,7 @@ def test_a_network_saved_without_a_run_labels_photos_too(run, home, tmp_path):
 
 def test_an_export_in_the_run_is_part_of_it_and_goes_with_it(run, home):
     (run / "compact").mkdir()  # an empty folder is in nobody's way
-    Review(names={0: "zero"}).write(run)
+    write_review(run, Review(names={0: "zero"}))
     assert probagg("export", run, "--format", "compact").exit_code == 0
     (run / "review.json").unlink()
     assert probagg("export", run, "--format", "compact").exit_code == 0

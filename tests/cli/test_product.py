@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 
 from probagg import clustering_accuracy
 from probagg.review import Review
+from probagg.run.contents import write_review
 
 KINDS = ("balls", "bars", "noise")
 LITE = ("--backbone", "efficientnet-lite0")
@@ -121,7 +122,9 @@ def test_photos_of_the_run_get_the_same_line_again(world):
 def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
     table = rows_of(reviewed / "assignments.csv")
     a, b, c = (int(table[i]["cluster"]) for i in (0, 12, 24))
-    Review(names={a: "balls & bars"}, merged={b: a}, moved={table[0]["path"]: c}).write(reviewed)
+    write_review(
+        reviewed, Review(names={a: "balls & bars"}, merged={b: a}, moved={table[0]["path"]: c})
+    )
     result = probagg("predict", reviewed, world / "photos")
     again = list(csv.DictReader(result.stdout.splitlines()))
     assert int(again[0]["cluster"]) == c
@@ -144,7 +147,7 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
 def test_the_table_as_a_person_left_it_is_written_with_the_page(reviewed):
     table = rows_of(reviewed / "assignments.csv")
     a, b, c = (int(table[i]["cluster"]) for i in (0, 12, 24))
-    Review(names={a: "shapes"}, merged={b: a}, moved={table[0]["path"]: c}).write(reviewed)
+    write_review(reviewed, Review(names={a: "shapes"}, merged={b: a}, moved={table[0]["path"]: c}))
     result = probagg("report", reviewed)
     assert result.exit_code == 0, result.stderr
     after = rows_of(reviewed / "assignments_reviewed.csv")
@@ -158,7 +161,7 @@ def test_images_without_paths_are_rows_before_and_after_a_review(world, tmp_path
     np.savez(tmp_path / "images.npz", X=np.stack(pixels))
     run = tmp_path / "run"
     assert cluster(tmp_path / "images.npz", "-k", 3, *LITE, "--out", run).exit_code == 0
-    Review(names={0: "first"}).write(run)
+    write_review(run, Review(names={0: "first"}))
     assert probagg("report", run).exit_code == 0
     heads = [(run / f"assignments{end}.csv").read_text()[:12] for end in ("", "_reviewed")]
     assert heads == ["row,cluster,"] * 2
@@ -167,7 +170,7 @@ def test_images_without_paths_are_rows_before_and_after_a_review(world, tmp_path
 def test_a_moved_photo_stays_moved_when_it_comes_alone(world, reviewed):
     table = rows_of(reviewed / "assignments.csv")
     path, other = table[0]["path"], int(table[24]["cluster"])
-    Review(moved={path: other}).write(reviewed)
+    write_review(reviewed, Review(moved={path: other}))
     for source in (world / "photos" / path, (world / "photos" / path).parent):
         result = probagg("predict", reviewed, source, "--json")
         assert result.exit_code == 0, result.stderr
@@ -323,12 +326,12 @@ def test_k_and_m_are_chosen_together(tmp_path):
 
 
 def test_a_page_that_fails_costs_only_the_page(tmp_path, blobs, monkeypatch):
-    from probagg.report import page
+    from probagg.run import reporting
 
     def break_down(*_, **__):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(page, "write_report", break_down)
+    monkeypatch.setattr(reporting, "write_report", break_down)
     np.save(tmp_path / "rows.npy", blobs[0][:40])
     result = probagg("cluster", tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run")
     assert result.exit_code == 0
@@ -391,7 +394,11 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
         (("cluster", "{home}/photos", "-k", "3", "--backbone", "resnet5"), 2, "resnet50"),
         (("cluster", "{home}/photos", *LITE), 2, "number of clusters is missing"),
         (("cluster", "{home}/photos", "-k", "99", "--backbone", "efficientnet-lite0"), 2, "99"),
-        (("cluster", "{home}/photos", "-k", "auto", "--method", "dpac"), 2, "DPAC needs the number"),
+        (
+            ("cluster", "{home}/photos", "-k", "auto", "--method", "dpac"),
+            2,
+            "DPAC needs",
+        ),
         (("clutser", "{home}/photos"), 2, "No such command"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Run folders, clustered for real and written by the contract, and a browser to look at pages."""
+"""Run folders of real clusterings, in the format of `probagg cluster`, and a browser."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ from probagg.metrics import evaluate
 from probagg.report.atlas import positions
 from probagg.run.folder import RunFolder
 
-HOSTILE = [  # names a file system takes and a page must only show
+HOSTILE = [  # valid file names that a page must show as text
     "<img src=x onerror=window.__pwned=1>.png",
     "'\" onmouseover='window.__pwned=1' x=\".png",
     "a.png' onerror='window.__pwned=1.png",
@@ -39,7 +39,7 @@ def write_table(path, header, rows):
 
 
 def write_overlaps(path, P):
-    """Pairs of clusters that share samples, as `probagg cluster` writes them."""
+    """Write overlaps.csv as `probagg cluster` does."""
     pairs = overlaps(P, Assignments.of(P, P, None, range(len(P))))
     rows = [(first, second, f"{mean:.6g}", n) for first, second, mean, n in pairs]
     write_table(path, ["first", "second", "mean_probability", "samples"], rows)
@@ -55,7 +55,7 @@ def write_profiles(path, X, labels, columns):
 
 
 def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, records=(), **facts):
-    """A run folder from features X and probabilities P (at least two clusters)."""
+    """Write a run folder from features X and probabilities P (at least two clusters)."""
     N, K = P.shape
     ranked, p = (-P).argsort(axis=1, kind="stable"), -np.sort(-P, axis=1)
     labels = ranked[:, 0]
@@ -100,7 +100,7 @@ def pac_records(pac):
 
 
 def draw_shape(kind, rng, size=64):
-    """A disc, a square or a cross of its own colour, a little moved and changed."""
+    """Draw a disc, a square or a cross in the colour of its kind, with some noise."""
     from PIL import Image, ImageDraw
 
     back = tuple(int(v) for v in rng.integers(225, 250, 3))
@@ -121,7 +121,7 @@ def draw_shape(kind, rng, size=64):
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
-    """A folder of 120 drawn pictures in three kinds; some names are hostile."""
+    """A folder of 120 drawn pictures of three kinds; some names are hostile."""
     rng = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp("photos")
     for i in range(120):
@@ -180,13 +180,13 @@ def matrix_run_once(tmp_path_factory):
 
 @pytest.fixture
 def photo_run(photo_run_once, tmp_path):
-    """120 drawn pictures in 3 clusters, with classes; a copy of the test's own."""
+    """120 drawn pictures in 3 clusters, with classes; each test gets a copy."""
     return shutil.copytree(photo_run_once, tmp_path / "photo_run")
 
 
 @pytest.fixture
 def digits_run(digits_run_once, tmp_path):
-    """1797 digits of 8 pixels in 12 clusters, without files behind them."""
+    """1797 digits of 8 pixels in 12 clusters, from an array and not from files."""
     return shutil.copytree(digits_run_once, tmp_path / "digits_run")
 
 
@@ -198,7 +198,7 @@ def matrix_run(matrix_run_once, tmp_path):
 
 @pytest.fixture
 def large_run(tmp_path):
-    """50,000 rows in 100 clusters with positions, for a map that must stay quick."""
+    """50,000 rows in 100 clusters with positions, to test that the map is fast."""
     rng = np.random.default_rng(0)
     centres, labels = rng.uniform(0.1, 0.9, (100, 2)), np.arange(50_000) % 100
     xy = np.clip(centres[labels] + rng.normal(0, 0.03, (50_000, 2)), 0, 1).astype(np.float32)
@@ -217,7 +217,7 @@ def large_run(tmp_path):
 
 @pytest.fixture(scope="session")
 def browser():
-    """Headless chromium; a test that needs it is skipped, with the reason, where it is missing."""
+    """Headless chromium; tests that need it are skipped, with the reason, where it is missing."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
@@ -228,17 +228,12 @@ def browser():
         chromium.close()
 
 
-def _complain(page, said):
-    if said.type in ("error", "warning"):
-        page.complaints.append(said.text)
-
-
 @pytest.fixture
 def new_page(browser):
-    """new_page(width=1280, theme="light") -> a page whose `.complaints` collects what went wrong.
+    """new_page(width=1280, theme="light") -> a page with `.complaints` and `.requests`.
 
-    Complaints are console errors and warnings, uncaught errors and dialogs; `.requests` has every
-    address asked for.
+    Complaints are console errors and warnings, uncaught errors and dialogs; requests are the
+    addresses that the page requested.
     """
     contexts = []
 

@@ -12,7 +12,7 @@ from probagg.report.atlas import positions
 
 
 def same_cluster_share(xy, y):
-    """The share of points whose nearest other point on the map has their class."""
+    """Return the share of points whose nearest neighbour on the map has the same class."""
     nearest = NearestNeighbors(n_neighbors=2).fit(xy).kneighbors(xy)[1][:, 1]
     return (y == y[nearest]).mean()
 
@@ -25,7 +25,7 @@ def test_what_lies_close_in_space_lies_close_on_the_map():
 
 
 def test_points_beyond_the_landmarks_lie_among_their_neighbours(monkeypatch):
-    """Most points are placed by landmarks, not by t-SNE itself; they must not blur the picture."""
+    """Most points are placed by landmarks, not by t-SNE itself; they must not blur the map."""
     monkeypatch.setattr(atlas, "LANDMARKS", 300)
     X, y = make_blobs(1500, 8, centers=6, cluster_std=1.5, random_state=0)
     _, xy = positions(X)
@@ -55,7 +55,7 @@ def test_at_most_max_points_are_placed_and_rows_say_which(blobs):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 9, 10, 11])
 @pytest.mark.parametrize("columns", [1, 2, 60])
-def test_few_rows_get_places_too(n, columns, rng):
+def test_few_rows_get_positions_too(n, columns, rng):
     for X in (rng.normal(size=(n, columns)), np.ones((n, columns))):
         rows, xy = positions(X)
         assert len(rows) == n
@@ -64,20 +64,20 @@ def test_few_rows_get_places_too(n, columns, rng):
 
 @pytest.mark.parametrize("scale", [2.0**-1030, 2.0**100, 2.0**1000])
 def test_the_map_ignores_the_unit_of_measure(scale, rng):
-    """float32 holds neither such numbers nor their squares, so rows are scaled before it."""
+    """float32 holds neither such numbers nor their squares, so rows are scaled first."""
     X = rng.integers(-9, 10, (60, 4)).astype(float)  # few bits: scaling loses none
     np.testing.assert_array_equal(positions(X * scale)[1], positions(X)[1])
 
 
 @pytest.mark.parametrize("offset", [1e9, 1_700_000_000, -(2.0**50)])
 def test_the_map_ignores_an_offset(offset, rng):
-    """Times in seconds differ only in digits that float32 drops: rows are centred before it."""
+    """Times in seconds differ only in digits that float32 drops, so rows are centred first."""
     X = rng.integers(0, 31, (60, 2)).astype(float)
     np.testing.assert_array_equal(positions(X + offset)[1], positions(X)[1])
 
 
 def odd_rows(kind, rng):
-    """60 rows on which t-SNE or PCA could stumble."""
+    """Return 60 rows on which t-SNE or PCA could fail."""
     largest = np.finfo(float).max
     return {
         "equal": np.full((60, 3), 0.1),
@@ -97,7 +97,7 @@ def odd_rows(kind, rng):
      "none finite", "unsigned", "true or false"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("error")
-def test_odd_rows_get_places_in_the_square(kind, rng):
+def test_odd_rows_get_positions_in_the_square(kind, rng):
     _, xy = positions(odd_rows(kind, rng))
     assert np.isfinite(xy).all()
     assert xy.min() >= 0
@@ -105,8 +105,8 @@ def test_odd_rows_get_places_in_the_square(kind, rng):
     assert np.ptp(xy, axis=0).max() > 0.999
 
 
-def test_landmarks_that_are_equal_do_not_go_to_tsne(monkeypatch, rng):
-    """The one row that differs need not be a landmark; t-SNE would make NaN of the others."""
+def test_equal_landmarks_are_not_passed_to_tsne(monkeypatch, rng):
+    """The one row that differs need not be a landmark; t-SNE would turn the others into NaN."""
     monkeypatch.setattr(atlas, "LANDMARKS", 20)
     X = np.full((400, 3), 0.1)
     X[7] = 5.0
@@ -114,14 +114,14 @@ def test_landmarks_that_are_equal_do_not_go_to_tsne(monkeypatch, rng):
         assert np.isfinite(positions(X, random_state=seed)[1]).all()
 
 
-def test_progress_is_told_from_nothing_to_all(blobs):
+def test_progress_goes_from_nothing_to_all(blobs):
     told = []
     positions(blobs[0], progress=lambda done, total: told.append((done, total)))
     assert told[0][0] == 0
     assert told[-1][0] == told[-1][1]
 
 
-def test_no_rows_are_refused_with_the_shape():
+def test_an_empty_array_is_refused_with_its_shape():
     with pytest.raises(ValueError, match=r"shape \(0, 4\)"):
         positions(np.empty((0, 4)))
 

@@ -1,17 +1,17 @@
-"""report.html in a browser: quiet, offline, usable by keyboard, harmless, quick."""
+"""report.html in a browser: no errors, offline, usable by keyboard, safe, fast."""
 
 import statistics
 
 import pytest
 
-from probagg.report import write_report
+from probagg.run.reporting import write_report
 
 QUIET = 'document.documentElement.style.scrollBehavior = "auto"'
 
 
 @pytest.fixture
 def opened(new_page):
-    """opened(run, ...) -> the report of a run in a new page."""
+    """opened(run, **page options) -> the report of a run in a new page."""
 
     def create(run, **options):
         path = write_report(run)
@@ -30,7 +30,7 @@ def focused(page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["photo", "digits", "matrix"])
-def test_the_page_opens_without_a_complaint_or_a_request(kind, theme, opened, request):
+def test_the_page_opens_without_errors_or_requests(kind, theme, opened, request):
     page = opened(request.getfixturevalue(f"{kind}_run"), theme=theme)
     page.wait_for_function("window.probaggMap.lastDraw > 0")
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -41,7 +41,7 @@ def test_the_page_opens_without_a_complaint_or_a_request(kind, theme, opened, re
 
 
 @pytest.mark.parametrize("kind", ["photo", "digits", "matrix", "large"])
-def test_a_phone_needs_no_sideways_scroll(kind, opened, request):
+def test_a_phone_needs_no_horizontal_scrolling(kind, opened, request):
     page = opened(request.getfixturevalue(f"{kind}_run"), width=390, height=844)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.get_by_role("button", name="Contents").click()
@@ -115,7 +115,7 @@ def test_the_map_is_moved_by_keys(opened, photo_run):
 
 
 def place(page, i):
-    """Where a dot of the map is on the screen."""
+    """Return the position of a dot of the map on the screen."""
     page.locator("#map-view").scroll_into_view_if_needed()
     box = page.locator("#map-view").bounding_box()
     script = "(i) => probaggMap.toScreen(probaggMap.data.xy[2 * i], probaggMap.data.xy[2 * i + 1])"
@@ -123,7 +123,7 @@ def place(page, i):
     return box["x"] + x, box["y"] + y
 
 
-def test_pointing_names_a_dot_and_a_click_leads_to_its_cluster(opened, photo_run):
+def test_hovering_names_a_dot_and_a_click_links_to_its_cluster(opened, photo_run):
     page = opened(photo_run)
     page.mouse.move(*place(page, 5))
     pointed = page.evaluate("probaggMap.hovered")
@@ -138,7 +138,7 @@ def test_pointing_names_a_dot_and_a_click_leads_to_its_cluster(opened, photo_run
 
 
 def test_the_wheel_zooms_only_a_map_that_was_clicked(opened, photo_run):
-    """A page must scroll past a map that nobody has touched."""
+    """The page must scroll past a map that does not have the focus."""
     page = opened(photo_run)
     page.mouse.move(*place(page, 0))
     page.mouse.wheel(0, -200)
@@ -185,7 +185,7 @@ def test_fifty_thousand_dots_are_drawn_in_less_than_50_ms(opened, large_run):
     assert hover < 2
 
 
-def test_a_hundred_clusters_are_closed_and_open_when_asked_for(opened, large_run):
+def test_a_hundred_clusters_are_closed_until_opened(opened, large_run):
     page = opened(large_run)
     assert page.locator(".cluster[open]").count() == 0
     page.locator("nav").get_by_role("link", name="Cluster 42").click()

@@ -1,4 +1,4 @@
-"""The review page in a browser: each test acts as a person does and reads what is on the disk."""
+"""The review page in a browser: each test acts as a person would and reads what was saved."""
 
 import re
 import shutil
@@ -7,18 +7,19 @@ import time
 
 import pytest
 
-from probagg.report.serve import ReviewServer
-from probagg.report.session import Session
+from probagg.report.review.server import ReviewServer
 from probagg.review import Review
+from probagg.run.contents import read_review
+from probagg.run.reporting import review_session
 
 
 @pytest.fixture
 def open_review(new_page):
-    """open_review(run, **page options) -> the review page of a run; `.server` is behind it."""
+    """open_review(run, **page options) -> the review page of a run; `.server` serves it."""
     servers = []
 
     def start(run, **options):
-        server = ReviewServer(Session(run))
+        server = ReviewServer(review_session(run))
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         servers.append(server)
         page = new_page(**options)
@@ -35,7 +36,7 @@ def open_review(new_page):
 
 @pytest.fixture
 def page(open_review, photo_run):
-    """The page of the photos; afterwards, nothing may have gone wrong or left this computer."""
+    """The page of the photos; afterwards, checks for errors and for requests to other hosts."""
     page = open_review(photo_run)
     page.run = photo_run
     yield page
@@ -53,7 +54,7 @@ def settle(page, state="saved"):
 
 def review_of(page):
     settle(page)
-    return Review.read(page.run)
+    return read_review(page.run)
 
 
 def heading(page):
@@ -61,7 +62,7 @@ def heading(page):
 
 
 def listed(page):
-    """{name: size} of the list of clusters."""
+    """Return {name: size} from the list of clusters."""
     items = page.locator("#clusters .words").all()
     return {
         item.locator("bdi").text_content(): int(item.locator(".number").text_content())
@@ -84,7 +85,7 @@ def overflow(page):
     return page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
 
-def test_a_name_is_saved_at_once_and_still_there_after_a_reload(page):
+def test_a_name_is_saved_at_once_and_survives_a_reload(page):
     page.click("#rename")
     page.fill("#name", "  Scheiben  猫 ")
     press(page, "Enter")
@@ -96,7 +97,7 @@ def test_a_name_is_saved_at_once_and_still_there_after_a_reload(page):
     assert "token" not in page.url
 
 
-def test_escape_leaves_a_name_and_an_empty_one_takes_it_away(page):
+def test_escape_keeps_a_name_and_an_empty_one_removes_it(page):
     name_cluster(page, "discs")
     press(page, "r")
     page.keyboard.type("other")
@@ -117,7 +118,7 @@ def test_a_click_elsewhere_keeps_a_name_that_was_typed(page):
 
 def test_a_name_that_is_too_long_says_so_and_one_that_exists_warns(page):
     name_cluster(page, "x" * 81)
-    assert "81 characters; 80 is the most" in page.text_content("#name-trouble")
+    assert "81 characters; at most 80 are allowed" in page.text_content("#name-trouble")
     press(page, "Escape")
     name_cluster(page, "Discs")
     press(page, "j")
@@ -126,7 +127,7 @@ def test_a_name_that_is_too_long_says_so_and_one_that_exists_warns(page):
     assert review_of(page).names == {0: "Discs", 1: "discs"}, "it is not refused"
 
 
-def test_a_merge_is_saved_undone_and_done_again(page):
+def test_a_merge_is_saved_undone_and_redone(page):
     before = listed(page)
     page.click("#merge")
     page.fill("#picker-input", "2")
@@ -143,10 +144,10 @@ def test_a_merge_is_saved_undone_and_done_again(page):
     press(page, "Control+Shift+z")
     assert review_of(page).merged == {0: 2}
     page.click("#heading .chip")
-    assert review_of(page) == Review(), "a merge can be taken back later, too"
+    assert review_of(page) == Review(), "a merge can be undone later, too"
 
 
-def test_a_merged_name_goes_on_with_the_survivor(page):
+def test_the_survivor_takes_the_name_of_a_merged_cluster(page):
     name_cluster(page, "discs")
     press(page, "g")
     page.keyboard.type("cluster 1")
@@ -172,7 +173,7 @@ def test_images_are_moved_by_the_keyboard_alone(page):
     press(page, "m")
     page.keyboard.type("cluster 1")
     press(page, "Enter")
-    names = Session(page.run).samples
+    names = review_session(page.run).samples.names
     assert review_of(page).moved == {names[row]: 1 for row in rows}
     after = listed(page)
     assert after["cluster 0"] == before["cluster 0"] - 3
@@ -208,7 +209,7 @@ def test_undo_goes_back_through_every_kind_of_change(page):
     assert review_of(page) == full
 
 
-def test_clicks_select_one_by_one_and_with_shift_all_between(page):
+def test_clicks_select_one_by_one_and_with_shift_a_range(page):
     tiles = page.locator(".tile")
     tiles.nth(1).click()
     tiles.nth(3).click()
@@ -221,8 +222,8 @@ def test_clicks_select_one_by_one_and_with_shift_all_between(page):
     assert page.text_content("#message") == f"{listed(page)['cluster 0']} selected"
 
 
-def test_orders_show_what_they_say_first(page):
-    samples = Session(page.run).describe()["samples"]
+def test_each_order_shows_its_kind_first(page):
+    samples = review_session(page.run).describe()["samples"]
 
     def shown():
         rows = page.evaluate("[...document.querySelectorAll('.tile')].map((tile) => tile.row)")
@@ -279,15 +280,15 @@ def test_confused_clusters_are_named_and_one_click_away(page):
     assert heading(page) == other
 
 
-def test_done_ends_the_server_and_says_where_things_are(page):
+def test_done_ends_the_server_and_says_what_was_saved(page):
     name_cluster(page, "discs")
     page.click("#done")
     page.wait_for_selector("#end")
     assert "1 name, 0 merges and 0 moves are saved in review.json" in page.text_content("#end")
-    assert Review.read(page.run).names == {0: "discs"}
+    assert read_review(page.run).names == {0: "discs"}
 
 
-def test_a_server_that_is_gone_shows_that_nothing_is_saved(open_review, photo_run):
+def test_without_the_server_the_page_says_that_nothing_is_saved(open_review, photo_run):
     page = open_review(photo_run)
     page.server.shutdown()
     page.server.server_close()
@@ -300,7 +301,7 @@ def test_a_server_that_is_gone_shows_that_nothing_is_saved(open_review, photo_ru
     assert not (photo_run / "review.json").exists()
 
 
-def test_a_change_that_failed_goes_out_with_the_next_try(open_review, photo_run, tmp_path):
+def test_a_change_that_failed_is_saved_by_retrying(open_review, photo_run, tmp_path):
     page = open_review(photo_run)
     elsewhere = tmp_path / "elsewhere"
     shutil.move(photo_run, elsewhere)
@@ -310,10 +311,10 @@ def test_a_change_that_failed_goes_out_with_the_next_try(open_review, photo_run,
     shutil.move(elsewhere, photo_run)
     page.click("#saved button:text('Retry')")
     settle(page)
-    assert Review.read(photo_run).names == {0: "kept"}
+    assert read_review(photo_run).names == {0: "kept"}
 
 
-def test_a_second_tab_is_told_that_it_is_behind(open_review, photo_run):
+def test_a_second_tab_says_that_it_is_out_of_date(open_review, photo_run):
     first, second = open_review(photo_run), open_review(photo_run)
     name_cluster(first, "first")
     settle(first)
@@ -323,7 +324,7 @@ def test_a_second_tab_is_told_that_it_is_behind(open_review, photo_run):
     assert "changed in another tab" in second.text_content("#saved")
     second.click("#saved button:text('Reload')")
     second.wait_for_selector("#clusters bdi:text-is('first')")
-    assert Review.read(photo_run).names == {0: "first"}
+    assert read_review(photo_run).names == {0: "first"}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -356,7 +357,7 @@ def test_rows_of_a_matrix_are_cards(open_review, matrix_run):
     page.locator(".tile").first.click()
     press(page, "m", "Enter")
     settle(page)
-    (row,) = Review.read(matrix_run).moved
+    (row,) = read_review(matrix_run).moved
     assert row.isdigit()
     assert page.complaints == []
 
@@ -372,14 +373,14 @@ def test_without_its_images_the_page_shows_names(open_review, photo_run):
 
 def test_fifty_thousand_rows_in_a_hundred_clusters_stay_quick(open_review, large_run):
     page = open_review(large_run)
-    assert page.locator(".tile").count() < 500, "the others come when they are looked for"
+    assert page.locator(".tile").count() < 500, "the others are added on scrolling"
     began = time.monotonic()
     page.focus(".tile")
     press(page, "End")
     assert page.evaluate("document.activeElement.parentElement.children.length") >= 500
     press(page, "Control+a", "m", "Enter")
     settle(page)
-    assert len(Review.read(large_run).moved) == 500
+    assert len(read_review(large_run).moved) == 500
     press(page, "Control+z")
     settle(page)
     assert time.monotonic() - began < 10
@@ -389,7 +390,7 @@ def test_fifty_thousand_rows_in_a_hundred_clusters_stay_quick(open_review, large
 
 
 def test_keys_work_wherever_the_focus_is(page):
-    """From the page itself an arrow finds the first image, J the next cluster's, M moves it."""
+    """From the page itself an arrow focuses the first image, J the next cluster's, M moves it."""
     on_a_tile = "document.activeElement.classList.contains('tile')"
     assert not page.evaluate(on_a_tile)
     press(page, "ArrowRight")

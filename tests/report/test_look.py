@@ -1,17 +1,17 @@
-"""Colours that can be read and told apart in both themes, computed from the style sheets."""
+"""Contrast of the colours in both themes, computed from the style sheets."""
 
 import re
 
 import numpy as np
 import pytest
 
-from probagg.report.colours import palette
-from probagg.report.page import TEMPLATES
+from probagg.report.page.colours import palette
+from probagg.report.page.rendering import SHARED, TEMPLATES
 
 
 def colours_of(name):
-    """Light and dark values of the variables in a style sheet."""
-    css = (TEMPLATES / name).read_text()
+    """Return the light and dark values of the variables in a style sheet."""
+    css = (SHARED / name).read_text()
     pairs = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)
     return [{n: value[i] for n, *value in pairs} for i in range(2)]
 
@@ -41,7 +41,7 @@ TEXT += [("accent-ink", "accent")]
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize(("text", "ground"), TEXT)
 def test_text_can_be_read_in_both_themes(text, ground, theme):
-    """WCAG 2 AA asks for 4.5 to 1."""
+    """WCAG 2 AA requires 4.5 to 1."""
     colours = colours_of("style.css")[theme]
     assert contrast(colours[text], colours[ground]) >= 4.5
 
@@ -61,7 +61,7 @@ def test_numbers_can_be_read_on_every_shade_of_the_confusion_matrix(theme):
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_edges_and_cluster_colours_can_be_seen_in_both_themes(theme):
-    """WCAG 2 AA asks for 3 to 1 of what is no text; swatches, beside names, do with 2.2."""
+    """WCAG 2 AA requires 3 to 1 for what is not text; beside a name, 2.2 is enough."""
     colours = colours_of("style.css")[theme]
     assert contrast(colours["edge"], colours["card"]) >= 3
     assert min(contrast(pair[theme], colours["card"]) for pair in palette(20)) >= 2.2

@@ -1,4 +1,4 @@
-"""What is in report.html, read as text."""
+"""The content of report.html."""
 
 import base64
 import hashlib
@@ -13,16 +13,16 @@ import pytest
 
 from probagg.data.opening import open_images
 from probagg.metrics import evaluate
-from probagg.report import write_report
-from probagg.report.contents import read_run
-from probagg.report.groups import Counts, select
-from probagg.report.page import script_json
-from probagg.report.tables import confusion
+from probagg.report.page.groups import Counts, select
+from probagg.report.page.rendering import script_json
+from probagg.report.page.tables import confusion
+from probagg.run.contents import read_contents
 from probagg.run.folder import RunFolderError
+from probagg.run.reporting import write_report
 
 
 class Document(HTMLParser):
-    """Elements with their attributes, and the text of each."""
+    """Elements with their attributes, and texts."""
 
     def __init__(self, html):
         super().__init__()
@@ -53,7 +53,7 @@ def words(document):
     return re.sub(r"\s+([.,:;])", r"\1", document.text)
 
 
-def test_the_page_is_one_file_that_asks_for_nothing(photo_run):
+def test_the_page_is_one_file_that_requests_nothing(photo_run):
     html, document = report(photo_run)
     addresses = [a[name] for _, a in document.elements for name in ("src", "href") if a.get(name)]
     assert addresses
@@ -94,7 +94,7 @@ def test_a_smaller_limit_gives_a_smaller_page_that_still_shows_pictures(photo_ru
 def test_every_picture_has_its_name_cluster_and_probability_as_alt_text(photo_run):
     _, document = report(photo_run)
     shown = [image for image in document.all("img") if "data-row" in image]
-    samples = read_run(photo_run).samples
+    samples = read_contents(photo_run).samples
     for image in shown:
         row = int(image["data-row"])
         assert image["alt"].startswith(samples.names[row])
@@ -118,11 +118,11 @@ def test_json_for_a_script_cannot_end_it():
     assert json.loads(text) == value
 
 
-def test_the_summary_says_it_in_words(photo_run):
+def test_the_summary_states_the_results(photo_run):
     _, document = report(photo_run)
     text = words(document)
-    contents = read_run(photo_run)
-    assert "120 images were put into 3 clusters" in text
+    contents = read_contents(photo_run)
+    assert "120 images were grouped into 3 clusters" in text
     assert f"The largest is cluster {max(contents.sizes, key=contents.sizes.get)}" in text
     scores = evaluate(contents.classes, contents.samples.cluster)
     assert f"ACC {scores['acc']:.3f}, NMI {scores['nmi']:.3f}, ARI {scores['ari']:.3f}" in text
@@ -138,11 +138,11 @@ def test_an_automatic_number_of_clusters_comes_with_its_reason_and_curve(digits_
     html, document = report(digits_run)
     assert "chosen automatically: 12 clusters are the most that stay" in words(document)
     section = re.search(r'<section id="selection".*?</section>', html, re.S).group(0)
-    assert section.count("<svg") == 1  # the column of words is no curve
+    assert section.count("<svg") == 1  # a column of text is not drawn
     assert 'class="mark"' in section
 
 
-def test_where_the_source_is_gone_names_are_shown_and_the_page_says_so(photo_run, tmp_path):
+def test_without_the_source_names_are_shown_and_the_page_says_so(photo_run, tmp_path):
     text = (photo_run / "config.toml").read_text()
     gone = re.sub(r"source = .*", f'source = "{tmp_path / "gone"}"', text)
     (photo_run / "config.toml").write_text(gone)
@@ -152,9 +152,9 @@ def test_where_the_source_is_gone_names_are_shown_and_the_page_says_so(photo_run
     assert "The images are not shown, only their names" in words(document)
 
 
-def test_a_file_that_broke_since_is_a_placeholder_among_pictures(photo_run, photos, tmp_path):
+def test_a_file_that_became_unreadable_is_a_placeholder(photo_run, photos, tmp_path):
     copy = shutil.copytree(photos, tmp_path / "copy")
-    contents = read_run(photo_run)
+    contents = read_contents(photo_run)
     row = next(r for r, name in enumerate(contents.samples.names) if "013" in name)
     (copy / contents.samples.names[row]).write_bytes(b"no picture")
     other = next(r for r, name in enumerate(contents.samples.names) if "016" in name)
@@ -178,7 +178,7 @@ def test_small_grey_images_are_embedded_as_they_are_and_drawn_with_sharp_edges(d
 def test_small_images_in_a_folder_get_sharp_edges_too(tmp_path, photo_run):
     from PIL import Image
 
-    names = read_run(photo_run).samples.names
+    names = read_contents(photo_run).samples.names
     for name in names:
         (tmp_path / "small" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8), len(name)).save(tmp_path / "small" / name)
@@ -188,45 +188,68 @@ def test_small_images_in_a_folder_get_sharp_edges_too(tmp_path, photo_run):
 
 
 def test_a_review_is_applied(photo_run):
-    before = read_run(photo_run)
+    before = read_contents(photo_run)
     moved = int(np.flatnonzero(before.samples.cluster == 0)[0])
     review = {"format": "probagg.review/1", "names": {"0": "crosses <b>"}, "merged": {"2": 1},
               "moved": {before.samples.names[moved]: 1}}  # fmt: skip
     (photo_run / "review.json").write_text(json.dumps(review))
-    contents = read_run(photo_run)
+    contents = read_contents(photo_run)
     assert contents.clusters == [0, 1]
     assert contents.sizes[0] == before.sizes[0] - 1
     assert contents.sizes[1] == before.sizes[1] + before.sizes[2] + 1
     html, document = report(photo_run)
     assert "crosses &lt;b&gt;" in html
-    assert "A person has reviewed this run: 1 named, 1 merged, 1 images moved" in words(document)
+    assert "A person reviewed this run: 1 named, 1 merged, 1 images moved" in words(document)
     assert not document.all("details", id="cluster-2")
-    assert "holds what was cluster 2" in words(document)
+    assert "includes the former cluster 2" in words(document)
 
 
 def test_merged_clusters_add_their_probabilities(photo_run):
-    before = read_run(photo_run).samples
+    before = read_contents(photo_run).samples
     review = {"format": "probagg.review/1", "names": {}, "merged": {"1": 0}, "moved": {}}
     (photo_run / "review.json").write_text(json.dumps(review))
-    after = read_run(photo_run).samples
-    both = np.isin(before.cluster, [0, 1]) & np.isin(before.second, [0, 1])
+    after = read_contents(photo_run).samples
+    both = np.isin(before.cluster, [0, 1]) & np.isin(before.second_cluster, [0, 1])
     assert both.any()
     sums = before.probability[both] + before.second_probability[both]
     np.testing.assert_allclose(after.probability[both], sums)
-    assert (after.second[both] == -1).all()
-    pairs = read_run(photo_run).pairs
+    assert (after.second_cluster[both] == -1).all()
+    pairs = read_contents(photo_run).pairs
     assert {frozenset((pair.first, pair.second)) for pair in pairs} == {frozenset((0, 2))}
 
 
-def test_typical_borderline_and_unusual_are_what_their_names_say(digits_run):
-    samples = read_run(digits_run).samples
+def test_a_moved_sample_has_the_same_numbers_on_the_page_as_in_the_table(photo_run):
+    """By Review.apply: probability 1, and the model's cluster second; the page says "moved"."""
+    before = read_contents(photo_run).assigned
+    row = int(np.flatnonzero(before.flag == "borderline")[0])
+    target = int(before.second_cluster[row])
+    review = {"format": "probagg.review/1", "moved": {before.names[row]: target}}
+    (photo_run / "review.json").write_text(json.dumps(review))
+    contents = read_contents(photo_run)
+    assert np.flatnonzero(contents.moved).tolist() == [row]
+    assert contents.samples.records() == contents.review.apply(before).records()
+    assert contents.samples.probability[row] == 1.0
+    html, document = report(photo_run)
+    alts = [a["alt"] for a in document.all("img", **{"data-row": str(row)})]
+    assert alts == [f"{before.names[row]}, cluster {target}, moved by hand"]
+    assert f'title="Moved from: cluster {before.cluster[row]}"' in html
+    data = json.loads(re.search(r'id="map-data">(.*?)</script>', html, re.S).group(1))
+    p = np.frombuffer(base64.b64decode(data["probability"]), "<u2")
+    assert (p[data["names"].index(before.names[row])], p.max()) == (2000, 2000)
+
+
+def test_typical_borderline_and_unusual_are_as_defined(digits_run):
+    contents = read_contents(digits_run)
+    samples = contents.samples
     members = np.flatnonzero(samples.cluster == 3)
-    typical, borderline, unusual = select(samples, members, Counts(10, 5, 5))
+    typical, borderline, unusual = select(contents, members, Counts(10, 5, 5))
     assert not set(typical) & set(borderline) | set(borderline) & set(unusual)
     clear = members[samples.flag[members] == ""]
     assert samples.probability[typical].min() >= np.sort(samples.probability[clear])[-10]
     flagged = members[samples.flag[members] == "borderline"]
-    least = flagged[np.argsort(samples.margin[flagged])][:5].tolist()
+    least = flagged[np.argsort((samples.probability - samples.second_probability)[flagged])][
+        :5
+    ].tolist()
     assert len(least) > 2
     assert borderline[: len(least)] == least
     out = members[samples.flag[members] == "outlier"]
@@ -235,7 +258,7 @@ def test_typical_borderline_and_unusual_are_what_their_names_say(digits_run):
 
 
 def test_the_confusion_matrix_counts_every_sample_once(digits_run):
-    contents = read_run(digits_run)
+    contents = read_contents(digits_run)
     table = confusion(contents)
     assert table.counts.sum() == len(contents.samples)
     assert table.counts.sum(axis=1).tolist() == list(contents.sizes.values())
@@ -245,10 +268,10 @@ def test_the_confusion_matrix_counts_every_sample_once(digits_run):
     assert table.counts[4, j] == expected
 
 
-def test_samples_without_a_class_count_for_no_score(digits_run):
+def test_samples_without_a_class_do_not_count_in_scores(digits_run):
     lines = (digits_run / "classes.csv").read_text().splitlines()
     (digits_run / "classes.csv").write_text("\n".join([lines[0], *lines[5:1005]]) + "\n")
-    contents = read_run(digits_run)
+    contents = read_contents(digits_run)
     table = confusion(contents)
     expected = evaluate(contents.classes[4:1004], contents.samples.cluster[4:1004])
     assert table.scores == pytest.approx(expected)
@@ -262,7 +285,7 @@ def test_a_matrix_shows_profiles_and_no_pictures(matrix_run):
     lines = document.all("g", **{"data-cluster": "0"}) + document.all("g", **{"data-cluster": "2"})
     assert len(lines) == 2
     assert "alcalinity_of_ash" in html
-    assert "178 rows were put into 3 clusters" in words(document)
+    assert "178 rows were grouped into 3 clusters" in words(document)
     assert "high in" in words(document)
 
 
@@ -294,8 +317,8 @@ def test_the_command_and_the_settings_are_on_the_page(photo_run):
     assert "name another one with --out, or add --overwrite" in words(document)
 
 
-def test_a_map_that_was_never_drawn_is_drawn_and_kept(photo_run):
-    """A run made with --no-report, or interrupted before its map, has features all the same."""
+def test_a_missing_map_is_computed_and_saved(photo_run):
+    """A run made with --no-report, or interrupted before its map, has features too."""
     (photo_run / "map.npz").unlink()
     html, _ = report(photo_run)
     data = json.loads(re.search(r'id="map-data">(.*?)</script>', html, re.S).group(1))
@@ -320,11 +343,11 @@ def test_features_that_do_not_fit_the_run_are_refused_in_one_line(photo_run):
     with pytest.raises(RunFolderError, match=r"shape \(7, 3\), but a row for each of 120 samples"):
         write_report(photo_run)
     (photo_run / "embeddings.npy").write_text("version https://git-lfs.github.com/spec/v1")
-    with pytest.raises(RunFolderError, match=r"holds no array .* for a page without a map"):
+    with pytest.raises(RunFolderError, match=r"is not an array .* for a page without a map"):
         write_report(photo_run)
 
 
-def test_headings_go_down_one_step_at_a_time(photo_run, digits_run, matrix_run):
+def test_headings_skip_no_level(photo_run, digits_run, matrix_run):
     for run in (photo_run, digits_run, matrix_run):
         _, document = report(run)
         ranks = [int(tag[1]) for tag, _ in document.elements if re.fullmatch("h[1-6]", tag)]
@@ -348,12 +371,7 @@ def test_one_cluster_and_an_empty_cluster_can_be_shown(photo_run):
     for name in ("overlaps.csv", "map.npz", "embeddings.npy", "env.json", "metrics.jsonl"):
         (photo_run / name).unlink()
     _, document = report(photo_run)
-    assert "1 images were put into 1 cluster " in words(document)
-
-
-def test_a_folder_that_is_no_run_is_refused_in_one_line(tmp_path):
-    with pytest.raises(RunFolderError, match=r"has no config\.toml. Give the folder of a finished"):
-        write_report(tmp_path)
+    assert "1 images were grouped into 1 cluster " in words(document)
 
 
 def test_without_jinja2_one_line_names_the_packages(photo_run, monkeypatch):

@@ -1,4 +1,4 @@
-"""The review server: who may ask, what can be read, what is written; spoken to over a socket."""
+"""The review server over a socket: access, reading, writing."""
 
 import http.client
 import io
@@ -12,20 +12,22 @@ import time
 import numpy as np
 import pytest
 
-from probagg.report.serve import MAX_BODY, TOKEN_HEADER, ReviewServer, serve
-from probagg.report.session import Session
+from probagg.errors import InputError
+from probagg.report.review.server import MAX_BODY, TOKEN_HEADER, ReviewServer
 from probagg.review import Review, ReviewError
+from probagg.run.contents import read_review, write_review
 from probagg.run.folder import RunFolderError
+from probagg.run.reporting import review_session, serve_review
 
 
 class Client:
-    """A program that knows the secret, unless told otherwise."""
+    """A program that knows the secret, unless other headers are given."""
 
     def __init__(self, server):
         self.server, self.port = server, server.server_port
         self.host = f"127.0.0.1:{self.port}"
 
-    def ask(self, method, path, body=None, **headers):
+    def send(self, method, path, body=None, **headers):
         headers = {TOKEN_HEADER: self.server.token, "Host": self.host, **headers}
         headers = {name.replace("_", "-"): value for name, value in headers.items() if value}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -41,12 +43,12 @@ class Client:
         return answer
 
     def get(self, path, **headers):
-        return self.ask("GET", path, **headers)
+        return self.send("GET", path, **headers)
 
     def post(self, path, value, **headers):
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
         headers = {"Content_Type": "application/json", **headers}
-        return self.ask("POST", path, body, **headers)
+        return self.send("POST", path, body, **headers)
 
     def run(self):
         return json.loads(self.get("/api/run").body)
@@ -57,7 +59,7 @@ class Client:
 
 
 def start(run):
-    server = ReviewServer(Session(run))
+    server = ReviewServer(review_session(run))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     return server
 
@@ -74,10 +76,10 @@ def words(answer):
     return json.loads(answer.body)["error"]
 
 
-# ---- who may ask
+# ---- access
 
 
-def test_only_this_computer_can_reach_it(client):
+def test_only_this_computer_can_connect(client):
     assert client.server.socket.getsockname()[0] == "127.0.0.1"
 
 
@@ -102,15 +104,15 @@ def test_the_address_opens_the_page_and_gives_a_cookie_that_opens_the_rest(clien
     assert client.get("/api/run?token=" + client.server.token, **{TOKEN_HEADER: None}).status == 403
 
 
-def test_two_pages_on_two_ports_do_not_take_each_others_cookie(client, photo_run):
-    other = ReviewServer(Session(photo_run))
+def test_pages_on_two_ports_do_not_share_a_cookie(client, photo_run):
+    other = ReviewServer(review_session(photo_run))
     assert other.cookie != client.server.cookie
     assert other.token != client.server.token
     other.server_close()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", None])
-def test_another_name_for_this_computer_is_refused(client, host):
+def test_another_host_name_is_refused(client, host):
     """DNS rebinding: a web page's own name that resolves to 127.0.0.1."""
     answer = client.get("/api/run", Host=host and host.format(port=client.port))
     assert answer.status == 403
@@ -127,11 +129,11 @@ def test_another_page_cannot_change_the_review(client, photo_run, origin):
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
 def test_a_form_cannot_post(client, kind):
-    """Browsers send these types across sites without asking first."""
+    """Browsers send these types across sites without a preflight request."""
     assert client.post("/api/review", {}, Content_Type=kind).status == 415
 
 
-def test_every_answer_forbids_what_the_page_does_not_need(client):
+def test_every_response_forbids_what_the_page_does_not_need(client):
     for path in ("/", "/api/run", "/thumb/0", "/nothing"):
         headers = client.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -142,7 +144,7 @@ def test_every_answer_forbids_what_the_page_does_not_need(client):
         assert "frame-ancestors 'none'" in policy
 
 
-# ---- what can be read
+# ---- reading
 
 
 def test_the_page_gets_every_sample_with_its_columns(client, photo_run):
@@ -175,15 +177,15 @@ def test_a_file_that_was_skipped_does_not_shift_the_others(photo_run, photos, tm
     (copy / "aaa.png").write_bytes(b"broken")
     config = (photo_run / "config.toml").read_text()
     (photo_run / "config.toml").write_text(config.replace(str(photos), str(copy)))
-    before = Session(photo_run).thumbnail(5)
-    gone = Session(photo_run)
-    (copy / gone.samples[0]).unlink()
-    assert before == Session(photo_run).thumbnail(5)
+    before = review_session(photo_run).thumbnail(5)
+    gone = review_session(photo_run)
+    (copy / gone.samples.names[0]).unlink()
+    assert before == review_session(photo_run).thumbnail(5)
     assert gone.thumbnail(0) is None
 
 
 def test_images_without_files_are_shown_by_row_if_their_number_is_right(photo_run, photos):
-    """A row is a place in an array; in an array of another length it might be anybody's."""
+    """A row is an index into an array; in an array of another length it may be another image."""
     from probagg.data.opening import open_images
 
     pixels = open_images(photos, size=8).read(np.arange(120))
@@ -195,11 +197,11 @@ def test_images_without_files_are_shown_by_row_if_their_number_is_right(photo_ru
     source = photo_run / "source.npz"
     (photo_run / "config.toml").write_text(f'source = "{source}"\nkind = "images"\n')
     np.savez(source, X=pixels)
-    assert Session(photo_run).thumbnail(119) is not None
+    assert review_session(photo_run).thumbnail(119) is not None
     np.savez(source, X=pixels[1:])
-    shorter = Session(photo_run)
+    shorter = review_session(photo_run)
     assert shorter.thumbnail(0) is None
-    assert shorter.describe()["trouble"].endswith("holds 119 images, but 120 were clustered.")
+    assert shorter.describe()["trouble"].endswith("now holds 119 images, but 120 were clustered.")
 
 
 @pytest.mark.parametrize(
@@ -217,27 +219,27 @@ def test_nothing_but_rows_of_the_run_can_be_read(client, path):
 
 def test_where_the_images_are_gone_the_page_says_so(photo_run):
     (photo_run / "config.toml").write_text('source = "/gone/photos"\nkind = "images"\n')
-    run = Session(photo_run).describe()
+    run = review_session(photo_run).describe()
     assert run["pictures"] is False
     assert "/gone/photos" in run["trouble"]
 
 
 def test_a_matrix_has_no_pictures_and_no_trouble(matrix_run):
-    session = Session(matrix_run)
+    session = review_session(matrix_run)
     run = session.describe()
     assert (run["pictures"], run["trouble"], run["samples"]["key"]) == (False, None, "row")
     assert session.thumbnail(0) is None
 
 
-# ---- what is written
+# ---- writing
 
 
-def test_a_review_is_on_the_disk_when_the_answer_comes(client, photo_run):
+def test_a_review_is_saved_when_the_response_arrives(client, photo_run):
     run = client.run()
     name = run["samples"]["name"][3]
     answer = client.save(run["version"], names={"0": " cats "}, merged={"2": 1}, moved={name: 0})
     assert answer.status == 200
-    assert Review.read(photo_run) == Review({0: "cats"}, {2: 1}, {name: 0})
+    assert read_review(photo_run) == Review({0: "cats"}, {2: 1}, {name: 0})
     again = client.run()
     assert again["version"] == json.loads(answer.body)["version"] != run["version"]
     assert again["review"]["names"] == {"0": "cats"}
@@ -249,25 +251,25 @@ def test_a_second_tab_cannot_overwrite_what_it_has_not_seen(client, photo_run):
     answer = client.save(version, names={"0": "second"})
     assert answer.status == 409
     assert "changed in another tab or program" in words(answer)
-    assert Review.read(photo_run).names == {0: "first"}
+    assert read_review(photo_run).names == {0: "first"}
 
 
 def test_a_change_by_another_program_counts_too(client, photo_run):
     version = client.run()["version"]
-    Review(names={1: "by hand"}).write(photo_run)
+    write_review(photo_run, Review(names={1: "by hand"}))
     assert client.save(version, names={}).status == 409
 
 
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ({"merged": {"0": 1, "1": 0}}, "circle"),
-        ({"merged": {"9": 1}}, 'Cluster "9" is none of the run\'s 3 clusters'),
+        ({"merged": {"0": 1, "1": 0}}, "cycle"),
+        ({"merged": {"9": 1}}, 'Cluster "9" is not one of the run\'s 3 clusters'),
         ({"names": {"0": "x" * 81}}, "81 characters"),
-        ({"moved": {"../../etc/passwd": 1}}, '"../../etc/passwd" is moved, but no sample'),
+        ({"moved": {"../../etc/passwd": 1}}, '"../../etc/passwd" is moved, but it is not'),
     ],
 )
-def test_a_review_that_cannot_be_meant_is_refused_in_words(client, photo_run, parts, why):
+def test_a_review_that_does_not_fit_is_refused_with_the_reason(client, photo_run, parts, why):
     answer = client.save(client.run()["version"], **parts)
     assert answer.status == 400
     assert why in words(answer)
@@ -277,7 +279,7 @@ def test_a_review_that_cannot_be_meant_is_refused_in_words(client, photo_run, pa
 @pytest.mark.parametrize(
     "body", [b"{", b"\xff", b"[]", b"null", b'{"version": 3}', b"[" * 99_999, b"1" * 9999]
 )
-def test_a_body_that_is_no_review_is_refused_in_words(client, body):
+def test_a_body_that_is_not_a_review_is_refused_with_the_reason(client, body):
     answer = client.post("/api/review", body)
     assert answer.status == 400
     assert len(words(answer)) > 20
@@ -288,10 +290,10 @@ def test_a_body_that_is_too_large_is_not_even_read(client):
     assert answer.status == 413
     assert str(MAX_BODY) in words(answer)
     assert client.post("/api/review", b"", Content_Length="-1").status == 411
-    assert client.ask("POST", "/api/review", Content_Type="application/json").status == 411
+    assert client.send("POST", "/api/review", Content_Type="application/json").status == 411
 
 
-def test_a_folder_that_cannot_be_written_is_told(client, photo_run):
+def test_a_folder_that_cannot_be_written_is_an_error(client, photo_run):
     version = client.run()["version"]
     shutil.rmtree(photo_run)
     answer = client.save(version, names={"0": "x"})
@@ -299,15 +301,15 @@ def test_a_folder_that_cannot_be_written_is_told(client, photo_run):
     assert words(answer) == f"{photo_run} cannot be written (No such file or directory)."
 
 
-def test_a_review_broken_while_the_page_is_open_is_told(client, photo_run):
+def test_a_review_damaged_while_the_page_is_open_is_an_error(client, photo_run):
     (photo_run / "review.json").write_text("{")
     answer = client.get("/api/run")
     assert answer.status == 500
-    assert "Mend it" in words(answer)
+    assert "Correct it" in words(answer)
 
 
 def test_a_refused_body_does_not_become_the_next_request(client):
-    """On a kept connection, bytes that nobody read would be taken for a request."""
+    """On a persistent connection, unread bytes would be parsed as a request."""
     inner = f"GET /api/run HTTP/1.1\r\nHost: {client.host}\r\n{TOKEN_HEADER}: {client.server.token}"
     inner += "\r\n\r\n"
     outer = f"POST /api/review HTTP/1.1\r\nHost: {client.host}\r\nContent-Length: {len(inner)}\r\n"
@@ -317,7 +319,7 @@ def test_a_refused_body_does_not_become_the_next_request(client):
     assert len(re.findall(rb"HTTP/1\.1 \d+", answer)) == 1
 
 
-# ---- beginning and end
+# ---- start and end
 
 
 def test_serve_gives_its_address_and_ends_with_done(photo_run):
@@ -329,7 +331,7 @@ def test_serve_gives_its_address_and_ends_with_done(photo_run):
         ready.set()
 
     thread = threading.Thread(
-        target=serve, args=(photo_run,), kwargs={"open_browser": False, "on_ready": on_ready}
+        target=serve_review, args=(photo_run,), kwargs={"open_browser": False, "on_ready": on_ready}
     )
     thread.start()
     assert ready.wait(10)
@@ -355,29 +357,25 @@ def test_an_open_connection_does_not_outlive_the_server(client):
     assert connection.getresponse().status == 503
 
 
-def test_a_port_in_use_is_told(client, photo_run):
-    with pytest.raises(RunFolderError, match=rf"Port {client.port} cannot be used .*leave it out"):
-        ReviewServer(Session(photo_run), client.port)
+def test_a_port_in_use_is_an_error(client, photo_run):
+    with pytest.raises(InputError, match=rf"Port {client.port} cannot be used .*leave it out"):
+        ReviewServer(review_session(photo_run), client.port)
 
 
-def test_a_folder_that_is_no_run_is_told(tmp_path, photo_run):
-    with pytest.raises(ReviewError, match=r"result\.json does not say"):
-        serve(tmp_path, open_browser=False)
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path, photo_run):
+    with pytest.raises(RunFolderError, match=r"has no config\.toml"):
+        serve_review(tmp_path, open_browser=False)
     (photo_run / "review.json").write_text("{")
-    with pytest.raises(ReviewError, match="is no review of this run"):
-        serve(photo_run, open_browser=False)
+    with pytest.raises(ReviewError, match="is not a review of this run"):
+        serve_review(photo_run, open_browser=False)
     (photo_run / "review.json").unlink()
-    for content in ("", "path,cluster\n", "path,cluster\na,9\n", "a,b\n1,2\n"):
-        (photo_run / "assignments.csv").write_text(content)
-        with pytest.raises(RunFolderError, match=r"assignments\.csv is no table of assignments"):
-            Session(photo_run)
-    (photo_run / "assignments.csv").unlink()
-    with pytest.raises(RunFolderError, match=r"assignments\.csv cannot be read"):
-        Session(photo_run)
+    (photo_run / "assignments.csv").write_text("path,cluster\na,9\n")
+    with pytest.raises(InputError, match=r"assignments\.csv is not a table of assignments"):
+        review_session(photo_run)
 
 
 def test_fifty_thousand_rows_are_described_in_seconds(large_run):
     began = time.monotonic()
-    text = json.dumps(Session(large_run).describe())
+    text = json.dumps(review_session(large_run).describe())
     assert time.monotonic() - began < 10
     assert len(text) < 5_000_000

@@ -125,7 +125,7 @@ def test_images_may_be_an_array_a_dataset_or_a_list_of_paths(tmp_path, kind):
 
 
 def test_a_review_is_applied_wherever_the_run_is_read(run, matrix, tmp_path):
-    path, X, _ = matrix
+    path, _, _ = matrix
     out = tmp_path / "run"
     made = probagg.cluster(path, 4, out=out, report=False)
     before = made.assignments["cluster"]

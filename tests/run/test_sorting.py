@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
-from probagg.run.sorting import check_sorting, check_target, sort_images
 
 from probagg.cli import sorting
 from probagg.errors import NoData
 from probagg.run.folder import RunFolderError
+from probagg.run.sorting import check_sorting, check_target, sort_images
 
 
 @pytest.fixture

@@ -1,8 +1,1 @@
-"""One offline HTML page from a run folder, and a local page on which a person reviews it."""
-
-from __future__ import annotations
-
-from probagg.report.atlas import positions
-from probagg.report.page import write_report
-
-__all__ = ["positions", "write_report"]
+"""What a person sees of a run: the page report.html, and the page on which to review it."""

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from probagg.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps
+from probagg.assignments import BORDERLINE, OUTLIER, Assignments, overlaps
 from probagg.environment import environment
 from probagg.progress import duration
 from probagg.run.folder import RunFolder
 from probagg.run.samples import Samples
+from probagg.yardstick import Yardstick
 
 MOST_COLUMNS = 60  # of a matrix that profiles.csv holds
 MOST_BARS = 30  # clusters shown as bars

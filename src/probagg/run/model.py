@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from probagg.assignments import Assignments, Yardstick
+from probagg.assignments import Assignments
 from probagg.data import benchmarks
 from probagg.data.opening import is_image_source
 from probagg.errors import NoData
@@ -20,6 +20,7 @@ from probagg.run.folder import MANIFEST, RunFolderError
 from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.samples import Samples
 from probagg.storage import decode
+from probagg.yardstick import Yardstick
 
 CONFIG = "config.toml"
 

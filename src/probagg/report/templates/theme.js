@@ -1,16 +1,16 @@
 'use strict';
 
-// Light, dark or as the system says: one button, remembered where the browser allows it.
-// The page needs <button id="theme" type="button"> with a <span> for its word.
+// Light, dark or as in the system: one button, whose state is stored where the browser allows it.
+// The page needs <button id="theme" type="button"> with a <span> for its text.
 (() => {
   const root = document.documentElement;
   const key = 'probagg-theme';
   const system = matchMedia('(prefers-color-scheme: dark)');
 
-  const remembered = () => {
+  const stored = () => {
     try { return localStorage.getItem(key); } catch { return null; }
   };
-  const remember = (theme) => {
+  const store = (theme) => {
     try { localStorage.setItem(key, theme); } catch { /* private window: for this visit only */ }
   };
   const current = () => root.dataset.theme || (system.matches ? 'dark' : 'light');
@@ -20,14 +20,14 @@
     document.dispatchEvent(new Event('themechange'));
   };
 
-  const saved = remembered();
+  const saved = stored();
   if (saved === 'dark' || saved === 'light') root.dataset.theme = saved;
 
   document.addEventListener('DOMContentLoaded', () => {
     announce();
     document.getElementById('theme')?.addEventListener('click', () => {
       root.dataset.theme = current() === 'dark' ? 'light' : 'dark';
-      remember(root.dataset.theme);
+      store(root.dataset.theme);
       announce();
     });
   });

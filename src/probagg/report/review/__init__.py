@@ -1,0 +1,1 @@
+"""The review page, served on this computer, and the session behind it."""

@@ -1,0 +1,118 @@
+'use strict';
+
+// Above the images: the cluster's name and buttons, what it contains, and similar clusters.
+
+import * as model from './model.js';
+import { button, element } from './parts.js';
+import { merge, nameOf, open, rename, setRenaming, split, state, things } from './state.js';
+
+const heading = document.getElementById('heading');
+
+export function renderHeading(askMerge) {
+  const { review, view, run, cluster } = state;
+  const inside = model.mergedInto(view, cluster);
+  const confused = model.confusedWith(run, view, cluster).slice(0, 2);
+  const same = model.namesakes(review, view, cluster);
+  heading.replaceChildren(...[
+    state.renaming ? renameForm() : headline(askMerge),
+    facts(),
+    inside.length && mergedLine(inside),
+    confused.length && confusedLine(confused),
+    same.length && sameNameLine(same[0]),
+    run.trouble && troubleLine(run.trouble),
+  ].filter(Boolean));
+  const input = heading.querySelector('input');
+  input?.focus();
+  input?.select();
+}
+
+function headline(askMerge) {
+  return element('div', { class: 'row headline' },
+    element('h2', {}, element('bdi', {}, nameOf(state.cluster))),
+    button('Rename', () => setRenaming(true), { id: 'rename', title: 'Rename (R)' }),
+    state.view.clusters.length > 1
+      && button('Merge into…', askMerge, { id: 'merge', title: 'Merge into another (G)' }));
+}
+
+function renameForm() {
+  const input = element('input', {
+    id: 'name', type: 'text', 'aria-label': `Name of cluster ${state.cluster}`,
+    'aria-describedby': 'name-trouble', placeholder: `cluster ${state.cluster}`,
+    autocomplete: 'off', spellcheck: 'false', dir: 'auto',
+  });
+  input.value = state.review.names.get(state.cluster) ?? '';
+  const trouble = element('span', { id: 'name-trouble', class: 'small trouble', role: 'alert' });
+  input.addEventListener('keydown', (event) => {
+    if (event.isComposing || !['Enter', 'Escape'].includes(event.key)) return;
+    event.preventDefault(); // the same key would press the button that gets the focus next
+    if (event.key === 'Enter') tryName(input, trouble);
+    else leave();
+  });
+  input.addEventListener('blur', () => onBlur(input));
+  return element('div', { class: 'row headline' }, input,
+    element('span', { class: 'small muted' }, 'Enter saves, Esc cancels'), trouble);
+}
+
+function tryName(input, trouble) {
+  const wrong = model.nameTrouble(input.value.trim());
+  trouble.textContent = wrong ?? '';
+  input.setAttribute('aria-invalid', String(wrong !== null));
+  if (wrong !== null) return;
+  rename(input.value);
+  document.getElementById('rename').focus();
+}
+
+function leave() {
+  setRenaming(false);
+  document.getElementById('rename').focus();
+}
+
+// A click elsewhere saves, as Enter does. The field also loses the focus when it is removed or when
+// the window loses it: nothing is saved then.
+function onBlur(input) {
+  if (!state.renaming || !input.isConnected || !document.hasFocus()) return;
+  if (model.nameTrouble(input.value.trim()) === null) rename(input.value);
+  else setRenaming(false);
+}
+
+function facts() {
+  const { run, view, cluster, rows, review } = state;
+  const flags = { '': 0, borderline: 0, outlier: 0, moved: 0 };
+  for (const row of rows) flags[model.flagOf(run, view, row)] += 1;
+  const words = [
+    review.names.has(cluster) && `cluster ${cluster}`,
+    things(rows.length),
+    flags.borderline && `${flags.borderline} borderline`,
+    flags.outlier && `${flags.outlier} unusual`,
+    flags.moved && `${flags.moved} moved here`,
+  ];
+  return element('p', { class: 'muted' }, words.filter(Boolean).join(' · '));
+}
+
+function mergedLine(inside) {
+  const called = (k) => (nameOf(k) === nameOf(state.cluster) ? `cluster ${k}` : nameOf(k));
+  const chip = (k) => button(element('bdi', {}, called(k)), () => split(k), {
+    class: 'chip', title: 'Undo this merge', 'aria-label': `Undo the merge of ${called(k)}`,
+  });
+  return element('p', { class: 'row small' }, element('span', { class: 'muted' }, 'Merged in'),
+    ...inside.map(chip));
+}
+
+function confusedLine(confused) {
+  const one = ([k, samples]) => [
+    button(element('bdi', {}, nameOf(k)), () => open(k), { class: 'link' }),
+    ` (${things(samples)} borderline)`,
+  ];
+  return element('p', { class: 'small muted' }, 'Often confused with ',
+    ...confused.flatMap((pair, place) => (place ? [' and ', ...one(pair)] : one(pair))));
+}
+
+function sameNameLine(other) {
+  return element('p', { class: 'note warn row small' },
+    element('span', {}, `Cluster ${other} has the same name.`),
+    button('Merge them', () => merge(other)));
+}
+
+function troubleLine(trouble) {
+  return element('p', { class: 'note warn small' }, `Images are shown by name only: ${trouble}`);
+}

@@ -1,0 +1,244 @@
+'use strict';
+
+// The review page: draws each region from the state, opens dialogs, and handles keys.
+
+import * as model from './model.js';
+import { createGrid } from './grid.js';
+import { renderHeading } from './heading.js';
+import { openNeighbour, renderClusters, showCurrent } from './list.js';
+import { button, element, percent } from './parts.js';
+import { pick } from './picker.js';
+import { post } from './saving.js';
+import {
+  begin, merge, move, nameOf, redo, sizeOf, sortBy, state, things, undo,
+} from './state.js';
+
+const $ = (id) => document.getElementById(id);
+const grid = createGrid(state, { describe, onSelect: renderBar });
+
+// ---- drawing
+
+function redraw({ fromTop }) {
+  renderTop();
+  renderClusters();
+  renderHeading(askMerge);
+  renderOrders();
+  if (fromTop) {
+    grid.restart();
+    scrollTo(0, 0);
+    showCurrent();
+  } else grid.render();
+  renderBar();
+}
+
+function renderTop() {
+  const { run, view, past, future } = state;
+  document.title = `Review: ${run.run}`;
+  $('title').textContent = run.run;
+  $('summary').textContent =
+    `${things(run.samples.name.length)} in ${model.count(view.clusters.length, 'cluster')}`;
+  $('undo').disabled = !past.length;
+  $('redo').disabled = !future.length;
+}
+
+function renderSaved() {
+  const { what, error } = state.saving;
+  $('saved').className = what;
+  if (what !== 'failed') {
+    $('saved').textContent = what === 'saving' ? 'Saving…' : 'Saved';
+    return;
+  }
+  $('saved').replaceChildren(element('span', {}, `Not saved: ${error.message}`),
+    error.stale ? button('Reload', reload) : button('Retry', () => state.saver.retry()));
+}
+
+function reload() {
+  state.saver.forget(); // the last change is lost, as the message said
+  location.reload();
+}
+
+function renderOrders() {
+  const label = element('span', { class: 'label small muted' }, 'Show first');
+  $('orders').replaceChildren(label, ...Object.entries(model.ORDERS).map(([order, word], place) =>
+    button(word, () => sortBy(order), {
+      'aria-pressed': String(order === state.order), title: `${word} first (${place + 1})`,
+    })));
+  $('grid').setAttribute('aria-label', `${nameOf(state.cluster)}, ${state.order} first`);
+  $('grid').dataset.order = state.order;
+  $('grid').dataset.kind = state.run.things;
+  $('empty').hidden = state.rows.length > 0;
+  $('all').hidden = !state.rows.length;
+}
+
+function renderBar() {
+  const number = state.selection.size;
+  const words = number ? `${number.toLocaleString('en')} selected` : state.message?.words ?? '';
+  const actions = number ? [
+    button('Move to…', askMove, { class: 'primary', id: 'move', title: 'Move (M)' }),
+    button('Clear', () => grid.select([]), { class: 'plain', title: 'Clear the selection (Esc)' }),
+  ] : [state.message?.undo && button('Undo', undo)].filter(Boolean);
+  $('bar').classList.toggle('busy', number > 0);
+  $('bar').classList.toggle('quiet', !words);
+  $('message').textContent = words;
+  $('actions').replaceChildren(...actions);
+}
+
+function describe(row) {
+  const { run, view } = state;
+  const { key, name: names } = run.samples;
+  const name = key === 'path' ? names[row] : `row ${names[row]}`;
+  const sample = model.sampleOf(run, view, row);
+  const { moved, second_cluster: other, second_probability: p } = sample;
+  const flag = moved ? 'moved' : sample.flag;
+  const flagText = { borderline: 'borderline', outlier: 'unusual', moved: 'moved' }[flag];
+  const probability = moved ? null : sample.probability; // a person decided
+  const second = other === null ? null
+    : moved ? ['from', nameOf(other)] : ['or', `${nameOf(other)} (${percent(p)})`];
+  const words = [name, nameOf(sample.cluster), !moved && `probability ${percent(probability)}`,
+    flagText, second?.join(' ')].filter(Boolean);
+  return {
+    name: name.split('/').at(-1), isImage: run.things === 'image', hasPicture: run.pictures,
+    label: words.join(', '), title: words.join('\n'), probability, flag, flagText, second,
+  };
+}
+
+function say(words) {
+  state.message = { words };
+  renderBar();
+}
+
+// ---- dialogs
+
+function choices(best, hint) {
+  const others = state.view.clusters.filter((k) => k !== state.cluster && !best.includes(k));
+  return [...best, ...others].map((cluster) => ({
+    cluster,
+    name: nameOf(cluster),
+    detail: sizeOf(cluster).toLocaleString('en'),
+    hint: best.includes(cluster) && hint,
+  }));
+}
+
+// The clusters that are second for most of the selected samples, at most three.
+function likelyTargets() {
+  const votes = new Map();
+  for (const row of state.selection) {
+    const { second_cluster: k, second_probability: p } = model.sampleOf(state.run, state.view, row);
+    if (k !== null) votes.set(k, (votes.get(k) ?? 0) + p);
+  }
+  return [...votes].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([cluster]) => cluster);
+}
+
+async function askMove() {
+  if (!state.selection.size) grid.selectFocused();
+  if (!state.selection.size) return say(`Select ${state.run.things}s first.`);
+  const into = await pick(`Move ${things(state.selection.size)} to`, choices(likelyTargets(), 'likely'));
+  if (into === null) return undefined;
+  const first = state.rows.findIndex((row) => state.selection.has(row));
+  move(into);
+  return grid.focus(first);
+}
+
+async function askMerge() {
+  const close = model.confusedWith(state.run, state.view, state.cluster).map(([k]) => k);
+  const into = await pick(`Merge ${nameOf(state.cluster)} into`, choices(close, 'often confused'));
+  if (into === null) return;
+  merge(into);
+  grid.focus(0);
+}
+
+async function finish() {
+  await state.saver.settled();
+  if (state.saver.unsaved) return say('Not finished: the last change is not saved.');
+  try {
+    await post('/api/done', {});
+  } catch (error) {
+    return say(`Not finished: ${error.message}`);
+  }
+  return renderEnd();
+}
+
+function renderEnd() {
+  const { names, merged, moved } = state.review;
+  const parts = [[names, 'name'], [merged, 'merge'], [moved, 'move']]
+    .map(([map, word]) => model.count(map.size, word));
+  $('review').remove();
+  document.querySelector('.tools').remove();
+  $('end').hidden = false;
+  $('end').replaceChildren(
+    element('h2', {}, 'Done. You can close this page.'),
+    element('p', {}, `${parts[0]}, ${parts[1]} and ${parts[2]} are saved in review.json of the run. `
+      + 'New predictions, exports and the next report use them.'),
+    element('p', { class: 'muted' }, 'To continue, run the same command again.'));
+  $('end').focus();
+}
+
+// ---- keys
+
+function openFromTop(step) {
+  openNeighbour(step);
+  grid.focus(0);
+}
+
+const startRenaming = () => $('rename')?.click();
+const KEYS = {
+  '?': () => $('help').showModal(),
+  '/': () => $('filter').focus(),
+  m: askMove,
+  g: () => $('merge')?.click(),
+  r: startRenaming,
+  F2: startRenaming,
+  j: () => openFromTop(1),
+  k: () => openFromTop(-1),
+  Escape: () => grid.select([]),
+  1: () => sortBy('typical'),
+  2: () => sortBy('borderline'),
+  3: () => sortBy('unusual'),
+};
+const CONTROL_KEYS = {
+  z: (event) => (event.shiftKey ? redo() : undo()),
+  y: redo,
+  a: () => grid.select(state.rows),
+};
+
+function onKey(event) {
+  if (event.altKey || event.target.matches('input, textarea')) return undefined;
+  if (document.querySelector('dialog[open]') || !$('review')) return undefined;
+  if (event.target === document.body && event.key.startsWith('Arrow')) {
+    event.preventDefault();
+    return grid.focus();
+  }
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const action = (event.ctrlKey || event.metaKey ? CONTROL_KEYS : KEYS)[key];
+  if (!action) return undefined;
+  event.preventDefault();
+  return action(event);
+}
+
+// ---- start
+
+function connect() {
+  $('undo').addEventListener('click', undo);
+  $('redo').addEventListener('click', redo);
+  $('done').addEventListener('click', finish);
+  $('keys').addEventListener('click', () => $('help').showModal());
+  $('all').addEventListener('click', () => grid.select(state.rows));
+  document.addEventListener('keydown', onKey);
+  addEventListener('beforeunload', (event) => state.saver.unsaved && event.preventDefault());
+}
+
+async function start() {
+  const answer = await fetch('/api/run');
+  const data = await answer.json();
+  if (!answer.ok) throw new Error(data.error);
+  begin(data, { onChange: redraw, onSaving: renderSaved });
+  $('review').hidden = false;
+  connect();
+  renderSaved();
+  redraw({ fromTop: true });
+}
+
+start().catch((error) => {
+  $('summary').textContent = `This page cannot start: ${error.message}`;
+  throw error;
+});

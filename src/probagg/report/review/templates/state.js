@@ -1,0 +1,120 @@
+'use strict';
+
+// The state of the page and the actions that change it. Every action ends in `redraw`, which the
+// page provides, and every change of the review is saved at once.
+
+import * as model from './model.js';
+import { createSaver } from './saving.js';
+
+export const state = {
+  run: null,
+  review: null,
+  view: null, // model.look(run, review)
+  cluster: 0,
+  order: 'typical',
+  rows: [], // of the cluster, in the order
+  selection: new Set(),
+  past: [], // [{ review, cluster, words }]
+  future: [],
+  saving: { what: 'saved', error: null },
+  renaming: false,
+  message: null, // { words, undo }
+  saver: null,
+};
+let redraw = () => {};
+
+export const nameOf = (cluster) => model.nameOf(state.review, cluster);
+export const sizeOf = (cluster) => state.view.members.get(cluster).length;
+export const things = (number) => model.count(number, state.run.things);
+
+export function begin(data, { onChange, onSaving }) {
+  redraw = onChange;
+  state.run = model.createRun(data);
+  state.saver = createSaver(data.version, (what, error = null) => {
+    state.saving = { what, error };
+    onSaving();
+  });
+  const asked = Number(location.hash.slice(1));
+  adopt(model.fromJson(data.review), asked < data.n_clusters ? asked : 0);
+}
+
+function adopt(review, cluster) {
+  state.review = review;
+  state.view = model.look(state.run, review);
+  state.cluster = state.view.groups[cluster];
+  state.rows = model.ordered(state.run, state.view, state.cluster, state.order);
+  const here = new Set(state.rows);
+  state.selection = new Set([...state.selection].filter((row) => here.has(row)));
+  history.replaceState(null, '', `/#${state.cluster}`); // this also removes the secret from the address
+}
+
+function go(review, cluster, message) {
+  const before = state.cluster;
+  adopt(review, cluster);
+  state.message = message;
+  state.renaming = false;
+  redraw({ fromTop: state.cluster !== before });
+}
+
+// Every change of the review goes through here: recorded for undo, drawn, saved.
+function change(review, words, cluster = state.cluster) {
+  state.past.push({ review: state.review, cluster: state.cluster, words });
+  state.future = [];
+  go(review, cluster, { words, undo: true });
+  state.saver.save(review);
+}
+
+function travel(from, to, verb) {
+  const step = from.pop();
+  if (!step) return;
+  to.push({ review: state.review, cluster: state.cluster, words: step.words });
+  go(step.review, step.cluster, { words: `${verb}: ${step.words}` });
+  state.saver.save(state.review);
+}
+
+export const undo = () => travel(state.past, state.future, 'Undone');
+export const redo = () => travel(state.future, state.past, 'Redone');
+
+export function open(cluster) {
+  if (cluster === state.cluster) return;
+  state.selection.clear();
+  go(state.review, cluster, null);
+}
+
+export function sortBy(order) {
+  state.order = order;
+  adopt(state.review, state.cluster);
+  redraw({ fromTop: true });
+}
+
+export function setRenaming(renaming) {
+  state.renaming = renaming;
+  redraw({ fromTop: false });
+}
+
+export function rename(name) {
+  const clean = name.trim().replace(/\s+/g, ' ');
+  if (clean === (state.review.names.get(state.cluster) ?? '')) {
+    setRenaming(false);
+    return;
+  }
+  const words = clean ? `Named cluster ${state.cluster} “${clean}”.`
+    : `Removed the name of cluster ${state.cluster}.`;
+  change(model.renamed(state.review, state.cluster, clean), words);
+}
+
+export function merge(into) {
+  const words = `Merged ${nameOf(state.cluster)} into ${nameOf(into)}.`;
+  change(model.merged(state.review, state.cluster, into), words, into);
+}
+
+export function split(cluster) {
+  const words = `Split ${nameOf(cluster)} from ${nameOf(state.cluster)}.`;
+  change(model.split(state.review, cluster), words);
+}
+
+export function move(into) {
+  const rows = [...state.selection];
+  const words = `Moved ${things(rows.length)} to ${nameOf(into)}.`;
+  change(model.moved(state.review, state.run, rows, into), words);
+}

@@ -1,0 +1,174 @@
+"""The files of a run folder, read as what the pages show; and its review, read and written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tomllib
+from collections.abc import Callable, Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+
+from probagg.assignments import Assignments
+from probagg.report.contents import Contents, Pair, Profiles, Row
+from probagg.review import Review, ReviewError
+from probagg.run.folder import REVIEW, RunFolderError, add_to_run
+
+Part = TypeVar("Part")
+ASSIGNMENTS = "assignments.csv"
+_STATISTICS = ("mean", "q25", "median", "q75")
+
+
+def read_contents(run: str | PathLike[str]) -> Contents:
+    """Read a run folder; a missing or damaged file is an error that names it."""
+    run = Path(run)
+    for name in ("config.toml", "result.json", ASSIGNMENTS):
+        if not (run / name).is_file():
+            raise RunFolderError(
+                f"{run} has no {name}. Give the folder of a finished run, as --out named it."
+            )
+    n_clusters = read_n_clusters(run)
+    assigned = Assignments.read(run / ASSIGNMENTS, n_clusters)
+    config_text = _text(run / "config.toml")
+    return Contents(
+        run=run,
+        config=_checked(run / "config.toml", lambda _: tomllib.loads(config_text)),
+        config_text=config_text,
+        env=_checked(run / "env.json", _json),
+        result=_checked(run / "result.json", _json),
+        records=_read_records(run / "metrics.jsonl"),
+        review=read_review(run),
+        n_clusters=n_clusters,
+        assigned=assigned,
+        classes=_checked(run / "classes.csv", lambda path: _classes(path, assigned.names)),
+        places=_checked(run / "map.npz", lambda path: _places(path, len(assigned))),
+        overlaps=_checked(run / "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
+        all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
+        candidates=_checked(run / "k_selection.csv", _table),
+        skipped=_checked(run / "skipped.csv", _table),
+    )
+
+
+def read_n_clusters(run: str | PathLike[str]) -> int:
+    """Return the number of clusters of a run, by its result.json."""
+    path = Path(run) / "result.json"
+    try:
+        return int(json.loads(_text(path))["n_clusters"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"{path} does not give the number of clusters. Give the folder of a finished run."
+        ) from error
+
+
+def read_review(run: str | PathLike[str]) -> Review:
+    """Read the review in a run folder; an empty one where there is none."""
+    path = Path(run) / REVIEW
+    if not path.exists():
+        return Review()
+    n_clusters = read_n_clusters(run)
+    try:
+        return Review.from_bytes(path.read_bytes(), n_clusters)
+    except ReviewError as error:
+        raise ReviewError(
+            f"{path} is not a review of this run: {error} Correct it, or remove it to start over."
+        ) from error
+
+
+def write_review(run: str | PathLike[str], review: Review) -> Path:
+    """Write review.json into a run folder, whole or not at all, and return its path."""
+    return add_to_run(run, REVIEW, review.to_bytes())
+
+
+def _checked(path: Path, read: Callable[[Path], Part]) -> Part:
+    """Read a file; damage is an error that names it."""
+    try:
+        return read(path)
+    except (OSError, ValueError, LookupError, TypeError, EOFError, csv.Error, BadZipFile) as error:
+        raise RunFolderError(
+            f"{path} is damaged ({error!r}). Restore it, or run the command again."
+        ) from error
+
+
+def _text(path: Path) -> str:
+    # A file name need not be valid UTF-8; it is kept as it is here and cleaned when shown.
+    return path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(_text(path) or "{}")
+
+
+def _table(path: Path) -> list[Row]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return list(csv.DictReader(file))
+
+
+def _read_records(path: Path) -> list[dict[str, Any]]:
+    """Read the records of a run, without a line that a killed process left half written."""
+    records = []
+    for line in _text(path).splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
+def _classes(path: Path, names: list[str]) -> list[str | None] | None:
+    """Read the class of each sample, where it is known."""
+    known = {row.get("path") or row.get("row"): row["class"] for row in _table(path)}
+    classes = [known.get(name) for name in names]
+    return classes if any(name is not None for name in classes) else None
+
+
+def _places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Read the positions on the map."""
+    if not path.is_file():
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        rows, xy = arrays["rows"], arrays["xy"]
+    known = (rows >= 0) & (rows < n_samples) & np.isfinite(xy).all(axis=1)
+    return rows[known], np.clip(xy[known], 0.0, 1.0)
+
+
+def _cluster(text: str, n_clusters: int) -> int:
+    if not 0 <= int(text) < n_clusters:
+        raise ValueError(f"cluster {text} is not among 0 to {n_clusters - 1}")
+    return int(text)
+
+
+def _overlaps(path: Path, n_clusters: int) -> list[Pair]:
+    return [
+        Pair(
+            _cluster(row["first"], n_clusters),
+            _cluster(row["second"], n_clusters),
+            float(row["mean_probability"]),
+            int(row["samples"]),
+        )
+        for row in _table(path)
+    ]
+
+
+def _profiles(path: Path, n_clusters: int) -> Profiles | None:
+    table = _table(path)
+    if not table:
+        return None
+    columns = {column: j for j, column in enumerate(dict.fromkeys(row["column"] for row in table))}
+    clusters = sorted({_cluster(row["cluster"], n_clusters) for row in table})
+    values = np.zeros((len(_STATISTICS), len(clusters), len(columns)))
+    for row in table:
+        place = clusters.index(int(row["cluster"])), columns[row["column"]]
+        values[:, *place] = _numbers(row[name] for name in _STATISTICS)
+    return Profiles(clusters, list(columns), *values)
+
+
+def _numbers(values: Iterable[str]) -> np.ndarray:
+    return np.array([float(value) if value else np.nan for value in values])
