@@ -21,7 +21,7 @@ def estimate_seconds(recipe: Recipe, n_clusters: int, n_images: int, device: tor
     looks = 2.0 if recipe.cluster.stratify else 1.0  # clean view, and labels before an epoch
     passes += recipe.cluster.epochs * (views + looks * FORWARD)
     last = recipe.self_label
-    looks = looks * last.keep_losses if last.labels == "classifier" else 1 / last.refresh_epochs
+    looks = looks if last.labels == "classifier" else 1 / last.refresh_epochs
     passes += last.epochs * (2 + looks * FORWARD)
     compiling = COMPILING if device.type == "cuda" else 0.0
     return passes * n_images * _seconds_an_image(recipe, n_clusters, n_images, device) + compiling

@@ -26,7 +26,6 @@ from probagg.dpac.inference import infer
 from probagg.dpac.machine import Machine, join_processes, of_first_process
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.recipe import Recipe
-from probagg.dpac.recipes import adapt
 from probagg.dpac.saved import load_model, save_model
 from probagg.dpac.self_labelling import self_label
 from probagg.dpac.stages import cluster, pretrain
@@ -144,7 +143,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         data = open_for(images, recipe)
         self._check(data)
         size = data.size or data.read(np.arange(1)).shape[1:3]
-        return data, adapt(recipe, data.channels, size), device
+        return data, recipe.adapt(data.channels, size), device
 
     def _train(self, engine: Engine, model: Model, data: ImageSet, recipe: Recipe) -> None:
         views, feed = Views(recipe.views), Feed(data, engine.device)

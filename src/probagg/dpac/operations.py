@@ -10,31 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from probagg.errors import InputError
+from probagg.dpac.view_settings import check_operation
 
-# The strong view's operations and the range of each one's magnitude, as in the released code.
-RANGES: dict[str, tuple[float, float]] = {
-    "Identity": (0.0, 0.0),
-    "AutoContrast": (0.0, 0.0),
-    "Equalize": (0.0, 0.0),
-    "Rotate": (-30.0, 30.0),  # degrees, counter-clockwise
-    "Solarize": (0.0, 256.0),  # grey levels from here on are inverted
-    "Color": (0.05, 0.95),  # 0 is grey, 1 the image
-    "Contrast": (0.05, 0.95),  # 0 is the mean grey level
-    "Brightness": (0.05, 0.95),  # 0 is black
-    "Sharpness": (0.05, 0.95),  # 0 is smoothed
-    "ShearX": (-0.1, 0.1),  # columns per row
-    "TranslateX": (-0.1, 0.1),  # share of the width, to the left
-    "TranslateY": (-0.1, 0.1),  # share of the height, upwards
-    "Posterize": (4.0, 8.0),  # bits kept, rounded down
-    "ShearY": (-0.1, 0.1),  # rows per column
-}
 GUARD = 1e-3  # added before rounding down, for a whole level that arithmetic left just below itself
 
 
@@ -50,15 +32,6 @@ def apply_operation(name: str, images: Tensor, magnitude: float | Tensor = 0.0) 
     values = torch.as_tensor(magnitude, dtype=torch.float32, device=images.device)
     everyone = torch.ones(len(images), dtype=torch.bool, device=images.device)
     return apply_chosen(images, {name: everyone}, values.expand(len(images)))
-
-
-def check_operation(name: str) -> None:
-    """Raise a ValueError that names the nearest operation if this is none."""
-    if name not in RANGES:
-        near = get_close_matches(name, RANGES, n=1, cutoff=0.0)[0]
-        raise InputError(
-            f"{name!r} is no operation. Did you mean {near!r}? All: {', '.join(RANGES)}."
-        )
 
 
 def apply_chosen(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def load_model(path: str | PathLike[str]) -> tuple[Model, Recipe]:
     else:
         arrays, description = read_safetensors(path, FORMAT)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    recipe = Recipe.from_toml(description["recipe"])
+    recipe = Recipe.from_toml(description["recipe"], saved=True)
     without = ["cluster.targets=online", "self_label.labels=classifier"]  # rows of images
     bare = recipe.override([*without, "network.pretrained=false"])
     model = build_model(bare, description["n_clusters"])

@@ -41,12 +41,12 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
     what the neighbours of an image say of it, as probabilities. The losses of the clustering stage
     go on beside it, or not; of neighbours only the pretext task's, weighted by what they say.
     """
-    settings, kept = recipe.self_label, recipe.self_label.keep_losses
+    settings = recipe.self_label
     online = model.lessons is None
     objective, pretext = ClusterLoss(model, recipe.cluster), weighted_pretext(model, recipe)
 
     def prepare(batch: Batch) -> list[Tensor]:
-        clean = ("clean",) if kept and online else ()
+        clean = ("clean",) if online else ()
         return make_views(views, ("weak", "strong", *clean), batch)
 
     def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
@@ -59,12 +59,10 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         else:
             logits1 = student(model, x1, recipe.cluster)
             Q = as_float(logits1.detach()).softmax(1)
-            if kept:
-                x, logits = without_gradient(model, *clean)
-                terms = objective(batch, x, logits, logits1)
-                P = as_float(logits).softmax(1)
-        if kept:
-            terms["pretext"] = pretext(pair, features, P)
+            x, logits = without_gradient(model, *clean)
+            terms = objective(batch, x, logits, logits1)
+            P = as_float(logits).softmax(1)
+        terms["pretext"] = pretext(pair, features, P)
         confidence, labels = Q.max(1)
         sure = confidence >= settings.confidence
         if not online:  # all rows teach the head, the sure ones the backbone too
@@ -88,11 +86,9 @@ def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: R
         teach(model.self_labeller, features, P, engine.seed)
 
     def before_epoch(epoch: int) -> Tensor | None:
-        once = online and epoch == 0 and settings.start == "classifier"
-        again = not online and epoch % settings.refresh_epochs == 0
-        if once or again:
+        if not online and epoch % settings.refresh_epochs == 0:
             renew(epoch)
-        massed = kept and online and recipe.cluster.stratify
+        massed = online and recipe.cluster.stratify
         return strata(engine, model, views, feed) if massed else None
 
     if settings.epochs:
@@ -124,7 +120,7 @@ def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
         warnings.warn(
             f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
             f"images and is {100 * as_sure:.0f} % as sure of them, so the classifier's are kept. "
-            "Raise self_label.epochs, pre-train longer, or set self_label.start to classifier.",
+            "Raise self_label.epochs, pre-train longer, or set self_label.labels to neighbours.",
             ClusteringWarning,
             stacklevel=3,
         )

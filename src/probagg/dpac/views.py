@@ -7,18 +7,15 @@ sample alone: the same image gets the same view in any batch, process and run.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from probagg.dpac.operations import (
-    RANGES,
     affine,
     apply_chosen,
     blend,
-    check_operation,
     cut_out,
     gaussian,
     interpolation,
@@ -27,6 +24,7 @@ from probagg.dpac.operations import (
     turn_hue,
 )
 from probagg.dpac.randomness import uniforms
+from probagg.dpac.view_settings import RANGES, ViewSettings
 from probagg.errors import InputError
 
 RATIOS = 3 / 4, 4 / 3  # width to height of a random crop
@@ -34,83 +32,6 @@ TRIES = 10  # at a crop that fits, then the largest central one is taken
 SIGMAS = 0.1, 2.0  # of the blur, in pixels
 FRAME = 2 * TRIES + 3  # numbers for a crop (areas, ratios, corner) and a flip
 WEAK = [FRAME, 5, 9, 1, 2]  # numbers for the frame, affine map, jitter, greyscale and blur
-
-
-@dataclass(frozen=True)
-class ViewSettings:
-    """What the views do to an image. Lists become tuples; an impossible value is a ValueError."""
-
-    size: int = 32  # pixels, height and width of a view
-    crop: tuple[float, float] = (0.2, 1.0)  # area of a random crop; (1, 1): the whole image
-    flip: bool = True
-    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
-    """Strength of brightness, contrast, saturation and hue."""
-    jitter_probability: float = 0.8
-    grayscale: float = 0.2  # probability
-    blur: float = 0.0  # probability; the kernel is a tenth of the size wide
-    rotate: float = 0.0  # degrees at most, either way; this and the next three move digits
-    translate: float = 0.0  # share of the size at most
-    scale: tuple[float, float] = (1.0, 1.0)
-    shear: float = 0.0  # degrees at most
-    operations: tuple[str, ...] = tuple(RANGES)  # of the strong view
-    n_operations: int = 4  # drawn for each sample, with replacement
-    cutout: float = 0.5  # largest side of the square left out of a strong view, share of the size
-    strong_crop: bool = False  # whether the strong view is cropped like the weak one
-    clean_scale: float = 1.25  # the clean view is resized to this many sizes, then cut centrally
-    mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)  # CIFAR-10's, of an image in 0..1; one
-    std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)  # value for each channel or one for all
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if isinstance(value := getattr(self, field.name), list):
-                object.__setattr__(self, field.name, tuple(value))
-        for problem in _problems(self):
-            raise InputError(problem)
-        for name in self.operations:
-            check_operation(name)
-
-    @property
-    def crops(self) -> bool:
-        """Whether a crop is ever smaller than the image."""
-        return self.crop[0] < 1
-
-    @property
-    def moves(self) -> bool:
-        """Whether the weak view has a random affine map."""
-        return bool(self.rotate or self.translate or self.shear) or self.scale != (1, 1)
-
-
-def _problems(s: ViewSettings) -> Iterator[str]:
-    """What is impossible in the settings, and what is needed instead."""
-    if s.size < 1:
-        yield f"size is {s.size}; a view needs at least one pixel."
-    for name in "jitter_probability", "grayscale", "blur", "cutout", "translate":
-        if not 0 <= getattr(s, name) <= 1:
-            yield f"{name} is {getattr(s, name)}; it must lie in 0..1."
-    if len(s.crop) != 2 or not 0 < s.crop[0] <= s.crop[1] <= 1:
-        yield f"crop is {s.crop}; needed: 0 < smallest area <= largest area <= 1."
-    if len(s.scale) != 2 or not 0 < s.scale[0] <= s.scale[1]:
-        yield f"scale is {s.scale}; needed: 0 < smallest <= largest."
-    if len(s.jitter) != 4 or min(s.jitter) < 0 or s.jitter[3] > 0.5:
-        yield (
-            f"jitter is {s.jitter}; needed: brightness, contrast, saturation and hue, none "
-            f"negative, hue at most 0.5."
-        )
-    if not 0 <= s.shear < 90:
-        yield f"shear is {s.shear}; it must lie in 0..90 degrees."
-    if s.n_operations < 0 or (s.n_operations > 0 and not s.operations):
-        yield (
-            f"n_operations is {s.n_operations} of {len(s.operations)} operations; 0 switches them "
-            f"off, more need some to draw from."
-        )
-    if len(set(s.operations)) < len(s.operations):
-        yield f"operations names one twice: {', '.join(s.operations)}."
-    if s.clean_scale < 1:
-        yield f"clean_scale is {s.clean_scale}; it must be at least 1."
-    if len(s.mean) != len(s.std) or len(s.mean) not in (1, 3) or min(s.std) <= 0:
-        yield (
-            f"mean is {s.mean} and std {s.std}; needed: one value each, or three, std above zero."
-        )
 
 
 class Views:
