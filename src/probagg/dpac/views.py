@@ -1,7 +1,7 @@
-"""Weak, strong and clean views of a batch of images (section 3.5), on the device they lie on.
+"""Weak, strong and clean views of a batch of images (section 3.5), on the images' device.
 
-Every sample has parameters of its own, and they depend on the key (seed, stage, epoch) and the
-sample alone: the same image gets the same view in any batch, process and run.
+Every sample has its own parameters, which depend on the key (seed, stage, epoch) and the sample
+only: the same image gets the same view in any batch, process and run.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from probagg.dpac.view_settings import RANGES, ViewSettings
 from probagg.errors import InputError
 
 RATIOS = 3 / 4, 4 / 3  # width to height of a random crop
-TRIES = 10  # at a crop that fits, then the largest central one is taken
+TRIES = 10  # at a crop that fits; then the largest central one is used
 SIGMAS = 0.1, 2.0  # of the blur, in pixels
-FRAME = 2 * TRIES + 3  # numbers for a crop (areas, ratios, corner) and a flip
-WEAK = [FRAME, 5, 9, 1, 2]  # numbers for the frame, affine map, jitter, greyscale and blur
+FRAME = 2 * TRIES + 3  # random numbers of a crop (areas, ratios, corner) and a flip
+WEAK = [FRAME, 5, 9, 1, 2]  # random numbers of frame, affine map, jitter, greyscale and blur
 
 
 class Views:
-    """Views of uint8 images (B, H, W, C), C = 1 or 3, as normalised (B, C, size, size).
+    """Make views of uint8 images (B, H, W, C), C = 1 or 3, as normalised (B, C, size, size).
 
-    The result lies channels-last, in `dtype`. `samples` (B,) are the images' places in the
-    dataset, `key` a 0-d tensor made of `randomness.key(seed, stage, epoch)`; another `copy` is an
-    independent view under the same key. An image of another shape is resized as a whole.
-    `mean` and `std`, where given, replace those of the settings. Sums of pixels are taken in
-    float32 whatever the outer autocast; on a GPU they may differ in the last digits between batch
-    sizes, as every matrix product there does.
+    The result is channels-last, in `dtype`. `samples` (B,) are the images' rows in the dataset,
+    `key` is a 0-d tensor of `randomness.key(seed, stage, epoch)`; another `copy` is an independent
+    view under the same key. Without a crop, the whole image is resized. `mean` and `std` replace
+    those of the settings. Sums of pixels are computed in float32, also under autocast; on a GPU
+    they may differ in the last digits between batch sizes, as every matrix product does.
 
     >>> import torch
     >>> from probagg.dpac.randomness import key
@@ -68,7 +67,7 @@ class Views:
 
     @torch.no_grad()
     def weak(self, images: Tensor, samples: Tensor, key: Tensor, copy: int = 0) -> Tensor:
-        """Crop, flip, affine map, colour jitter, greyscale, blur: SimCLR's view."""
+        """Return SimCLR's view: crop, flip, affine map, colour jitter, greyscale, blur."""
         s = self.settings
         _check(images, samples)
         draws = uniforms(key, samples, sum(WEAK), stream=2 * copy)
@@ -85,11 +84,11 @@ class Views:
                 sigma = torch.where(blur[:, 0] < s.blur, _between(*SIGMAS, blur[:, 1]), 0.0)
                 kernels = gaussian(sigma, s.size, radius=max(1, s.size // 20))
                 x = resample(x, kernels, kernels)
-            return self._finished(x)
+            return self._normalise(x)
 
     @torch.no_grad()
     def strong(self, images: Tensor, samples: Tensor, key: Tensor, copy: int = 0) -> Tensor:
-        """Flip, `n_operations` random operations, a square left out: RandAugment and Cutout."""
+        """Return a flip, `n_operations` random operations and Cutout: RandAugment's view."""
         s = self.settings
         _check(images, samples)
         n = s.n_operations
@@ -104,7 +103,7 @@ class Views:
             for slot in range(n):
                 here = {name: mine[:, slot] for name, mine in chosen.items()}
                 x = apply_chosen(x, here, magnitude[:, slot])
-            x = self._finished(x)
+            x = self._normalise(x)
             if (most := int(s.cutout * s.size)) > 0:
                 side = 1 + (cutout[:, 0] * most).floor()
                 top, left = ((cutout[:, i] * s.size).floor() - (side / 2).floor() for i in (1, 2))
@@ -113,7 +112,7 @@ class Views:
 
     @torch.no_grad()
     def clean(self, images: Tensor) -> Tensor:
-        """The middle of the image, without chance: for features, targets and predictions."""
+        """Return the middle of the image, not random: for features, targets and predictions."""
         _check(images)
         size, height, width = self.settings.size, *images.shape[1:3]
         large = round(self.settings.clean_scale * size)
@@ -124,10 +123,10 @@ class Views:
                 for n in (height, width)
             )
             x = resample(images.permute(0, 3, 1, 2), rows, columns)
-            return self._finished(x)
+            return self._normalise(x)
 
     def _frame(self, images: Tensor, u: Tensor, crop: bool) -> Tensor:
-        """The image, or a random crop of it, at the size of a view; half of them mirrored."""
+        """Return the image or a random crop, resized to a view; half of them are mirrored."""
         size, height, width = self.settings.size, *images.shape[1:3]
         x = images.permute(0, 3, 1, 2)
         mirror = u[:, -1, None, None] < (0.5 if self.settings.flip else 0.0)
@@ -154,10 +153,10 @@ class Views:
         )
 
     def _jitter(self, x: Tensor, u: Tensor) -> Tensor:
-        """Brightness, contrast, saturation and hue, in each sample's own random order.
+        """Change brightness, contrast, saturation and hue, in a random order per sample.
 
-        The blends that come before its hue, its hue, the blends that come after: so the costly hue
-        is computed once. A blend out of its turn has the neutral factor 1.
+        First the blends that come before a sample's hue, then its hue, then the blends that come
+        after it, so that the costly hue is computed once. A blend in the other pass has factor 1.
         """
         strengths = self.settings.jitter
         kinds = 3 if x.shape[1] == 3 else 2  # a grey image has no saturation
@@ -179,13 +178,13 @@ class Views:
         x = turn_hue(x, strengths[3] * spread[:, 3])
         return blends(x, torch.where(before, 1.0, factor))
 
-    def _finished(self, x: Tensor) -> Tensor:
-        """Normalised, channels last; channel by channel, which needs no tensor of constants."""
+    def _normalise(self, x: Tensor) -> Tensor:
+        """Normalise channel by channel, which needs no tensor of constants; channels last."""
         C, mean, std = x.shape[1], self.settings.mean, self.settings.std
         if len(mean) not in (1, C):
             raise InputError(
-                f"mean and std have {len(mean)} values but the images {C} channel(s). "
-                f"Pass one value for each channel, or one for all."
+                f"mean and std have {len(mean)} values, but the images have {C} channel(s). "
+                "Pass one value per channel, or one for all."
             )
         if len(mean) == 1:
             mean, std = mean * C, std * C
@@ -194,10 +193,10 @@ class Views:
 
 
 def crop_boxes(u: Tensor, height: int, width: int, area: tuple[float, float]) -> tuple[Tensor, ...]:
-    """Top, height, left and width (B,) of random crops, from 22 uniforms each.
+    """Return top, height, left and width (B,) of random crops, from 22 uniforms per sample.
 
-    torchvision's RandomResizedCrop: the first of ten tries that fits, else the largest central
-    crop of a ratio that is allowed.
+    As torchvision's RandomResizedCrop: the first of ten tries that fits, else the largest central
+    crop of an allowed ratio.
     """
     areas, ratios, corner = u.split([TRIES, TRIES, 2], dim=1)
     areas = height * width * _between(*area, areas)
@@ -216,7 +215,7 @@ def crop_boxes(u: Tensor, height: int, width: int, area: tuple[float, float]) ->
 
 
 def _whole(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Start and length of an interval of all n pixels."""
+    """Return start and length of the interval of all n pixels."""
     start = torch.zeros(1, device=like.device, dtype=torch.float32)
     return start, start + n
 
@@ -233,6 +232,6 @@ def _check(images: Tensor, samples: Tensor | None = None) -> None:
         )
     if samples is not None and samples.shape != images.shape[:1]:
         raise InputError(
-            f"samples has shape {tuple(samples.shape)} for {len(images)} images; pass the place "
-            f"of each one in the dataset."
+            f"samples has shape {tuple(samples.shape)} for {len(images)} images; pass the row of "
+            "each in the dataset."
         )
