@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, checked when read, the last two kept."""
+"""Checkpoints: written whole or not at all, verified when read, the last two kept."""
 
 from __future__ import annotations
 
@@ -13,28 +13,39 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.errors import InputError
+from probagg.errors import InputError, ProbaggError
 from probagg.progress import logger
 
 KEPT = 2
+FORMAT = 2
+_MOVED = {  # from the first format, which had no "format"
+    "module.offline.Q": "stage.cluster.targets",
+    "module.lessons.Q": "stage.self_label.pseudo_labels",
+}
 _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
 _PARTS = "weights-*-of-*.safetensors"
 
 
+class CannotResume(ProbaggError, RuntimeError):
+    """A checkpoint belongs to another run."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True)
 class Checkpoint:
-    """The tensors of a moment of training, and what they belong to."""
+    """The tensors of a step of training, and a description of the run they belong to."""
 
     tensors: dict[str, Tensor]
     description: dict[str, Any]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin with `prefix`, without it."""
+        """Return the tensors whose names begin with `prefix`, by the rest of their names."""
         return {k.removeprefix(prefix): v for k, v in self.tensors.items() if k.startswith(prefix)}
 
 
 def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
-    """Write `folder/step-N` and drop all but the last two."""
+    """Write `folder/step-N`, delete all but the last two, and return its path."""
     from safetensors.torch import save
 
     path, temporary = folder / f"step-{step}", folder / f".step-{step}.tmp"
@@ -42,9 +53,10 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     temporary.mkdir(parents=True)
     data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
     (temporary / _TENSORS).write_bytes(data)
-    sealed = {**checkpoint.description, "sha256": hashlib.sha256(data).hexdigest()}
+    digest = hashlib.sha256(data).hexdigest()
+    sealed = {**checkpoint.description, "format": FORMAT, "sha256": digest}
     (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
-    if path.exists():  # a stage may end at a step that was saved: keep that until this is in place
+    if path.exists():  # a stage may end at a saved step: keep it until the new one is there
         before = folder / f"step-{step}~"
         shutil.rmtree(before, ignore_errors=True)
         os.replace(path, before)
@@ -55,7 +67,7 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole, or None. A damaged one is passed over, and said."""
+    """Return the newest undamaged checkpoint, or None; a damaged one is logged and skipped."""
     from safetensors.torch import load
 
     for path in _newest_first(folder):
@@ -64,14 +76,17 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
             data = (path / _TENSORS).read_bytes()
             if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
                 raise InputError("its checksum is wrong")
-            return Checkpoint(load(data), description)
+            tensors = load(data)
+            if description.pop("format", 1) < FORMAT:
+                _upgrade(description, tensors)
+            return Checkpoint(tensors, description)
         except (OSError, ValueError, KeyError) as error:
             logger.warning("%s is damaged (%s); the one before it is used.", path, error)
     return None
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    """By step; of two with one step the one with "~" is the older."""
+    """Return checkpoints by step; of two with the same step, the one with "~" is the older."""
 
     def age(path: Path) -> tuple[int, bool]:
         number = path.name.removeprefix("step-")
@@ -82,17 +97,62 @@ def _newest_first(folder: Path) -> list[Path]:
 
 
 def read_description(folder: Path) -> dict[str, Any] | None:
-    """What the newest checkpoint belongs to, without its tensors."""
+    """Return the description of the newest checkpoint, without its tensors, or None."""
     for path in _newest_first(folder):
         try:
-            return json.loads((path / _DESCRIPTION).read_text())
+            description = json.loads((path / _DESCRIPTION).read_text())
+            if description.pop("format", 1) < FORMAT:
+                _upgrade(description, {})
+            return description
         except (OSError, ValueError):
             continue
     return None
 
 
+def check_identity(description: dict[str, Any], now: dict[str, Any], out: Path | None) -> None:
+    """Raise unless a checkpoint's description belongs to this run."""
+    differences = _differences(description["identity"], now)
+    if differences:
+        raise CannotResume(
+            f"The checkpoint in {out} belongs to another run: {'; '.join(differences)}. Use the "
+            "same recipe, images and seed, another folder, or delete its checkpoints "
+            "(--resume never)."
+        )
+
+
+def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return where two descriptions differ, key by key."""
+    found = []
+    for key in sorted({*saved, *now}):
+        a, b = saved.get(key), now.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            found += _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            found.append(f"{prefix}{key} was {a!r} and is {b!r}")
+    return found
+
+
+def _upgrade(description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    """Bring a checkpoint of the first format up to date, in place.
+
+    It kept pseudo-labels and offline targets in the network, and was saved before self-labelling
+    had finished. Keys that its recipe had and ours has not are dropped where they change nothing.
+    """
+    for old, new in _MOVED.items():
+        if old in tensors:
+            tensors[new] = tensors.pop(old)
+    if "self_label" in (done := description.get("position", {}).get("done", [])):
+        done.remove("self_label")
+    recipe = description.get("identity", {}).get("recipe", {})
+    labels = recipe.get("self_label", {}) if isinstance(recipe, dict) else {}
+    if labels.get("keep_losses") is True:
+        del labels["keep_losses"]
+    if labels.get("start") == "random" or labels.get("labels") == "neighbours":
+        labels.pop("start", None)
+
+
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimiser's state as named tensors: "3.momentum_buffer" of the third parameter."""
+    """Return an optimiser's state as named tensors: "3.momentum_buffer" is of parameter 3."""
     states = optimizer.state_dict()["state"]
     return {
         f"{index}.{name}": value
@@ -103,7 +163,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave, laid out in memory as the parameters are."""
+    """Restore what `optimizer_tensors` returned, with the memory layout of the parameters."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     states: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
@@ -117,7 +177,7 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, 
 
 
 def weights_hash(module: nn.Module) -> str:
-    """A digest of every weight and buffer: equal only if all bits are."""
+    """Return a digest of every weight and buffer, which is equal only if all bits are."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(name.encode())
@@ -126,9 +186,9 @@ def weights_hash(module: nn.Module) -> str:
 
 
 def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 15.0) -> list[Path]:
-    """Weights rounded to bfloat16 in files of at most `part_mib`: small enough to carry about.
+    """Write weights rounded to bfloat16 in files of at most `part_mib`, and return their paths.
 
-    Integers stay what they are. One tensor larger than that has a file to itself.
+    Integers stay as they are. A single tensor larger than that has a file of its own.
     """
     from safetensors.torch import save
 
@@ -147,12 +207,12 @@ def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 1
         parts[-1][name] = tensor.contiguous()
     paths = [folder / f"weights-{i + 1}-of-{len(parts)}.safetensors" for i in range(len(parts))]
     for path, part in zip(paths, parts, strict=True):
-        path.write_bytes(save(part))  # save_file would let only the owner read it
+        path.write_bytes(save(part))  # save_file would make it readable by the owner only
     return paths
 
 
 def load_compact(folder: Path) -> dict[str, Tensor]:
-    """Read back an export; every part must be there."""
+    """Return the tensors of an export; every part must be there."""
     from safetensors.torch import load_file
 
     paths = sorted(folder.glob(_PARTS))

@@ -1,38 +1,37 @@
-"""Roughly how long a recipe takes on this machine, from a few steps of its network."""
+"""A rough estimate of how long a recipe takes on this machine."""
 
 from __future__ import annotations
 
+import copy
 import time
 
 import torch
 
-from probagg.dpac.model import build_model
+from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe
 
-FORWARD = 1 / 3  # of a view that is only looked at, beside one that is learnt from
+FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
 COMPILING = 60.0  # seconds, on CUDA
-ENOUGH = 2.0  # seconds of timing, after which no batch is begun
+ENOUGH = 2.0  # seconds of timing, after which no batch is started
 
 
-def estimate_seconds(recipe: Recipe, n_clusters: int, n_images: int, device: torch.device) -> float:
-    """Time batches forward and backward, and count the images of all stages."""
+def estimate_seconds(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
+    """Return the seconds of all stages, from timing batches forward and backward."""
     views = len(recipe.pretext.views)
     passes = recipe.pretrain.epochs * float(views) if recipe.pretext.task != "none" else 0.0
-    looks = 2.0 if recipe.cluster.stratify else 1.0  # clean view, and labels before an epoch
-    passes += recipe.cluster.epochs * (views + looks * FORWARD)
+    forward = 2.0 if recipe.cluster.stratify else 1.0  # clean view, and strata before an epoch
+    passes += recipe.cluster.epochs * (views + forward * FORWARD)
     last = recipe.self_label
-    looks = looks * last.keep_losses if last.labels == "classifier" else 1 / last.refresh_epochs
-    passes += last.epochs * (2 + looks * FORWARD)
+    forward = forward if last.labels == "classifier" else 1 / last.refresh_epochs
+    passes += last.epochs * (2 + forward * FORWARD)
     compiling = COMPILING if device.type == "cuda" else 0.0
-    return passes * n_images * _seconds_an_image(recipe, n_clusters, n_images, device) + compiling
+    return passes * n_images * _seconds_per_image(recipe, model, n_images, device) + compiling
 
 
-def _seconds_an_image(
-    recipe: Recipe, n_clusters: int, n_images: int, device: torch.device
-) -> float:
-    """The least over growing batches: small ones cost more than images do."""
+def _seconds_per_image(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
+    """Return the minimum over growing batches, since small ones have an overhead."""
     cuda, largest = device.type == "cuda", min(recipe.pretrain.batch_size, n_images)
-    model = build_model(recipe, n_clusters, n_images=n_images).to(device)
+    model = copy.deepcopy(model).to(device)  # the passes change batch norm's statistics
     generator = torch.Generator().manual_seed(0)
     size, least, began = min(16, largest), float("inf"), time.perf_counter()
     while time.perf_counter() - began < ENOUGH:

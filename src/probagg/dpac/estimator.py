@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from probagg.data.images import ImageSet
-from probagg.data.opening import open_images
 from probagg.devices import choose_device
-from probagg.dpac.checkpoint import read_description
-from probagg.dpac.engine import Engine, Progress, check_identity
+from probagg.dpac.checkpoint import check_identity, read_description
+from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.estimate import estimate_seconds
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.inference import infer
-from probagg.dpac.machine import Machine, join_processes, of_first_process
-from probagg.dpac.model import Model, build_model
+from probagg.dpac.machine import Machine, from_first_process, join_processes
+from probagg.dpac.plan import Plan, open_for
 from probagg.dpac.recipe import Recipe
-from probagg.dpac.recipes import adapt
 from probagg.dpac.saved import load_model, save_model
-from probagg.dpac.self_labelling import self_label
-from probagg.dpac.stages import cluster, pretrain
-from probagg.dpac.step import choose_precision
+from probagg.dpac.self_labelling import self_label_stage
+from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
+from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
 from probagg.opa.diagnose import Diagnosis, diagnose
 
-DIAGNOSED = 2000  # images of the reading after training
+DIAGNOSED = 2000  # images that `diagnosis_` is computed from
 
 
 class DPAC(ClusterMixin, BaseEstimator):
@@ -46,39 +43,64 @@ class DPAC(ClusterMixin, BaseEstimator):
     ----------
     n_clusters : int, default=10
         K, the number of clusters.
-    recipe : Recipe, str or None, default=None
+    recipe : Recipe, str, path or None, default=None
         What is trained and how: a recipe, its name ("cifar10/fast") or a TOML file. None is
         "own/fast".
-    device : str, default="auto"
-        "auto" is CUDA, else MPS, else the CPU; or a device of torch.
+    device : str or torch.device, default="auto"
+        "auto" is CUDA, else MPS, else the CPU.
     precision : {"auto", "fp32", "bf16", "fp16"}, default="auto"
-        Of products and convolutions; "auto" is bf16 on CUDA, fp32 elsewhere.
+        Of matrix products and convolutions; "auto" is bf16 on CUDA, fp32 elsewhere.
     compile : bool or None, default=None
         Whether to use torch.compile; None compiles long runs on CUDA.
     out_dir : path or None, default=None
-        Where checkpoints and metrics go. An unfinished run there is taken up.
+        Folder of checkpoints and metrics. An unfinished run there is resumed, and the result of a
+        finished one is loaded.
     max_minutes : float or None, default=None
-        Save and stop after so long, with `Interrupted`; the same `fit` goes on from there.
+        Save and raise `Interrupted` after this time; calling `fit` again resumes the run.
     random_state : int, RandomState instance or None, default=None
-        Fixes starting weights, order and views.
+        Determines initial weights, order and views. With None or a RandomState instance, a run in
+        `out_dir` keeps the seed it was started with; an int must be the same to resume it.
     progress : callable or None, default=None
-        Called with a `Progress` after each step and each epoch.
+        Called with a :class:`probagg.dpac.engine.Progress` after each step and each epoch.
 
     Attributes
     ----------
     labels_ : ndarray of shape (n_images,)
-        The most probable cluster of each image.
+        The most probable cluster of each image, as int64.
     probabilities_ : ndarray of shape (n_images, n_clusters)
-        Of each image in each cluster.
+        The probability of each image in each cluster.
     features_ : ndarray of shape (n_images, n_features)
         The backbone's features of the clean views.
     model_ : torch.nn.Module
         The trained network.
     recipe_ : Recipe
-        The recipe, fitted to the size and channels of the images.
+        The recipe, adapted to the size and channels of the images.
     diagnosis_ : Diagnosis
-        A label-free reading of the result.
+        A label-free diagnosis of the result.
+
+    Examples
+    --------
+    >>> from probagg import DPAC, Recipe
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    >>> epochs = ["pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0"]
+    >>> recipe = Recipe.of("digits").override(epochs)
+    >>> dpac = DPAC(2, recipe=recipe, device="cpu", random_state=0).fit(images)
+    >>> dpac.labels_.shape, dpac.probabilities_.shape
+    ((40,), (40, 2))
     """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": [Interval(Integral, 2, None, closed="left")],
+        "recipe": [Recipe, str, PathLike, None],
+        "device": [str, torch.device],
+        "precision": [StrOptions({"auto", *PRECISIONS})],
+        "compile": ["boolean", None],
+        "out_dir": [str, PathLike, None],
+        "max_minutes": [Interval(Real, 0.0, None, closed="left"), None],
+        "random_state": ["random_state"],
+        "progress": [callable, None],
+    }
+    _planned: Plan | None = None
 
     def __init__(
         self,
@@ -104,58 +126,77 @@ class DPAC(ClusterMixin, BaseEstimator):
         self.progress = progress
 
     def fit(self, images: Any, y: Any = None) -> Self:
-        """Train on images: a uint8 array (n, height, width[, channels]), a folder, a torch Dataset.
+        """Train on images, and return the fitted estimator.
 
-        y is ignored: nothing here looks at labels. Where `out_dir` holds a finished training of the
-        same recipe, images and seed, its result is taken.
+        Parameters
+        ----------
+        images : array, path, name or Dataset
+            A uint8 array (n, height, width[, channels]), a folder of photos, an .npz or .npy file,
+            the name of a data set, or a map-style torch Dataset.
+        y : ignored
+            Labels are never used.
+
+        Where `out_dir` holds an unfinished run of the same recipe, images and seed, it is resumed;
+        the result of a finished one is loaded.
         """
-        data, recipe, device = self._plan(images)
-        with join_processes(device):
-            seed = int(of_first_process(torch.tensor([self._seed()]), device))
-            model = build_model(recipe, self.n_clusters, seed=seed, n_images=len(data))
+        plan, self._planned = self._plan(images), None  # training changes the plan's network
+        with join_processes(plan.device):
+            seed = int(from_first_process(torch.tensor([plan.seed]), plan.device))
             engine = Engine(
-                model,
+                plan.model,
                 seed=seed,
                 machine=Machine(self.device, self.precision, self.compile, self.max_minutes),
                 out=self._out(),
-                identity=self._identity(recipe, data, seed),
+                identity=plan.identity | {"seed": seed} if plan.identity else {},
                 progress=self.progress,
             )
-            self._train(engine, model, data, recipe)
+            self._train(engine, plan)
         return self
 
     def check(self, images: Any) -> None:
-        """Raise what `fit` would raise before it trains; nothing is written."""
-        data, recipe, _ = self._plan(images)
-        build_model(recipe, self.n_clusters, n_images=len(data))
-        out = self._out()
+        """Raise what `fit` would raise before it trains; write nothing."""
+        plan, out = self._plan(images), self._out()
+        _ = plan.model
         saved = read_description(out / "checkpoints") if out else None
         if saved is not None:
-            check_identity(saved, self._identity(recipe, data, self._seed()), out)
+            check_identity(saved, plan.identity, out)
 
     def estimate(self, images: Any) -> float:
-        """Roughly how many seconds `fit` takes on this machine, from timing its network."""
-        data, recipe, device = self._plan(images)
-        return estimate_seconds(recipe, self.n_clusters, len(data), device)
+        """Return roughly how many seconds `fit` takes on this machine, from timing its network."""
+        plan = self._plan(images)
+        return estimate_seconds(plan.recipe, plan.model, len(plan.data), plan.device)
 
-    def _plan(self, images: Any) -> tuple[ImageSet, Recipe, torch.device]:
-        """Everything that can be wrong, before any work."""
-        recipe, device = self._recipe(), choose_device(self.device)
-        choose_precision(self.precision, device)
+    def _plan(self, images: Any) -> Plan:
+        """Return the plan of a fit, the one of the last call if nothing has changed since."""
+        parameters, known = self.get_params(deep=False), self._planned
+        if known is not None and known.images is images and known.parameters == parameters:
+            return known
+        self._validate_params()
+        recipe, device = self.recipe or "own/fast", choose_device(self.device)
+        recipe = recipe if isinstance(recipe, Recipe) else Recipe.of(recipe)
         data = open_for(images, recipe)
-        self._check(data)
+        if len(data) < 2 * self.n_clusters:
+            raise InputError(
+                f"{len(data)} images are too few for {self.n_clusters} clusters: at least two per "
+                "cluster are needed. Use more images or fewer clusters."
+            )
         size = data.size or data.read(np.arange(1)).shape[1:3]
-        return data, adapt(recipe, data.channels, size), device
+        recipe = recipe.adapt(data.channels, size)
+        self._planned = Plan(images, parameters, data, recipe, device, self._seed())
+        return self._planned
 
-    def _train(self, engine: Engine, model: Model, data: ImageSet, recipe: Recipe) -> None:
-        views, feed = Views(recipe.views), Feed(data, engine.device)
+    def _train(self, engine: Engine, plan: Plan) -> None:
+        data, recipe, model = plan.data, plan.recipe, plan.model
+        feed = Feed(data, engine.device)
+        setup = Setup(model, Views(recipe.views), feed, recipe, engine.seed, engine.autocast)
         engine.resume()
-        more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
-        pretrain(engine, model, views, more, recipe)
-        del more  # its images may fill the GPU
-        cluster(engine, model, views, feed, recipe)
-        self_label(engine, model, views, feed, recipe)
-        features, probabilities = infer(model, views, feed)
+        if recipe.pretext.task != "none":
+            more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
+            engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
+            del more  # its images may fill the GPU
+        engine.train(clustering := ClusterStage(setup))
+        engine.train(self_label_stage(setup, clustering.targets))
+        features, probabilities = infer(model, setup.views, feed)
         rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
         settings = recipe.cluster
         self.diagnosis_: Diagnosis = diagnose(
@@ -167,29 +208,29 @@ class DPAC(ClusterMixin, BaseEstimator):
         )
         self.model_, self.recipe_ = model.cpu(), recipe
         self.features_, self.probabilities_ = features.numpy(), probabilities.numpy()
-        self.labels_ = self.probabilities_.argmax(1)
+        self.labels_ = self.probabilities_.argmax(1).astype(np.int64)
 
     def transform(self, images: Any) -> np.ndarray:
-        """The features of images, (n, n_features)."""
+        """Return the features of images, (n, n_features)."""
         return self.infer(images)[0]
 
     def predict_proba(self, images: Any) -> np.ndarray:
-        """The probability of each image in each cluster, (n, n_clusters)."""
+        """Return the probability of each image in each cluster, (n, n_clusters)."""
         return self.infer(images)[1]
 
     def predict(self, images: Any) -> np.ndarray:
-        """The most probable cluster of each image."""
-        return self.predict_proba(images).argmax(1)
+        """Return the most probable cluster of each image, as int64."""
+        return self.predict_proba(images).argmax(1).astype(np.int64)
 
     def infer(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Features and probabilities of images in one pass."""
+        """Return features and probabilities of images from one pass."""
         check_is_fitted(self, "model_")
         recipe = self.recipe_
         data = open_for(images, recipe)
         if data.channels != recipe.channels:
             raise InputError(
-                f"The model was trained on images of {recipe.channels} channels, but these have "
-                f"{data.channels}. Convert them first."
+                f"The model was trained on images with {recipe.channels} channel(s), but these "
+                f"have {data.channels}. Convert them first."
             )
         device = choose_device(self.device)
         features, probabilities = infer(
@@ -199,9 +240,9 @@ class DPAC(ClusterMixin, BaseEstimator):
         return features.numpy(), probabilities.numpy()
 
     def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
-        """Write the trained network and its recipe to one safetensors file.
+        """Write the trained network and its recipe to a safetensors file.
 
-        `compact` writes a folder instead: weights rounded to bfloat16, in files of about
+        `compact` writes a folder instead, with weights rounded to bfloat16 in files of about
         15 MiB at most.
         """
         check_is_fitted(self, "model_")
@@ -209,7 +250,7 @@ class DPAC(ClusterMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
-        """Read what `save` wrote: ready to predict, without labels_ of the training images."""
+        """Return the estimator that `save` wrote, ready to predict, without `labels_`."""
         model, recipe = load_model(path)
         estimator = cls(model.n_clusters, recipe=recipe, device=device)
         estimator.model_, estimator.recipe_ = model, recipe
@@ -219,43 +260,9 @@ class DPAC(ClusterMixin, BaseEstimator):
         return None if self.out_dir is None else Path(self.out_dir)
 
     def _seed(self) -> int:
-        """The random state's seed; without one, that of an unfinished run in `out_dir`."""
+        """Return the seed: of the run in `out_dir` unless `random_state` is an int."""
         out = self._out()
         saved = read_description(out / "checkpoints") if out else None
-        if self.random_state is None and saved is not None:
+        if saved is not None and not isinstance(self.random_state, Integral):
             return int(saved["identity"]["seed"])
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _identity(self, recipe: Recipe, data: ImageSet, seed: int) -> dict[str, Any]:
-        """What a checkpoint must share with a run that takes it up."""
-        if self.out_dir is None:
-            return {}
-        identity = {
-            "recipe": dataclasses.asdict(recipe),
-            "data": data.fingerprint(),
-            "extra": None if data.extra is None else data.extra.fingerprint(),
-            "n_clusters": self.n_clusters,
-            "seed": seed,
-        }
-        return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
-
-    def _recipe(self) -> Recipe:
-        if isinstance(self.recipe, Recipe):
-            return self.recipe
-        return Recipe.of("own/fast" if self.recipe is None else self.recipe)
-
-    def _check(self, data: ImageSet) -> None:
-        if not isinstance(self.n_clusters, Integral):
-            raise InputError(f"n_clusters is {self.n_clusters!r}, but an integer is needed.")
-        if self.n_clusters < 2 or len(data) < 2 * self.n_clusters:
-            raise InputError(
-                f"{len(data)} images and {self.n_clusters} clusters: at least 2 clusters and two "
-                "images for each are needed. Bring more images or ask for fewer clusters."
-            )
-
-
-def open_for(images: Any, recipe: Recipe) -> ImageSet:
-    """A folder decoded to the recipe's size and channels; other sets as they are."""
-    if isinstance(images, str | PathLike) and Path(images).is_dir():
-        return open_images(images, size=recipe.decode_size, channels=recipe.channels)
-    return open_images(images)

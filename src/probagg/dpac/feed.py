@@ -1,4 +1,4 @@
-"""From a set of images to batches on the device."""
+"""Batches of images on the device."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from probagg.progress import logger
 
-AHEAD = 3  # batches that are read while the device works
-CHUNK = 4096  # images read at a time when all are brought to the device
+AHEAD = 3  # batches that are read in advance
+CHUNK = 4096  # images read at a time when all are moved to the device
 
 
 class Images(Protocol):
-    """What a feed needs of a set: its length and rows as uint8 (n, height, width, channels)."""
+    """What a feed needs of a set: its length, and rows as uint8 (n, height, width, channels)."""
 
     def __len__(self) -> int: ...
 
@@ -28,8 +28,8 @@ class Images(Protocol):
 class Feed:
     """Batches of images on the device.
 
-    All images lie in the device's memory if they take less than `share` of what is free there.
-    Otherwise threads read some batches ahead: decoding does not hold Python's lock.
+    All images are kept on the device if they take less than `share` of its free memory. Otherwise
+    threads read some batches in advance: decoding does not hold Python's lock.
     """
 
     def __init__(self, images: Images, device: torch.device, *, share: float = 0.4) -> None:
@@ -45,11 +45,11 @@ class Feed:
         return len(self.images)
 
     def batches(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each tensor of rows (on the CPU): the images and the rows, both on the device."""
+        """Yield the images of each tensor of rows (on the CPU) and the rows, on the device."""
         if self.resident:
             store = self._resident()
             whole = torch.cat(list(rows)).to(self.device) if rows else torch.empty(0)
-            for chosen in whole.split([len(r) for r in rows]):  # one transfer, not one a batch
+            for chosen in whole.split([len(r) for r in rows]):  # one transfer, not one per batch
                 yield store.index_select(0, chosen), chosen
         else:
             yield from self._read_ahead(rows)
@@ -89,7 +89,7 @@ class Feed:
 
 
 class Joined:
-    """Two sets as one: the images to cluster, then more that only pre-training sees."""
+    """Two sets as one: the images to cluster, then more that only pre-training uses."""
 
     def __init__(self, first: Images, second: Images) -> None:
         self.first, self.second = first, second
@@ -98,7 +98,7 @@ class Joined:
         return len(self.first) + len(self.second)
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of both, in the order asked."""
+        """Return rows of both sets, in the given order."""
         border = len(self.first)
         later = rows >= border
         shape = self.first.read(np.arange(1)).shape[1:]
@@ -109,7 +109,7 @@ class Joined:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that are free on the device; on a CPU half of the machine's."""
+    """Return the free bytes of a device; for a CPU, half of the machine's memory."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     if hasattr(os, "sysconf"):

@@ -1,4 +1,4 @@
-"""What a training run writes down as it goes: metrics.jsonl, and TensorBoard where installed."""
+"""The metrics of a training run: metrics.jsonl, and TensorBoard where it is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from probagg.storage import write_atomically
 
 
 class History:
-    """Records of a run, one JSON object a line; `out=None` only logs."""
+    """Write records of a run, one JSON object per line; `out=None` only logs them."""
 
     def __init__(self, out: Path | None) -> None:
         if out is not None:
@@ -20,7 +20,7 @@ class History:
         self._board = _board(out) if out else None
 
     def add(self, record: dict[str, Any]) -> None:
-        """Write one record down."""
+        """Append one record."""
         logger.info("%s", record)
         if self._path is None:
             return
@@ -33,7 +33,7 @@ class History:
             self._board.flush()
 
     def trim(self, done: list[str], stage: str, epoch: int) -> None:
-        """Keep stages that are done, and this one to this epoch: the rest is written anew."""
+        """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
         if self._path is None or not self._path.exists():
             return
         kept = []
@@ -46,7 +46,7 @@ class History:
 
 
 def _lines(path: Path) -> list[str]:
-    """Whole lines: a killed process may have left half of one."""
+    """Return complete lines: a killed process may have left half of one."""
     return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")]
 
 

@@ -1,4 +1,4 @@
-"""Features and probabilities of a whole set, from clean views."""
+"""Features and probabilities of a set of images, from clean views."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from probagg.dpac.model import Model
 from probagg.dpac.views import Views
 from probagg.opa.functional import as_float
 
-PIXELS = 2**21  # of the views of a batch: 2048 views of 32 x 32, 227 of 96 x 96
+PIXELS = 2**21  # per batch of views: 2048 views of 32 x 32, 227 of 96 x 96
 
 
 @torch.no_grad()
 def infer(
     model: Model, views: Views, feed: Feed, rows: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Features (n, D) and probabilities (n, K) of the rows (all of them if None), float32, CPU.
+    """Return features (n, D) and probabilities (n, K) of rows (None: all), as float32 on the CPU.
 
-    In evaluation mode, so that an image's result does not depend on its neighbours. One after the
-    other or many at once is the same; the model's mode is left as it was.
+    The model runs in evaluation mode, so that the result of an image does not depend on the others
+    of its batch; the mode is restored afterwards.
     """
     training = model.training
     model.eval()

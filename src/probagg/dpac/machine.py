@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 
@@ -19,17 +19,17 @@ from probagg.opa.processes import n_processes
 
 @dataclass(frozen=True)
 class Machine:
-    """How to run a recipe; what is learnt changes by rounding only."""
+    """How to run a recipe; the result changes by rounding only."""
 
-    device: str = "auto"  # CUDA, else MPS, else the CPU; or a device of torch
-    precision: str = "auto"  # fp32, bf16 or fp16; auto is bf16 on CUDA GPUs that have it
+    device: str = "auto"  # CUDA, else MPS, else the CPU; or any torch device
+    precision: str = "auto"  # fp32, bf16 or fp16; auto is bf16 on CUDA GPUs that support it
     compile: bool | None = None  # torch.compile; None compiles long runs on CUDA
     max_minutes: float | None = None
     save_minutes: float = 1.0
 
 
-def place(module: nn.Module, device: torch.device) -> nn.Module:
-    """The module on its device, laid out for it; with several GPUs batch norm is over all."""
+def move_to_device(module: nn.Module, device: torch.device) -> nn.Module:
+    """Return the module on a device; on CUDA channels-last, with batch norm over all processes."""
     if device.type != "cuda":
         return module.to(device)
     if n_processes() > 1:
@@ -39,7 +39,7 @@ def place(module: nn.Module, device: torch.device) -> nn.Module:
 
 @contextlib.contextmanager
 def join_processes(device: torch.device) -> Iterator[None]:
-    """Be one of several processes where torchrun started them; nothing otherwise."""
+    """Join the process group if torchrun started several processes; otherwise do nothing."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
         yield
         return
@@ -53,24 +53,25 @@ def join_processes(device: torch.device) -> Iterator[None]:
 
 
 def is_first_process() -> bool:
-    """Whether this process writes files."""
+    """Return whether this process is the one that writes files."""
     return n_processes() == 1 or dist.get_rank() == 0
 
 
-def own_share(rows: Tensor) -> Tensor:
-    """This process's rows of a batch."""
+def process_share(rows: Tensor) -> Tensor:
+    """Return this process's rows of a batch."""
     return rows.chunk(n_processes())[dist.get_rank()] if n_processes() > 1 else rows
 
 
-def agree(module: nn.Module) -> None:
-    """Give all processes the first one's weights and buffers."""
+def synchronize(*states: Mapping[str, Tensor]) -> None:
+    """Overwrite the tensors of all processes with those of the first."""
     if n_processes() > 1:
-        for tensor in module.state_dict().values():
-            dist.broadcast(tensor, src=0)
+        for state in states:
+            for tensor in state.values():
+                dist.broadcast(tensor, src=0)
 
 
-def of_first_process(tensor: Tensor, device: torch.device) -> Tensor:
-    """The first process's tensor, in every process; `device` is the one they speak through."""
+def from_first_process(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the first process's tensor in every process, communicated through `device`."""
     if n_processes() == 1:
         return tensor
     shared = tensor.to(device)
@@ -80,9 +81,9 @@ def of_first_process(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[str], bool]) -> Iterator[None]:
-    """Call `stop` with the name of a SIGTERM or Ctrl-C; where it had stopped already, end at once.
+    """Call `stop` with the name of a SIGTERM or SIGINT; where it returns True, SIGINT interrupts.
 
-    Python lets only the main thread do this; elsewhere signals keep their meaning.
+    Python allows this in the main thread only; elsewhere signals keep their meaning.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""The network: backbone f, classifier h, linear self-labelling head; the pretext brings its own.
+"""The network: backbone f, classifier h, linear self-labelling head, and the pretext's own head.
 
 The paper's symbols: features x = f(image), probabilities p = softmax(h(x)).
 """
@@ -11,21 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.dpac.offline import OfflineTargets
 from probagg.dpac.pretext import build_pretext, mlp, norm_layer
-from probagg.dpac.recipe import Architecture, Recipe, RecipeError
+from probagg.dpac.recipe import Architecture, Recipe
+from probagg.dpac.settings import RecipeError
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 
 
 class Model(nn.Module):
-    """Everything that is trained. `forward` gives the features f and the logits of K clusters."""
+    """All weights that are trained. `forward` returns features and the logits of K clusters."""
 
     self_labelled: Tensor
 
-    def __init__(
-        self, recipe: Recipe, n_clusters: int, n_images: int, backbone: nn.Module | None = None
-    ) -> None:
+    def __init__(self, recipe: Recipe, n_clusters: int, backbone: nn.Module | None = None) -> None:
         super().__init__()
         self.n_clusters = n_clusters
         shape = (recipe.channels, recipe.views.size, recipe.views.size)
@@ -35,37 +33,26 @@ class Model(nn.Module):
         self.classifier = mlp((self.dim, *recipe.network.classifier, n_clusters), norm)
         self.self_labeller = nn.Linear(self.dim, n_clusters)
         self.pretext = build_pretext(recipe.pretext, self.backbone, self.dim, shape, norm)
-        self.offline = None
-        if recipe.cluster.targets != "online":
-            self.offline = OfflineTargets(n_images, n_clusters)
-        self.lessons = None
-        if recipe.self_label.labels == "neighbours":
-            self.lessons = OfflineTargets(n_images, n_clusters)
         self.register_buffer("self_labelled", torch.tensor(False))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Features and logits; after self-labelling the linear head's, which it has trained."""
+        """Return features and logits: the classifier's, or the linear head's once it is used."""
         features = self.backbone(images)
         head = self.self_labeller if self.self_labelled else self.classifier
         return features, head(features)
 
 
 def build_model(
-    recipe: Recipe,
-    n_clusters: int,
-    *,
-    seed: int = 0,
-    n_images: int = 0,
-    backbone: nn.Module | None = None,
+    recipe: Recipe, n_clusters: int, *, seed: int = 0, backbone: nn.Module | None = None
 ) -> Model:
-    """A model whose starting weights depend on the seed alone; the global generator is left be."""
+    """Return a model whose weights depend on the seed only, not on the global generator."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # not manual_seed, which reaches GPUs too
-        return Model(recipe, n_clusters, n_images, backbone)
+        return Model(recipe, n_clusters, backbone)
 
 
 def feature_dim(backbone: nn.Module, shape: tuple[int, int, int]) -> int:
-    """How many features the backbone gives for an image of this shape."""
+    """Return the number of features of the backbone for images of this shape."""
     training = backbone.training
     try:
         with torch.no_grad():
@@ -85,7 +72,7 @@ def feature_dim(backbone: nn.Module, shape: tuple[int, int, int]) -> int:
 
 
 def build_backbone(network: Architecture, channels: int, height: int, width: int) -> nn.Module:
-    """The backbone by name: ResNets of torchvision with a stem for the size, ours, or timm's."""
+    """Return a backbone by name: a torchvision ResNet with a stem for the size, ours, or timm's."""
     if network.backbone in RESNETS:
         return _resnet(network.backbone, network.pretrained, channels, height)
     if network.backbone == "convnet":
@@ -96,9 +83,9 @@ def build_backbone(network: Architecture, channels: int, height: int, width: int
 
 
 def _resnet(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
-    """A ResNet whose last map is about 4 to 7 pixels wide, whatever the image's size.
+    """Return a ResNet whose last feature map is 4 to 8 pixels wide, whatever the image size.
 
-    Up to 64 px the stem keeps the resolution; up to 128 px it halves it; above, it is the original.
+    The stem keeps the resolution up to 64 px and halves it up to 128 px; above, it is the original.
     """
     import torchvision
 
@@ -117,7 +104,7 @@ def _resnet(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
 
 
 def _convnet(width: int, channels: int, norm: str) -> nn.Module:
-    """Five convolutions for small images on small machines; width grows as the map shrinks."""
+    """Return five convolutions for small images; channels double as the resolution halves."""
     layers: list[nn.Module] = []
     widths = (channels, width, width, 2 * width, 2 * width, 4 * width)
     for number, (before, after) in enumerate(pairwise(widths), start=1):
@@ -129,7 +116,7 @@ def _convnet(width: int, channels: int, norm: str) -> nn.Module:
 
 
 def _mlp_backbone(layers: tuple[int, ...], pixels: int) -> nn.Module:
-    """The fully connected encoder of DEC and its successors (Table 5b)."""
+    """Return the fully connected encoder of DEC and its successors (Table 5b)."""
     return nn.Sequential(nn.Flatten(), mlp((pixels, *layers), "none"))
 
 
@@ -138,7 +125,7 @@ def _timm(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
         import timm
     except ModuleNotFoundError as error:
         raise RecipeError(
-            f"network.backbone is {name!r}, which is looked up in timm, and timm is not installed: "
+            f"network.backbone is {name!r}, a model of timm, which is not installed: "
             f"pip install timm, or use {', '.join((*RESNETS, 'convnet', 'mlp'))}."
         ) from error
     options: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0, "in_chans": channels}

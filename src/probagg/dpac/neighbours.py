@@ -1,8 +1,8 @@
-"""What an image's neighbours say of it: probabilities averaged along the nearest features.
+"""The kNN graph of features, and probabilities smoothed over it.
 
-OPA's and PAC's boundaries see a cluster as a whole; on which side of one a neighbourhood lies, the
-neighbourhood knows better. PAC's clusters of CIFAR-10's pre-trained features have 88.3 ACC, and
-90.2 once neighbours were asked; OPA's 90.2 and 91.3 (docs/cifar10.md).
+PAC and OPA place the boundary of a cluster by its sums alone. Smoothing moves the boundary to where
+the graph has few edges: PAC's clusters of CIFAR-10's pre-trained features have 88.2 ACC, and 90.2
+once smoothed (benchmarks/results/neighbours.json).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from torch import Tensor
 from probagg.aggregation import embed
 from probagg.opa.functional import full_precision
 
-NEAREST = 20  # rows that are averaged, the row itself among them
-SHARE = 0.1  # of a cluster's mean size: at most so many
-ROUNDS = 20  # of averaging
-SIMILARITIES = 2**27  # at a time: 512 MB
+NEAREST = 20  # neighbours per row, including the row itself
+SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
+ROUNDS = 20  # of smoothing
+SIMILARITIES = 2**27  # computed at a time: 512 MB
 
 
 @torch.no_grad()
 def nearest(features: Tensor, n_clusters: int, metric: str) -> Tensor:
-    """The rows nearest to each row, itself or its equal among them: (N, at least 2, at most 20).
+    """Return the indices of the nearest rows of each row, (N, 2 to 20), itself included.
 
     >>> X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
     >>> nearest(X, 2, "cosine").tolist()
@@ -32,22 +32,21 @@ def nearest(features: Tensor, n_clusters: int, metric: str) -> Tensor:
     k = min(n, max(2, min(NEAREST, int(SHARE * n / n_clusters))))
     with full_precision(features):
         X = embed(features, metric)
-        X = X - X.mean(0)  # or a common offset would take the digits
+        X = X - X.mean(0)  # a common offset would cost precision
         half = 0.5 * (X * X).sum(1)  # |x - y|^2 is smallest where xy - |y|^2 / 2 is largest
         blocks = X.split(max(1, SIMILARITIES // n))
         return torch.cat([(block @ X.T - half).topk(k).indices for block in blocks])
 
 
 @torch.no_grad()
-def ask(near: Tensor, P: Tensor, mass: Tensor | None = None) -> Tensor:
-    """Q (N, K): every row of P averaged over its nearest rows, and the averages again.
+def smooth(near: Tensor, P: Tensor, mass: Tensor | None = None) -> Tensor:
+    """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
 
-    Averages favour large clusters, so each round is drawn back to the masses of P, or to those
-    given.
+    Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P.
 
     >>> near = torch.tensor([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
     >>> P = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
-    >>> ask(near, P).argmax(1).tolist()
+    >>> smooth(near, P).argmax(1).tolist()
     [0, 0, 0, 1, 1]
     """
     Q, mass = P, P.sum(0) if mass is None else mass
@@ -62,12 +61,12 @@ def ask(near: Tensor, P: Tensor, mass: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def modularity(near: Tensor, Q: Tensor) -> float:
-    """How many nearest rows have the row's own label, less what chance would give: a share.
+    """Return the share of neighbours with the row's own label, less the share by chance.
 
     >>> Q = torch.eye(2)[[0, 0, 1, 1]]
     >>> modularity(torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2]]), Q)
     0.5
-    >>> modularity(torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2]]), torch.ones(4, 2))  # all alike
+    >>> modularity(torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2]]), torch.ones(4, 2))  # one cluster
     0.0
     """
     labels = Q.argmax(1)
@@ -76,15 +75,15 @@ def modularity(near: Tensor, Q: Tensor) -> float:
 
 
 def sharpness(Q: Tensor) -> float:
-    """The mean of the largest probabilities."""
+    """Return the mean of the largest probability of each row."""
     return float(Q.amax(1).mean())
 
 
 def sharpen(Q: Tensor, to: float) -> Tensor:
-    """Q to the power that makes it so sure.
+    """Return Q raised to the power that gives it the sharpness `to`, rows normalised.
 
-    Where clusters touch, twenty rounds leave little but the mean, which is no start for OPA; where
-    they do not, every question would make the answers surer.
+    Smoothing flattens probabilities where clusters touch and sharpens them where they do not;
+    both would accumulate over refreshes.
 
     >>> Q = torch.tensor([[0.5, 0.3, 0.2], [0.3, 0.3, 0.4]])
     >>> [round(sharpness(sharpen(Q, to)), 3) for to in (0.9, 0.35)]

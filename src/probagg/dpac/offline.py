@@ -1,4 +1,4 @@
-"""Offline targets: all images are clustered every few epochs, in between they stay (Table 7)."""
+"""Offline targets: all images are clustered every few epochs (Table 7)."""
 
 from __future__ import annotations
 
@@ -9,40 +9,28 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import softmax
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.metrics import pairwise_distances
-from torch import Tensor, nn
+from torch import Tensor
 
 from probagg.dpac.recipe import Cluster
-from probagg.opa.functional import as_float, full_precision
 from probagg.pac.solver import Solver
 
 
-class OfflineTargets(nn.Module):
-    """Targets (N, K) of all images, saved with the model so that a run can be taken up."""
+def refresh_targets(targets: Tensor, features: Tensor, settings: Cluster, seed: int) -> None:
+    """Replace targets (N, K) in place by clusters of the features.
 
-    Q: Tensor
-
-    def __init__(self, n: int, n_clusters: int) -> None:
-        super().__init__()
-        self.register_buffer("Q", torch.full((n, n_clusters), 1.0 / n_clusters))
-
-    def forward(self, samples: Tensor, logits: Tensor) -> Tensor:
-        """KL(Q || P) of the samples, mean over the batch."""
-        with full_precision(logits):
-            return F.kl_div(as_float(logits).log_softmax(1), self.Q[samples], reduction="batchmean")
-
-    def refresh(self, features: Tensor, settings: Cluster, seed: int) -> None:
-        """Cluster the features of now; clusters keep the numbers of those they overlap most."""
-        Q = cluster_all(settings.targets, features, self.Q.shape[1], settings, seed)
-        _, column = linear_sum_assignment(-(self.Q.cpu().T @ Q).numpy())
-        self.Q.copy_(Q[:, column])
+    Each cluster gets the number of the previous one that it overlaps most.
+    """
+    Q = cluster_all(settings.targets, features, targets.shape[1], settings, seed)
+    _, column = linear_sum_assignment(-(targets.cpu().T @ Q).numpy())
+    targets.copy_(Q[:, column])
 
 
 def cluster_all(
     method: str, features: Tensor, n_clusters: int, settings: Cluster, seed: int
 ) -> Tensor:
-    """Probabilities (N, K) of rows by "kmeans" (one-hot), "fcm" or "pac".
+    """Return probabilities (N, K) of rows by "kmeans" (one-hot), "fcm" or "pac".
 
-    Cosine distance is the Euclidean one of unit rows, for the methods that know only that.
+    For k-means and FCM, cosine distance is the Euclidean distance of unit rows.
     """
     unit = settings.metric == "cosine"
     X = (F.normalize(features, dim=1) if unit else features).numpy()
@@ -65,9 +53,9 @@ def cluster_all(
 def fuzzy_c_means(
     X: np.ndarray, n_clusters: int, *, m: float = 1.05, max_iter: int = 100, seed: int = 0
 ) -> np.ndarray:
-    """Fuzzy c-means (Bezdek), at the m = 1.05 the paper gives it for image features.
+    """Return the memberships of fuzzy c-means (Bezdek), at the paper's m for image features.
 
-    Ours, since training would need scikit-fuzzy for nothing but these lines.
+    Written here because training would need scikit-fuzzy for these lines only.
     """
     centres = kmeans_plusplus(X, n_clusters, random_state=seed)[0]
     P = np.zeros((len(X), n_clusters))

@@ -1,45 +1,27 @@
-"""Single operations on a batch of images, each sample with parameters of its own.
+"""Operations on a batch of images, each sample with its own parameters.
 
 Images are float32 (B, C, H, W) in grey levels 0..255, C = 1 or 3; a parameter is a tensor (B,).
-The fourteen operations of the strong view work on whole levels and agree with Pillow to one, the
-others with torchvision. Shapes never depend on values and nothing waits for the device, so all of
-it can be compiled or recorded in a CUDA graph.
+The fourteen operations of the strong view work on integer levels and agree with Pillow to one
+level, the others with torchvision. Shapes never depend on values and nothing waits for the device,
+so everything can be compiled or recorded in a CUDA graph.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from probagg.errors import InputError
+from probagg.dpac.view_settings import check_operation
 
-# The strong view's operations and the range of each one's magnitude, as in the released code.
-RANGES: dict[str, tuple[float, float]] = {
-    "Identity": (0.0, 0.0),
-    "AutoContrast": (0.0, 0.0),
-    "Equalize": (0.0, 0.0),
-    "Rotate": (-30.0, 30.0),  # degrees, counter-clockwise
-    "Solarize": (0.0, 256.0),  # grey levels from here on are inverted
-    "Color": (0.05, 0.95),  # 0 is grey, 1 the image
-    "Contrast": (0.05, 0.95),  # 0 is the mean grey level
-    "Brightness": (0.05, 0.95),  # 0 is black
-    "Sharpness": (0.05, 0.95),  # 0 is smoothed
-    "ShearX": (-0.1, 0.1),  # columns per row
-    "TranslateX": (-0.1, 0.1),  # share of the width, to the left
-    "TranslateY": (-0.1, 0.1),  # share of the height, upwards
-    "Posterize": (4.0, 8.0),  # bits kept, rounded down
-    "ShearY": (-0.1, 0.1),  # rows per column
-}
-GUARD = 1e-3  # added before rounding down, for a whole level that arithmetic left just below itself
+GUARD = 1e-3  # added before rounding down, for integer levels that arithmetic made slightly lower
 
 
 def apply_operation(name: str, images: Tensor, magnitude: float | Tensor = 0.0) -> Tensor:
-    """One of the fourteen operations on all images, with one magnitude or one for each.
+    """Apply one of the fourteen operations to all images, with one magnitude or one per image.
 
     >>> import torch
     >>> images = torch.tensor([0.0, 100.0, 200.0]).expand(1, 1, 1, 3)
@@ -52,20 +34,11 @@ def apply_operation(name: str, images: Tensor, magnitude: float | Tensor = 0.0) 
     return apply_chosen(images, {name: everyone}, values.expand(len(images)))
 
 
-def check_operation(name: str) -> None:
-    """Raise a ValueError that names the nearest operation if this is none."""
-    if name not in RANGES:
-        near = get_close_matches(name, RANGES, n=1, cutoff=0.0)[0]
-        raise InputError(
-            f"{name!r} is no operation. Did you mean {near!r}? All: {', '.join(RANGES)}."
-        )
-
-
 def apply_chosen(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
-    """One operation on each sample: chosen[name] (B,) says whose it is.
+    """Apply one operation to each sample: chosen[name] (B,) marks the samples of an operation.
 
-    Each part is neutral for the samples that chose another one, and is left out altogether if none
-    of its operations is in `chosen`.
+    Each part leaves the samples of other operations unchanged, and is skipped if none of its
+    operations is in `chosen`.
     """
     for part in _move, _equalize, _enhance, _autocontrast, _solarize, _posterize:
         x = part(x, chosen, magnitude)
@@ -81,7 +54,7 @@ def _places(n: int, like: Tensor) -> Tensor:
 
 
 def _move(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
-    """Rotate, ShearX, ShearY, TranslateX, TranslateY: one affine map of the pixels."""
+    """Apply Rotate, ShearX, ShearY, TranslateX and TranslateY as one affine map."""
     names = "Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"
     if not chosen.keys() & set(names):
         return x
@@ -99,10 +72,10 @@ def _move(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
 def _take_nearest(
     x: Tensor, horizontal: tuple[Tensor, ...], vertical: tuple[Tensor, ...]
 ) -> Tensor:
-    """Output pixel (X, Y) is the one at (a X + b Y + c, d X + e Y + f), or 0 outside.
+    """Return the pixels at (a X + b Y + c, d X + e Y + f) for every (X, Y), 0 outside.
 
-    Pillow steps in 16.16 fixed point from the centre of the first pixel; so does this, which
-    makes the choice of a pixel a matter of integers.
+    Coordinates are in 16.16 fixed point from the centre of the first pixel, as in Pillow, so that
+    the choice of a pixel is integer arithmetic.
     """
     B, C, H, W = x.shape
     X = torch.arange(W, device=x.device, dtype=torch.int32)
@@ -121,9 +94,9 @@ def _take_nearest(
 
 
 def _equalize(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
-    """Equalize: levels spread so that each is about as frequent, channel by channel."""
+    """Apply Equalize: spread the levels of each channel so that all are about as frequent."""
     pixels = x.shape[2] * x.shape[3]
-    if "Equalize" not in chosen or pixels < 256:  # a step between levels of no pixels: Pillow stops
+    if "Equalize" not in chosen or pixels < 256:  # Pillow does nothing below
         return x
     flat = x.flatten(2)
     level = flat.to(torch.int64)
@@ -138,7 +111,7 @@ def _equalize(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Ten
 
 
 def _enhance(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
-    """Color, Contrast, Brightness, Sharpness: x from a degenerate image towards itself."""
+    """Apply Color, Contrast, Brightness and Sharpness: blend x with a degenerate image."""
     mine = [chosen[n] for n in ("Color", "Contrast", "Brightness", "Sharpness") if n in chosen]
     if not mine:
         return x
@@ -158,7 +131,7 @@ def _enhance(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tens
 
 
 def _smooth(x: Tensor) -> Tensor:
-    """Pillow's SMOOTH: the mean of 3 x 3 pixels, the middle one five times; the border stays."""
+    """Apply Pillow's SMOOTH: a mean of 3 x 3 pixels, the middle one weighted 5; not the border."""
     rows = x[:, :, :-2] + x[:, :, 1:-1] + x[:, :, 2:]
     box = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
     smooth = x.clone()
@@ -167,7 +140,7 @@ def _smooth(x: Tensor) -> Tensor:
 
 
 def _autocontrast(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
-    """AutoContrast: the darkest level to 0, the brightest to 255, channel by channel."""
+    """Apply AutoContrast: map the darkest level of each channel to 0, the brightest to 255."""
     if "AutoContrast" not in chosen:
         return x
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
@@ -178,7 +151,7 @@ def _autocontrast(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) ->
 
 
 def _solarize(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
-    """Solarize: levels from the threshold on are inverted."""
+    """Apply Solarize: invert levels at or above the threshold."""
     if "Solarize" not in chosen:
         return x
     threshold = torch.where(chosen["Solarize"], magnitude, 256.0)
@@ -186,7 +159,7 @@ def _solarize(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Ten
 
 
 def _posterize(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:
-    """Posterize: only the highest bits of a level are kept."""
+    """Apply Posterize: keep only the highest bits of a level."""
     if "Posterize" not in chosen:
         return x
     step = torch.exp2(8 - torch.floor(magnitude)).round()
@@ -195,7 +168,7 @@ def _posterize(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Te
 
 
 def luma(x: Tensor) -> Tensor:
-    """The grey level of each pixel, (B, 1, H, W): exact for whole levels, with Pillow's weights."""
+    """Return the grey levels, (B, 1, H, W), with Pillow's weights; exact for integer levels."""
     if x.shape[1] == 1:
         return x
     red, green, blue = x.split(1, dim=1)
@@ -203,10 +176,10 @@ def luma(x: Tensor) -> Tensor:
 
 
 def interpolation(start: Tensor, length: Tensor, n_in: int, n_out: int) -> Tensor:
-    """Weights (B, n_out, n_in) that resize [start, start + length) to n_out pixels.
+    """Return weights (B, n_out, n_in) that resize [start, start + length) to n_out pixels.
 
     A triangle as wide as the larger of the two pixels, cut at the ends of the interval and
-    normalised: linear interpolation, antialiased where it shrinks (Pillow, torchvision).
+    normalised: linear interpolation, antialiased when shrinking, as in Pillow and torchvision.
     """
     scale = (length / n_out)[:, None]
     pixels = _places(n_in, start) + 0.5 - start[:, None]
@@ -218,10 +191,9 @@ def interpolation(start: Tensor, length: Tensor, n_in: int, n_out: int) -> Tenso
 
 
 def gaussian(sigma: Tensor, size: int, radius: int) -> Tensor:
-    """Weights (B, size, size) of a Gaussian blur cut at `radius`, with mirrored borders.
+    """Return weights (B, size, size) of a Gaussian blur cut at `radius`, with mirrored borders.
 
-    A pixel beyond the border is its mirror image; the border itself is not doubled. A sigma of 0
-    leaves the image alone.
+    The border pixel itself is not repeated. A sigma of 0 leaves the image unchanged.
     """
     at = _places(size, sigma)
     inverse = 1 / (sigma.clamp_min(1e-2) * math.sqrt(2))[:, None, None]
@@ -236,9 +208,9 @@ def gaussian(sigma: Tensor, size: int, radius: int) -> Tensor:
 
 
 def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """rows X columns^T of each channel X, for (B or 1, out, in) weights; any dtype in, float32 out.
+    """Return rows X columns^T of each channel X in float32, for weights (B or 1, out, in).
 
-    The channels lie between rows and columns, so that two batched products need no further copy.
+    The channels lie between rows and columns in memory, so that two batched products need no copy.
     """
     B, C, H, W = x.shape
     x = x.permute(0, 2, 1, 3).to(torch.float32, memory_format=torch.contiguous_format)
@@ -250,9 +222,9 @@ def resample(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 def affine(
     x: Tensor, angle: Tensor, right: Tensor, down: Tensor, scale: Tensor, shear: Tensor
 ) -> Tensor:
-    """Turn (degrees, clockwise), shift (pixels), scale and shear (degrees) about the centre.
+    """Rotate (degrees, clockwise), shift (pixels), scale and shear (degrees) about the centre.
 
-    Bilinear; what comes from outside the image is black.
+    Interpolation is bilinear; pixels from outside the image are black.
     """
     H, W = x.shape[2:]
     angle, slope = angle * (math.pi / 180), torch.tan(shear * (math.pi / 180))
@@ -267,9 +239,9 @@ def affine(
 
 
 def blend(x: Tensor, factor: Tensor, to_mean: Tensor, to_grey: Tensor) -> Tensor:
-    """factor x + (1 - factor) d: d is black, the mean grey level, or each pixel's own grey level.
+    """Return factor x + (1 - factor) d, where d is black, the mean grey level or the pixel's own.
 
-    That is brightness, contrast and saturation of torchvision; the masks (B,) say which.
+    These are torchvision's brightness, contrast and saturation; the masks (B,) choose between them.
     """
     grey, rest = luma(x), 1 - factor
     degenerate = _column(rest * to_mean) * grey.mean((1, 2, 3), keepdim=True)
@@ -278,7 +250,7 @@ def blend(x: Tensor, factor: Tensor, to_mean: Tensor, to_grey: Tensor) -> Tensor
 
 
 def turn_hue(x: Tensor, turn: Tensor) -> Tensor:
-    """The hue of RGB images moved by `turn`, a share of the circle (HSV)."""
+    """Rotate the hue of RGB images by `turn`, a share of the colour circle (HSV)."""
     red, green, blue = x.unbind(1)
     value = x.amax(1)
     chroma = value - x.amin(1)
@@ -291,7 +263,7 @@ def turn_hue(x: Tensor, turn: Tensor) -> Tensor:
 
 
 def cut_out(x: Tensor, top: Tensor, left: Tensor, side: Tensor) -> Tensor:
-    """A square of `side` pixels set to zero; it may reach over the border."""
+    """Set a square of `side` pixels to zero; it may extend over the border."""
     H, W = x.shape[2:]
     row = _places(H, x) - top[:, None]
     column = _places(W, x) - left[:, None]

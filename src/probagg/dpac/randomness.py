@@ -1,8 +1,8 @@
-"""Random numbers that depend on what they are for, and on nothing else.
+"""Random numbers that depend on what they are used for, and on nothing else.
 
 A generator's numbers depend on how many were drawn before; these are a hash of (key, sample,
 stream, counter). So a view of an image is the same in any batch, on any device, in any number of
-processes, and after a resumed run; compiled or in a CUDA graph as well, since nothing is stored.
+processes and in a resumed run, also when compiled or in a CUDA graph, since nothing is stored.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from hashlib import blake2b
 import torch
 from torch import Tensor
 
-LOW = 0xFFFF_FFFF  # 32 bits, carried in int64: shifts bring in zeros and no product overflows
+LOW = 0xFFFF_FFFF  # 32 bits in an int64: shifts fill with zeros and no product overflows
 
-STREAM = 2**16  # numbers a stream has; small, as compilers may add it to the counter in 32 bits
+STREAM = 2**16  # numbers per stream; small, since compilers may add it in 32 bits
 
 
 def key(seed: int, *parts: int | str) -> int:
-    """63 bits that stand for a seed and what it is used for.
+    """Return 63 bits that identify a seed and what it is used for.
 
     >>> key(0, "pretrain", 3) == key(0, "pretrain", 3)
     True
@@ -30,11 +30,11 @@ def key(seed: int, *parts: int | str) -> int:
 
 
 def uniforms(key: Tensor, samples: Tensor, n: int, stream: int) -> Tensor:
-    """n numbers in [0, 1) for each sample, shape (B, n), float32.
+    """Return n numbers in [0, 1) per sample, shape (B, n), float32.
 
-    `key` is a 0-d int64 tensor that holds `key(...)`, `samples` (B,) int64 indices of the dataset,
-    `stream` tells the uses of a sample apart. For one key and stream the n numbers of a sample do
-    not change with n, and those of two samples below 2^32 never start from the same state.
+    `key` is a 0-d int64 tensor that holds `key(...)`, `samples` (B,) are int64 indices of the
+    dataset, `stream` separates several uses of a sample. For one key and stream the numbers of a
+    sample do not change with n, and two samples below 2^32 never start from the same state.
 
     >>> import torch
     >>> a = uniforms(torch.tensor(key(0)), torch.tensor([7, 8]), n=3, stream=0)
@@ -50,9 +50,9 @@ def uniforms(key: Tensor, samples: Tensor, n: int, stream: int) -> Tensor:
 
 
 def permutation(key: int, n: int, strata: Tensor | None = None) -> Tensor:
-    """A random order of 0..n-1, on the CPU; each of the strata (n,) is spread evenly over it.
+    """Return a random order of 0..n-1, on the CPU, with each of the strata (n,) spread evenly.
 
-    So any stretch of the order has its share of each stratum, to one or two.
+    Any contiguous part of the order has its share of each stratum, to one or two samples.
 
     >>> permutation(key(0, "order"), 4).sort().values
     tensor([0, 1, 2, 3])
@@ -74,9 +74,9 @@ def permutation(key: int, n: int, strata: Tensor | None = None) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """A one-to-one map of 32 bits in which each bit in turns half of the bits out.
+    """Map 32 bits one-to-one so that flipping an input bit flips half of the output bits.
 
-    The multipliers are those of C. Wellons' hash-prospector with the least bias and below 2^31.
+    The multipliers are the least biased ones below 2^31 of C. Wellons' hash-prospector.
     """
     x = ((x ^ (x >> 16)) * 0x21F0_AAAD) & LOW
     x = ((x ^ (x >> 15)) * 0x735A_2D97) & LOW

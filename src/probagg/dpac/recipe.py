@@ -1,38 +1,41 @@
-"""A recipe: everything that decides a training run, as frozen and typed data. TOML in and out."""
+"""A recipe: everything that decides a training run, as frozen and typed data. TOML in and out.
+
+The named recipes are the files in `recipes/`. Reading them needs no torch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import tomllib
-import types
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self
 
 import tomli_w
 
-from probagg.dpac.views import ViewSettings
-from probagg.errors import InputError
+from probagg.dpac.settings import RecipeError, parse_setting, parse_toml, replace_all
+from probagg.dpac.view_settings import ViewSettings
+from probagg.errors import did_you_mean
 
 TASKS = ("wcl", "simclr", "moco", "autoencoder", "none")
 TARGETS = ("online", "kmeans", "fcm", "pac")
-
-
-class RecipeError(InputError):
-    """A recipe that cannot be; the message names the key and what is needed."""
+FOLDER = Path(__file__).parent / "recipes"
+NAMES = tuple(
+    sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.toml") if p.parent.name != "parts")
+)
+REMOVED = {"self_label": ("start", "keep_losses")}  # keys of earlier versions, in saved recipes
+SMALL = 64  # pixels; SimCLR does not blur views up to this size
 
 
 def _one_of(value: str, choices: tuple[str, ...], what: str) -> None:
     if value not in choices:
-        raise RecipeError(f"{what} is {value!r}, but {', '.join(choices)} are possible.")
+        raise RecipeError(f"{what} is {value!r}, but must be one of {', '.join(choices)}.")
 
 
 def _at_least(value: float, least: float, what: str) -> None:
     if not value >= least:
-        raise RecipeError(f"{what} is {value}, but at least {least} is needed.")
+        raise RecipeError(f"{what} is {value}, but must be at least {least}.")
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Pretext:
 
     task: str = "wcl"
     views: tuple[str, ...] = ("weak", "strong")  # of one image; the first one learns the targets
-    weight: float = 1.0  # of its loss beside the clustering loss
+    weight: float = 1.0  # of its loss relative to the clustering loss
     temperature: float = 0.5
     head: tuple[int, ...] = (512, 128)  # the projector's layers, or the decoder's hidden ones
     queue_size: int = 4096  # MoCo's keys
@@ -80,7 +83,7 @@ class Pretext:
 
 @dataclass(frozen=True)
 class Training:
-    """What every stage decides about its optimiser."""
+    """Length, batches and optimiser of a stage."""
 
     epochs: int = 200
     batch_size: int = 240
@@ -89,8 +92,8 @@ class Training:
     weight_decay: float = 1e-4
     momentum: float = 0.9  # of SGD
     schedule: str = "constant"  # constant or cosine
-    warmup_epochs: int = 0  # at most half of the epochs are taken
-    accumulate: int = 1  # parts of a batch, each with its own loss, for one update
+    warmup_epochs: int = 0  # at most half of the epochs are used
+    accumulate: int = 1  # parts of a batch whose gradients are summed for one update
 
     def __post_init__(self) -> None:
         _one_of(self.optimizer, ("adam", "sgd"), "optimizer")
@@ -118,10 +121,10 @@ class Cluster(Training):
     metric: str = "sqeuclidean"
     balance: float = 1.0
     regularization: float = 0.0  # weight of the entropy of the mean assignment (Table 5c)
-    start: str = "random"  # of the classifier; "pac" teaches it PAC's clusters of the features
-    backbone_gradient: float = 1.0  # share of this loss's gradient that goes on into the backbone
-    stratify: bool = False  # batches take their share of each cluster, so that masses hold still
-    targets: str = "online"  # or computed for all images every refresh_epochs (Table 7)
+    start: str = "random"  # of the classifier; "pac" fits it to PAC's clusters of the features
+    backbone_gradient: float = 1.0  # factor of this loss's gradient with respect to the features
+    stratify: bool = False  # batches take their share of each cluster, so that masses are stable
+    targets: str = "online"  # or kmeans, fcm, pac of all images every refresh_epochs (Table 7)
     refresh_epochs: int = 10
 
     def __post_init__(self) -> None:
@@ -143,17 +146,19 @@ class Cluster(Training):
 
 @dataclass(frozen=True)
 class SelfLabel(Training):
-    """The third stage: the classifier's confident labels train a linear head on strong views."""
+    """The third stage: confident pseudo-labels train a linear head on strong views.
+
+    `labels` says whose they are: "classifier" takes those of the classifier on the weak view, as
+    the paper does; "neighbours" takes the linear head's probabilities, smoothed over the kNN graph
+    of the features every `refresh_epochs`.
+    """
 
     confidence: float = 0.95
-    labels: str = "classifier"  # or "neighbours": what the nearest images say, as probabilities
-    refresh_epochs: int = 5  # between two questions to the neighbours
-    keep_losses: bool = True  # go on with the losses of the second stage beside it
-    start: str = "random"  # of the linear head; "classifier" teaches it, as neighbours always do
+    labels: str = "classifier"
+    refresh_epochs: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of(self.start, ("random", "classifier"), "self_label.start")
         _one_of(self.labels, ("classifier", "neighbours"), "self_label.labels")
         _at_least(self.refresh_epochs, 1, "self_label.refresh_epochs")
         if not 0.0 <= self.confidence <= 1.0:
@@ -162,22 +167,22 @@ class SelfLabel(Training):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A complete recipe; `Recipe.of("cifar10/fast")` gives a named one.
+    """A complete recipe; `Recipe.of("cifar10/fast")` returns a named one.
 
     >>> recipe = Recipe.of("digits/fast").override(["cluster.m=1.05", "pretrain.epochs=3"])
     >>> recipe.cluster.m, recipe.pretrain.epochs
     (1.05, 3)
     >>> Recipe.from_toml(recipe.to_toml()) == recipe
     True
-    >>> recipe.override(["cluster.epoch=3"])
+    >>> recipe.override(["cluster.mm=1.05"])
     Traceback (most recent call last):
         ...
-    probagg.dpac.recipe.RecipeError: There is no key cluster.epoch. Did you mean cluster.epochs?
+    probagg.dpac.settings.RecipeError: There is no key 'cluster.mm'. Did you mean 'cluster.m'?
     """
 
     name: str = "own"
     channels: int = 3
-    decode_size: int = 32  # the shorter side that photos of a folder are brought to
+    decode_size: int = 32  # pixels of the shorter side at which photos are read
     network: Architecture = field(default_factory=Architecture)
     views: ViewSettings = field(default_factory=ViewSettings)
     pretext: Pretext = field(default_factory=Pretext)
@@ -190,99 +195,79 @@ class Recipe:
             raise RecipeError(f"channels is {self.channels}, but 1 or 3 is needed.")
 
     @classmethod
-    def of(cls, name: str | PathLike[str]) -> Recipe:
-        """A recipe by name ("cifar10" is "cifar10/fast"), or from a TOML file."""
-        from probagg.dpac.recipes import named
-
-        path = Path(name)
-        if path.suffix == ".toml":
-            try:
-                return cls.from_toml(path.read_text())
-            except OSError as error:
-                raise RecipeError(f"{path} cannot be read ({error.strerror}).") from error
-        return named(str(name))
+    def of(cls, name: str | PathLike[str]) -> Self:
+        """Return a recipe by its name ("cifar10" is "cifar10/fast") or from a TOML file."""
+        return cls.from_toml(_read(name))
 
     @classmethod
-    def from_toml(cls, text: str) -> Self:
-        """Read what `to_toml` wrote, or a part of it: what is left out keeps its default.
+    def from_toml(cls, text: str, *, saved: bool = False) -> Self:
+        """Return the recipe of a TOML text; a key that is left out keeps its default.
 
-        The key `base` names a recipe to start from instead of the defaults.
+        The key `base` names a recipe to start from instead of the defaults, or several, each of
+        which replaces keys of those before it. `saved` ignores keys that only earlier versions
+        had, which a model saved by one of them may contain.
         """
-        try:
-            values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise RecipeError(f"The recipe is not TOML: {error}.") from error
-        base = values.pop("base", None)
-        return replace_all(cls.of(base) if base else cls(), values)
+        values = parse_toml(text)
+        for table, keys in REMOVED.items() if saved else ():
+            values[table] = {k: v for k, v in values.get(table, {}).items() if k not in keys}
+        return _extend(cls(), values)
 
     def to_toml(self) -> str:
-        """The whole recipe, every key."""
+        """Return the recipe with every key."""
         return tomli_w.dumps(dataclasses.asdict(self))
 
     def override(self, settings: Iterable[str]) -> Self:
-        """With settings such as "cluster.m=1.05" applied, in order."""
+        """Return the recipe with settings such as "cluster.m=1.05" applied, in order."""
         recipe = self
         for setting in settings:
-            key, equals, text = setting.partition("=")
-            if not equals:
-                raise RecipeError(f"{setting!r} is no setting: write key=value, as cluster.m=1.05.")
-            *parents, last = key.strip().split(".")
-            values: dict[str, Any] = {last: _parse(text.strip())}
-            for parent in reversed(parents):
-                values = {parent: values}
-            recipe = replace_all(recipe, values)
+            recipe = replace_all(recipe, parse_setting(setting))
         return recipe
 
+    def adapt(self, channels: int, size: tuple[int, int]) -> Self:
+        """Return the recipe for images of this format.
 
-def _parse(text: str) -> Any:
-    """A TOML value; a bare word is a string, as on a command line."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def replace_all(instance: Any, values: dict[str, Any], prefix: str = "") -> Any:
-    """`dataclasses.replace` all the way down, with keys and types checked."""
-    hints = get_type_hints(type(instance))
-    changes = {}
-    for key, value in values.items():
-        if key not in hints:
-            raise RecipeError(_unknown(prefix + key, [prefix + name for name in hints]))
-        current = getattr(instance, key)
-        if dataclasses.is_dataclass(current):
-            if not isinstance(value, dict):
-                raise RecipeError(f"{prefix}{key} is {value!r}, but a table of keys is needed.")
-            changes[key] = replace_all(current, value, f"{prefix}{key}.")
-        else:
-            changes[key] = _convert(value, hints[key], prefix + key)
-    try:
-        return dataclasses.replace(instance, **changes)
-    except RecipeError:
-        raise
-    except ValueError as error:
-        raise RecipeError(str(error)) from error
+        Grey images have one mean and no colours to change. `own` recipes make views no larger
+        than the images.
+        """
+        changes: dict[str, Any] = {}
+        if channels != self.channels:
+            mean, std = self.views.mean, self.views.std
+            changes = {
+                "mean": [sum(mean) / len(mean)] * channels,
+                "std": [sum(std) / len(std)] * channels,
+                **({"grayscale": 0.0} if channels == 1 else {}),
+            }
+        if self.name.partition("/")[0] == "own" and max(size) < self.views.size:
+            changes["size"] = max(size)
+            if max(size) <= SMALL:
+                changes["blur"] = 0.0
+        return replace_all(self, {"channels": channels, "views": changes})
 
 
-def _unknown(key: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-    return f"There is no key {key}. Did you mean {close[0]}?"
+def _read(name: str | PathLike[str]) -> str:
+    """Return the text of a TOML file or of a named recipe."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            return path.read_text()
+        except OSError as error:
+            raise RecipeError(f"{path} cannot be read ({error.strerror}).") from error
+    full = str(name) if "/" in str(name) else f"{name}/fast"
+    packaged = FOLDER / f"{full}.toml"
+    if packaged.is_file():
+        return packaged.read_text()
+    raise RecipeError(
+        f"There is no recipe {str(name)!r}.{did_you_mean(full, NAMES)} Name a .toml file or one of "
+        f"{', '.join(NAMES)}."
+    )
 
 
-def _convert(value: Any, hint: Any, key: str) -> Any:
-    """The value as the field's type, where nothing is lost by it."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        arguments = tuple(a for a in arguments if a is not type(None))
-        return _convert(value, arguments[0], key)
-    if origin is tuple and isinstance(value, list | tuple):
-        many = len(arguments) == 2 and arguments[1] is Ellipsis
-        if many or len(value) == len(arguments):
-            inner = [arguments[0]] * len(value) if many else list(arguments)
-            return tuple(_convert(v, h, key) for v, h in zip(value, inner, strict=True))
-    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    elif hint in (int, str, bool) and type(value) is hint:
-        return value
-    wanted = str(hint) if origin else hint.__name__
-    raise RecipeError(f"{key} is {value!r}, but {wanted} is needed.")
+def _extend(recipe: Any, values: dict[str, Any]) -> Any:
+    """Return the recipe with the bases that the values name, then the values, applied to it."""
+    base = values.pop("base", [])
+    names = [base] if isinstance(base, str) else base
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RecipeError(f"base is {base!r}, but a name or a list of names is needed.")
+    for name in names:
+        recipe = _extend(recipe, parse_toml(_read(name)))
+    return replace_all(recipe, values)

@@ -1,4 +1,4 @@
-"""A trained network with its recipe: one safetensors file, or a folder of small ones."""
+"""A trained network with its recipe, as one safetensors file or a folder of small ones."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from probagg.errors import InputError
 from probagg.storage import read_safetensors, write_atomically, write_safetensors
 
 FORMAT = "probagg.dpac/1"
-OF_IMAGES = ("offline.", "lessons.")  # buffers with a row for each training image: not the network
 
 
 def save_model(
     model: Model, recipe: Recipe, path: str | PathLike[str], *, compact: bool = False
 ) -> None:
-    """Write a file, or with `compact` a folder of weights in bfloat16."""
+    """Write a model to a file, or with `compact` to a folder of weights in bfloat16."""
     description = {"n_clusters": model.n_clusters, "recipe": recipe.to_toml()}
-    tensors = {k: t for k, t in model.state_dict().items() if not k.startswith(OF_IMAGES)}
+    tensors = model.state_dict()
     if compact:
         export_compact(tensors, Path(path))
         write_atomically(Path(path) / "model.json", json.dumps(description).encode())
@@ -35,32 +34,28 @@ def save_model(
 
 
 def load_model(path: str | PathLike[str]) -> tuple[Model, Recipe]:
-    """Read back what `save_model` wrote, on the CPU."""
+    """Return the model that `save_model` wrote, on the CPU, and its recipe."""
     if Path(path).is_dir():
         tensors, description = _read_compact(Path(path))
     else:
         arrays, description = read_safetensors(path, FORMAT)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    recipe = Recipe.from_toml(description["recipe"])
-    without = ["cluster.targets=online", "self_label.labels=classifier"]  # rows of images
-    bare = recipe.override([*without, "network.pretrained=false"])
-    model = build_model(bare, description["n_clusters"])
+    recipe = Recipe.from_toml(description["recipe"], saved=True)
+    model = build_model(recipe.override(["network.pretrained=false"]), description["n_clusters"])
     load_weights(model, tensors, path)
     return model, recipe
 
 
 def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[str]) -> None:
-    """Put saved weights into a model; only its rows of training images may be missing."""
+    """Load saved weights into a model; every one must be there and fit."""
     try:
-        missing, unexpected = model.load_state_dict(tensors, strict=False)
-        different = [name for name in [*missing, *unexpected] if not name.startswith(OF_IMAGES)]
-    except RuntimeError as error:  # of another shape
-        different = [str(error).strip().splitlines()[-1].strip()]
-    if different:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[-1].strip()
         raise InputError(
-            f"{path} holds other weights than its recipe has ({different[0]}). If it mixes files "
-            "of two models, copy one whole model there again."
-        )
+            f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
+            "mixed, copy one whole model there again."
+        ) from error
 
 
 def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,4 +1,8 @@
-"""Section 3.5's last stage: confident labels train a linear head on strong views."""
+"""Section 3.5's last stage: confident pseudo-labels train a linear head on strong views.
+
+Two variants share the choice of the head that answers at the end: `ClassifierLabels` is the
+paper's, `SmoothedLabels` (`self_label.labels = "neighbours"`) is ours.
+"""
 
 from __future__ import annotations
 
@@ -9,122 +13,156 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from probagg.dpac.engine import Engine
-from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
-from probagg.dpac.machine import agree
-from probagg.dpac.model import Model
-from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
-from probagg.dpac.recipe import Recipe
+from probagg.dpac.initialization import fit_head
+from probagg.dpac.neighbours import nearest, sharpen, sharpness, smooth
 from probagg.dpac.stages import (
     ClusterLoss,
+    NetworkStage,
+    Setup,
+    classify,
     make_views,
-    strata,
-    student,
     total,
-    weighted_pretext,
     without_gradient,
 )
-from probagg.dpac.starts import teach
 from probagg.dpac.step import Batch
-from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning
 from probagg.opa.functional import as_float
 
-TRUSTED = 0.8  # so much of the labels a trained linear head must say, and so sure of them be
+MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
 
 
-def self_label(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
-    """Confident labels train a linear head on the strong view, averaged over the whole batch.
+class SelfLabelStage(NetworkStage):
+    """What both variants share: the linear head, and whether it answers at the end."""
 
-    They are those of h on the weak view as it goes on, as in the paper; or, `labels="neighbours"`,
-    what the neighbours of an image say of it, as probabilities. The losses of the clustering stage
-    go on beside it, or not; of neighbours only the pretext task's, weighted by what they say.
+    name = "self_label"
+
+    @torch.no_grad()
+    def head_probabilities(self, features: Tensor) -> Tensor:
+        """Return the linear head's probabilities of features on the CPU."""
+        return copy.deepcopy(self.model.self_labeller).cpu()(features).softmax(1)
+
+    def choose_head(self, features: Tensor, pseudo_labels: Tensor) -> None:
+        """Use the linear head if it reproduces its pseudo-labels, else the classifier, and warn.
+
+        A head with the same labels but far lower confidence does not reproduce them.
+        """
+        P = self.head_probabilities(features)
+        agreement = float((P.argmax(1) == pseudo_labels.argmax(1)).float().mean())
+        confidence = sharpness(P) / sharpness(pseudo_labels)
+        self.model.self_labelled.fill_(min(agreement, confidence) >= MIN_AGREEMENT)
+        if not self.model.self_labelled:
+            warnings.warn(
+                f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
+                f"images, with {100 * confidence:.0f} % of their confidence, so the classifier is "
+                "used instead. Raise self_label.epochs, pre-train longer, or set "
+                "self_label.labels to neighbours.",
+                ClusteringWarning,
+                stacklevel=2,
+            )
+
+
+class ClassifierLabels(SelfLabelStage):
+    """The paper's variant: h's confident labels of the weak view are learnt from the strong view.
+
+    The losses of the clustering stage are kept; `targets` are its offline targets, if any.
     """
-    settings, kept = recipe.self_label, recipe.self_label.keep_losses
-    online = model.lessons is None
-    objective, pretext = ClusterLoss(model, recipe.cluster), weighted_pretext(model, recipe)
 
-    def prepare(batch: Batch) -> list[Tensor]:
-        clean = ("clean",) if kept and online else ()
-        return make_views(views, ("weak", "strong", *clean), batch)
+    def __init__(self, setup: Setup, targets: Tensor | None = None) -> None:
+        super().__init__(setup)
+        self.objective = ClusterLoss(self.recipe.cluster, targets)
 
-    def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
-        pair, clean = made[:2], made[2:]
-        features = model.backbone(torch.cat(pair))
+    def prepare(self, batch: Batch) -> list[Tensor]:
+        """Return the weak, strong and clean views."""
+        return make_views(self.views, ("weak", "strong", "clean"), batch)
+
+    def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
+        """Return the clustering stage's terms and the cross-entropy of confident rows."""
+        *pair, clean = views
+        features = self.model.backbone(torch.cat(pair))
         x1, x2 = features.chunk(2)
-        terms = {}
-        if model.lessons is not None:
-            P = Q = model.lessons.Q[batch.samples]
-        else:
-            logits1 = student(model, x1, recipe.cluster)
-            Q = as_float(logits1.detach()).softmax(1)
-            if kept:
-                x, logits = without_gradient(model, *clean)
-                terms = objective(batch, x, logits, logits1)
-                P = as_float(logits).softmax(1)
-        if kept:
-            terms["pretext"] = pretext(pair, features, P)
-        confidence, labels = Q.max(1)
-        sure = confidence >= settings.confidence
-        if not online:  # all rows teach the head, the sure ones the backbone too
-            x2 = torch.where(sure[:, None], x2, x2.detach())
-        answers = as_float(model.self_labeller(x2))
-        rows = F.cross_entropy(answers, labels if online else Q, reduction="none")
-        terms["self_label"] = (sure * rows if online else rows).mean()
-        return {"loss": total(terms), **terms, "confident": sure.float().mean()}
+        logits1 = classify(self.model, x1, self.recipe.cluster)
+        x, logits = without_gradient(self.model, clean)
+        terms = self.objective(batch, x, logits, logits1)
+        terms["pretext"] = self.pretext_loss(pair, features, as_float(logits).softmax(1))
+        confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
+        confident = confidence >= self.recipe.self_label.confidence
+        answers = as_float(self.model.self_labeller(x2))
+        rows = F.cross_entropy(answers, labels, reduction="none")
+        terms["self_label"] = (confident * rows).mean()
+        return {"loss": total(terms), **terms, "confident": confident.float().mean()}
 
-    def renew(epoch: int) -> None:
-        """What there is to learn now; the head learns it at once, of the features as they are."""
-        with engine.autocast():
-            features, P = infer(model, views, feed)
-        if model.lessons is not None:
-            Q = model.lessons.Q
-            before = Q if epoch else P.to(Q.device)  # to the end as sure and as even as h was
-            P = _answers(model, features).to(Q.device) if epoch else before
-            near = nearest(features.to(Q.device), model.n_clusters, recipe.cluster.metric)
-            P = sharpen(ask(near, P, mass=before.sum(0)), to=sharpness(before))
-            Q.copy_(P)
-        teach(model.self_labeller, features, P, engine.seed)
+    def before_epoch(self, epoch: int) -> Tensor | None:
+        """Return the strata."""
+        return self.strata()
 
-    def before_epoch(epoch: int) -> Tensor | None:
-        once = online and epoch == 0 and settings.start == "classifier"
-        again = not online and epoch % settings.refresh_epochs == 0
-        if once or again:
-            renew(epoch)
-        massed = kept and online and recipe.cluster.stratify
-        return strata(engine, model, views, feed) if massed else None
-
-    if settings.epochs:
-        engine.train("self_label", prepare, loss, feed, settings, before_epoch=before_epoch)
-        if not online:
-            renew(settings.epochs)
-            agree(model)
-        _trust_linear_head(model, views, feed)
+    def finish(self) -> None:
+        """Choose between the linear head and the classifier that labelled for it."""
+        self.choose_head(*infer(self.model, self.views, self.feed))
 
 
-@torch.no_grad()
-def _answers(model: Model, features: Tensor) -> Tensor:
-    """What the linear head says of features on the CPU."""
-    return copy.deepcopy(model.self_labeller).cpu()(features).softmax(1)
+class SmoothedLabels(SelfLabelStage):
+    """Our variant: the linear head's own probabilities, smoothed over the kNN graph.
 
-
-def _trust_linear_head(model: Model, views: Views, feed: Feed) -> None:
-    """Let the linear head answer if it has learnt what its teacher says; else say so.
-
-    A head that says the same but far less surely has not.
+    All rows train the head, confident ones the backbone too. The pretext task is weighted by the
+    pseudo-labels; OPA's loss, and with it its feedback loop, is not used.
     """
-    features, P = infer(model, views, feed)
-    answers = _answers(model, features)
-    lessons = P if model.lessons is None else model.lessons.Q.cpu()
-    agreement = float((answers.argmax(1) == lessons.argmax(1)).float().mean())
-    as_sure = sharpness(answers) / sharpness(lessons)
-    model.self_labelled.fill_(min(agreement, as_sure) >= TRUSTED)
-    if not model.self_labelled:
-        warnings.warn(
-            f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
-            f"images and is {100 * as_sure:.0f} % as sure of them, so the classifier's are kept. "
-            "Raise self_label.epochs, pre-train longer, or set self_label.start to classifier.",
-            ClusteringWarning,
-            stacklevel=3,
-        )
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        K = self.model.n_clusters
+        self.pseudo_labels = torch.full((len(self.feed), K), 1.0 / K, device=self.feed.device)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Return the pseudo-labels (N, K)."""
+        return {"pseudo_labels": self.pseudo_labels}
+
+    def prepare(self, batch: Batch) -> list[Tensor]:
+        """Return the weak and the strong view."""
+        return make_views(self.views, ("weak", "strong"), batch)
+
+    def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
+        """Return the pretext's loss and the cross-entropy with the pseudo-labels Q."""
+        features = self.model.backbone(torch.cat(views))
+        x2 = features.chunk(2)[1]
+        Q = self.pseudo_labels[batch.samples]
+        terms = {"pretext": self.pretext_loss(views, features, Q)}
+        confident = Q.amax(1) >= self.recipe.self_label.confidence
+        x2 = torch.where(confident[:, None], x2, x2.detach())
+        answers = as_float(self.model.self_labeller(x2))
+        terms["self_label"] = F.cross_entropy(answers, Q, reduction="none").mean()
+        return {"loss": total(terms), **terms, "confident": confident.float().mean()}
+
+    def before_epoch(self, epoch: int) -> None:
+        """Refresh the pseudo-labels every `refresh_epochs`."""
+        if epoch % self.recipe.self_label.refresh_epochs == 0:
+            self._refresh(first=epoch == 0)
+
+    def finish(self) -> None:
+        """Fit the head to the final pseudo-labels, and use it if that succeeds."""
+        self._refresh(first=False)
+        features, _ = infer(self.model, self.views, self.feed)
+        self.choose_head(features, self.pseudo_labels.cpu())
+
+    def _refresh(self, *, first: bool) -> None:
+        """Smooth the current probabilities over the kNN graph, and fit the head to the result.
+
+        The probabilities are the head's, or the classifier's as the stage begins. Masses and mean
+        confidence stay those of the pseudo-labels before: a head that has come to favour a cluster
+        or to be less confident would otherwise be trained to be so even more.
+        """
+        features, P = self.infer()
+        Q = self.pseudo_labels
+        before = P.to(Q.device) if first else Q
+        P = before if first else self.head_probabilities(features).to(Q.device)
+        near = nearest(features.to(Q.device), self.model.n_clusters, self.recipe.cluster.metric)
+        Q.copy_(sharpen(smooth(near, P, mass=before.sum(0)), to=sharpness(before)))
+        fit_head(self.model.self_labeller, features, Q, self.setup.seed)
+
+
+def self_label_stage(setup: Setup, targets: Tensor | None = None) -> SelfLabelStage:
+    """Return the variant that the recipe names; `targets` are the clustering stage's, if any."""
+    if setup.recipe.self_label.labels == "neighbours":
+        return SmoothedLabels(setup)
+    return ClassifierLabels(setup, targets)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from probagg.aggregation import critical_m
-from probagg.dpac.engine import Engine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
+from probagg.dpac.initialization import initialize_classifier
 from probagg.dpac.model import Model
-from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.starts import start_classifier
-from probagg.dpac.step import Batch
+from probagg.dpac.offline import refresh_targets
+from probagg.dpac.recipe import Cluster, Recipe, Training
+from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning
 from probagg.opa.functional import as_float, full_precision
@@ -27,84 +30,154 @@ from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes, sum_over_processes
 
 
-def pretrain(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
+@dataclass(frozen=True)
+class Setup:
+    """What the stages of a run work with."""
+
+    model: Model
+    views: Views
+    feed: Feed
+    recipe: Recipe
+    seed: int = 0
+    autocast: Callable[[], AbstractContextManager] = nullcontext  # in the precision of training
+
+
+class NetworkStage(Stage):
+    """What the stages of DPAC share."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.model, self.views, self.feed = setup.model, setup.views, setup.feed
+        self.recipe = setup.recipe
+
+    @property
+    def plan(self) -> Training:
+        """Return the stage's own table of the recipe."""
+        return getattr(self.recipe, self.name)
+
+    def infer(self) -> tuple[Tensor, Tensor]:
+        """Return features and probabilities of all images, in the precision of training."""
+        with self.setup.autocast():
+            return infer(self.model, self.views, self.feed)
+
+    def strata(self) -> Tensor | None:
+        """Return the cluster of every image by h, where the recipe wants stratified batches.
+
+        Eq. 9 takes a cluster's mass from the batch. For 1024 random rows and K = 10 it is off by
+        9 %, which the power 1/(m - 1) turns into 4.7 in the logits of the targets at m = 1.02. On
+        features of CIFAR-10, 86 % of the targets agreed with PAC's clusters, and 98 % where every
+        batch had its share of each cluster (benchmarks/results/opa_loop.json).
+        """
+        return self.infer()[1].argmax(1) if self.recipe.cluster.stratify else None
+
+    def pretext_loss(self, pair: list[Tensor], features: Tensor, P: Tensor) -> Tensor:
+        """Return the pretext's loss of views, their features and P, times its weight."""
+        return self.recipe.pretext.weight * self.model.pretext(
+            self.model.backbone, pair, features, P
+        )
+
+
+class PretrainStage(NetworkStage):
     """Train f and g on the pretext task: Eq. 11 with uniform P, both orders, or another."""
 
-    def prepare(batch: Batch) -> list[Tensor]:
-        return make_views(views, recipe.pretext.views, batch)
+    name = "pretrain"
 
-    def loss(batch: Batch, pair: list[Tensor]) -> dict[str, Tensor]:
-        features = model.backbone(torch.cat(pair))
-        return {"loss": model.pretext(model.backbone, pair, features, None)}
+    def prepare(self, batch: Batch) -> list[Tensor]:
+        """Return the views that the pretext task compares."""
+        return make_views(self.views, self.recipe.pretext.views, batch)
 
-    if recipe.pretext.task != "none":
-        engine.train("pretrain", prepare, loss, feed, recipe.pretrain)
+    def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
+        """Return the loss of the pretext task."""
+        features = self.model.backbone(torch.cat(views))
+        return {"loss": self.model.pretext(self.model.backbone, views, features, None)}
 
 
-def cluster(engine: Engine, model: Model, views: Views, feed: Feed, recipe: Recipe) -> None:
-    """Algorithm 3: the pretext task and KL(Q || P1) (Eq. 12), or Tr(P1^T D P1) / B (Eq. 13)."""
-    settings = recipe.cluster
-    objective, pretext = ClusterLoss(model, settings), weighted_pretext(model, recipe)
+class ClusterStage(NetworkStage):
+    """Algorithm 3: the pretext task and KL(Q || P1) (Eq. 12), or Tr(P1^T D P1) / B (Eq. 13).
 
-    def prepare(batch: Batch) -> list[Tensor]:
-        return make_views(views, ("clean", *recipe.pretext.views), batch)
+    `targets` are the offline targets (N, K) of Table 7; None where targets are computed online.
+    """
 
-    def loss(batch: Batch, made: list[Tensor]) -> dict[str, Tensor]:
-        clean, *pair = made
-        x, logits = without_gradient(model, clean)
-        features = model.backbone(torch.cat(pair))
-        logits1 = student(model, features[: len(x)], settings)
-        terms = objective(batch, x, logits, logits1)
+    name = "cluster"
+    targets: Tensor | None = None
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        if self.recipe.cluster.targets != "online":
+            K = self.model.n_clusters
+            self.targets = torch.full((len(self.feed), K), 1.0 / K, device=self.feed.device)
+        self.objective = ClusterLoss(self.recipe.cluster, self.targets)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Return the offline targets."""
+        return {} if self.targets is None else {"targets": self.targets}
+
+    def prepare(self, batch: Batch) -> list[Tensor]:
+        """Return the clean view and those of the pretext task."""
+        return make_views(self.views, ("clean", *self.recipe.pretext.views), batch)
+
+    def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
+        """Return the terms of Eq. 12 or Eq. 13, and the sharpness of P."""
+        clean, *pair = views
+        x, logits = without_gradient(self.model, clean)
+        features = self.model.backbone(torch.cat(pair))
+        logits1 = classify(self.model, features[: len(x)], self.recipe.cluster)
+        terms = self.objective(batch, x, logits, logits1)
         P = as_float(logits).softmax(1)
-        terms["pretext"] = pretext(pair, features, P)
+        terms["pretext"] = self.pretext_loss(pair, features, P)
         return {"loss": total(terms), **terms, "sharpness": P.amax(1).mean()}
 
-    def before_epoch(epoch: int) -> Tensor | None:
-        if epoch == 0 and settings.objective == "opa" and model.offline is None:
-            _warn_of_critical_m(model, views, feed, settings)
+    def before_epoch(self, epoch: int) -> Tensor | None:
+        """Initialize the classifier, refresh offline targets, and return the strata."""
+        settings = self.recipe.cluster
+        if epoch == 0 and settings.objective == "opa" and self.targets is None:
+            self._check_m()
         if epoch == 0 and settings.start == "pac":
-            features, _ = infer(model, views, feed)
-            start_classifier(model.classifier, features, settings, engine.seed)
-        if model.offline is not None and epoch % settings.refresh_epochs == 0:
-            features, _ = infer(model, views, feed)
-            model.offline.refresh(features, settings, engine.seed + epoch)
-        return strata(engine, model, views, feed) if settings.stratify else None
+            features, _ = infer(self.model, self.views, self.feed)
+            initialize_classifier(self.model.classifier, features, settings, self.setup.seed)
+        if self.targets is not None and epoch % settings.refresh_epochs == 0:
+            features, _ = infer(self.model, self.views, self.feed)
+            refresh_targets(self.targets, features, settings, self.setup.seed + epoch)
+        return self.strata()
 
-    engine.train("cluster", prepare, loss, feed, recipe.cluster, before_epoch=before_epoch)
-
-
-def strata(engine: Engine, model: Model, views: Views, feed: Feed) -> Tensor:
-    """The cluster of every image, by h.
-
-    Eq. 9 takes a cluster's mass from the batch. Of 1024 random rows and K = 10 that is off by 9 %,
-    which the power 1/(m - 1) makes 4.7 in the logits of the targets at m = 1.02: on features of
-    CIFAR-10 they were PAC's clusters for 86 % of the rows, and for 98 % where every batch had its
-    share of each cluster (benchmarks/opa_loop.py).
-    """
-    with engine.autocast():
-        return infer(model, views, feed)[1].argmax(1)
+    def _check_m(self) -> None:
+        """Warn if m is too high for probabilities to leave the uniform start."""
+        settings, n = self.recipe.cluster, len(self.feed)
+        rows = torch.linspace(0, n - 1, min(n, 2000)).long()  # folders are sorted
+        features, _ = infer(self.model, self.views, self.feed, rows)
+        threshold = critical_m(features, settings.metric)
+        if settings.m >= threshold:
+            warnings.warn(
+                f"m={settings.m:g} is at or above the critical value {threshold:.4f} of the "
+                "features as clustering begins, so probabilities stay uniform. Lower cluster.m "
+                "below it.",
+                ClusteringWarning,
+                stacklevel=2,
+            )
 
 
 class ClusterLoss:
-    """The clustering term of Eq. 12 or Eq. 13, and the regularisation of Table 5c if asked for."""
+    """The clustering term of Eq. 12 or Eq. 13, and the regularisation of Table 5c if wanted."""
 
-    def __init__(self, model: Model, settings: Cluster) -> None:
-        self.settings = settings
+    def __init__(self, settings: Cluster, targets: Tensor | None) -> None:
+        self.settings, self.targets = settings, targets
         self.opa = OPALoss(
             settings.m, metric=settings.metric, balance=settings.balance, gather=True
         )
         self.pac = PACLoss(metric=settings.metric, gather=True)
-        self.offline = model.offline
 
     def __call__(
         self, batch: Batch, x: Tensor, logits: Tensor, logits1: Tensor
     ) -> dict[str, Tensor]:
-        """Terms of the loss: targets and distances from the clean view, the first view learns."""
+        """Return the terms: targets and distances from the clean view, logits of the first."""
         terms = {}
         if self.settings.objective == "pac":
             terms["pac"] = self.pac(x, logits1)
-        elif self.offline is not None:
-            terms["kl"] = self.offline(batch.samples, logits1)
+        elif self.targets is not None:
+            with full_precision(logits1):
+                P1 = as_float(logits1).log_softmax(1)
+                terms["kl"] = F.kl_div(P1, self.targets[batch.samples], reduction="batchmean")
         else:
             terms["kl"] = self.opa(x, logits, logits1)
         if self.settings.regularization:
@@ -112,32 +185,21 @@ class ClusterLoss:
         return terms
 
 
-def student(model: Model, x1: Tensor, settings: Cluster) -> Tensor:
-    """The logits of p1; the backbone feels only a share of their gradient if so asked."""
+def classify(model: Model, x1: Tensor, settings: Cluster) -> Tensor:
+    """Return the logits of p1, with their gradient to x1 scaled by `backbone_gradient`."""
     share = settings.backbone_gradient
     if share != 1.0:  # the value stays x1 exactly
         x1 = x1.detach() + share * (x1 - x1.detach())
     return model.classifier(x1)
 
 
-def weighted_pretext(
-    model: Model, recipe: Recipe
-) -> Callable[[list[Tensor], Tensor, Tensor], Tensor]:
-    """The pretext's loss of views, features and P, with its weight beside clustering."""
-
-    def loss(pair: list[Tensor], features: Tensor, P: Tensor) -> Tensor:
-        return recipe.pretext.weight * model.pretext(model.backbone, pair, features, P)
-
-    return loss
-
-
 def total(terms: dict[str, Tensor]) -> Tensor:
-    """The loss of all terms."""
+    """Return the sum of all terms."""
     return torch.stack(list(terms.values())).sum()
 
 
 def make_views(views: Views, names: tuple[str, ...], batch: Batch) -> list[Tensor]:
-    """The named views of a batch; a name that comes twice gives two different views."""
+    """Return the named views of a batch; a repeated name gives different views."""
     made = []
     for place, name in enumerate(names):
         if name == "clean":
@@ -151,27 +213,13 @@ def make_views(views: Views, names: tuple[str, ...], batch: Batch) -> list[Tenso
 
 @torch.no_grad()
 def without_gradient(model: Model, clean: Tensor) -> tuple[Tensor, Tensor]:
-    """x and the logits of p, in training mode as in the authors' code."""
+    """Return x and the logits of p, in training mode as in the authors' code."""
     x = model.backbone(clean)
     return x, model.classifier(x)
 
 
 def _negative_entropy(logits: Tensor) -> Tensor:
-    """sum_k q_k log q_k of the mean assignment q over the whole batch: lowest when it is even."""
+    """Return sum_k q_k log q_k of the mean assignment q over the whole batch."""
     with full_precision(logits):
         mean = sum_over_processes(as_float(logits).softmax(1).mean(0)) / n_processes()
         return (mean * mean.clamp(min=1e-12).log()).sum()
-
-
-def _warn_of_critical_m(model: Model, views: Views, feed: Feed, settings: Cluster) -> None:
-    """Tell before training that m is too high for the features to leave the uniform start."""
-    rows = torch.linspace(0, len(feed) - 1, min(len(feed), 2000)).long()  # folders are sorted
-    features, _ = infer(model, views, feed, rows)
-    threshold = critical_m(features, settings.metric)
-    if settings.m >= threshold:
-        warnings.warn(
-            f"m={settings.m:g} is at or above the critical value {threshold:.4f} of the features "
-            "as clustering begins, where probabilities stay uniform. Lower cluster.m below it.",
-            ClusteringWarning,
-            stacklevel=3,
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -10,18 +10,19 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from probagg.dpac.checkpoint import load_optimizer_tensors, optimizer_tensors
+from probagg.dpac.feed import Feed
 from probagg.dpac.recipe import Training
 from probagg.errors import InputError
 from probagg.opa.processes import n_processes
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-WARM_UP = 5  # steps before a graph is recorded: kernels are chosen and buffers made in them
+WARM_UP = 5  # steps before a graph is recorded, in which kernels are chosen and buffers allocated
 
 
 class Batch(NamedTuple):
-    """Images of the set (uint8, rows, height, width, channels), which they are, and a random key.
+    """Images (B, H, W, C) as uint8, their rows in the set, and a random key.
 
-    The key stands for (seed, stage, epoch); with the samples it fixes every random view.
+    The key stands for (seed, stage, epoch); with the rows it fixes every random view.
     """
 
     images: Tensor
@@ -29,37 +30,67 @@ class Batch(NamedTuple):
     key: Tensor
 
 
-Prepare = Callable[[Batch], list[Tensor]]
-Loss = Callable[[Batch, list[Tensor]], dict[str, Tensor]]
+class Stage(ABC):
+    """One stage of training: what the engine asks of it, in the order of the methods.
+
+    A stage owns the tensors in `state`, which checkpoints carry beside the network's weights. They
+    are only changed in place, since a recorded step reads them from where they lie.
+    """
+
+    name: str
+    feed: Feed
+
+    @property
+    @abstractmethod
+    def plan(self) -> Training:
+        """Return epochs, batch size and optimiser."""
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Return the tensors that checkpoints carry for this stage."""
+        return {}
+
+    def before_epoch(self, epoch: int) -> Tensor | None:
+        """Prepare an epoch; strata (N,) may be returned, of which each batch takes its share."""
+        return None
+
+    @abstractmethod
+    def prepare(self, batch: Batch) -> list[Tensor]:
+        """Return the views of a batch, without gradient."""
+
+    @abstractmethod
+    def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
+        """Return named terms: "loss" is minimised, the others are reported."""
+
+    def finish(self) -> None:  # noqa: B027 (a stage may have nothing to finish)
+        """Run after the last epoch, before the stage is saved as done."""
 
 
 class Step:
     """Views of a batch, its losses, their gradients, one update.
 
-    `prepare` makes the views, without gradient; `loss` returns a dictionary of which "loss" is
-    minimised and the others are reported. They are compiled apart: views have no backward pass.
-    Launching the thousand kernels of a step takes longer than running them, hence the graph.
+    `prepare` and `loss` are compiled separately: views have no backward pass. Launching the
+    thousand kernels of a step takes longer than running them, hence the recorded graph.
     """
 
     def __init__(
         self,
-        prepare: Prepare,
-        loss: Loss,
+        stage: Stage,
         module: nn.Module,
-        plan: Training,
         *,
         device: torch.device,
         precision: str = "auto",
         compiled: bool = False,
     ) -> None:
-        self.plan, self.device = plan, device
+        self.plan, self.device = stage.plan, device
         self.dtype = choose_precision(precision, device)
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.learning_rate = torch.tensor(plan.learning_rate, device=device)
-        self.optimizer = _optimizer(self.parameters, plan, self.learning_rate)
+        self.learning_rate = torch.tensor(self.plan.learning_rate, device=device)
+        self.optimizer = _optimizer(self.parameters, self.plan, self.learning_rate)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
         self.key = torch.zeros((), dtype=torch.int64, device=device)
         self.totals: dict[str, Tensor] = {}
+        prepare, loss = stage.prepare, stage.loss
         self._prepare = torch.compile(prepare, dynamic=False) if compiled else prepare
         self._loss = torch.compile(loss, dynamic=False) if compiled else loss
         self._recordable = (
@@ -71,7 +102,7 @@ class Step:
         self._done = 0
 
     def __call__(self, images: Tensor, samples: Tensor) -> None:
-        """Train on one batch."""
+        """Update the weights by one batch."""
         if not self._recordable:
             self._update(Batch(images, samples, self.key))
             return
@@ -94,10 +125,10 @@ class Step:
 
     def _record(self) -> None:
         assert self._inputs is not None
-        self.optimizer.zero_grad(set_to_none=True)  # the graph makes its own
+        self.optimizer.zero_grad(set_to_none=True)  # the graph allocates its own
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
-        # Threads that read images ahead may allocate pinned memory meanwhile, hence the mode.
+        # Threads that read images ahead may allocate pinned memory during capture, hence the mode.
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             self._update(self._inputs)
         self._graph = graph
@@ -122,7 +153,7 @@ class Step:
         self.scaler.update()
 
     def means(self, steps: int) -> dict[str, float]:
-        """The mean of each term over an epoch, over all processes; the sums start again."""
+        """Return the mean of each term over the epoch and all processes, and reset the sums."""
         if not self.totals:
             return {}
         sums = torch.stack(list(self.totals.values()))
@@ -134,17 +165,17 @@ class Step:
         return dict(zip(self.totals, means, strict=True))
 
     def sums(self) -> dict[str, float]:
-        """This process's sum of each term since the epoch began."""
+        """Return this process's sum of each term since the epoch began."""
         return {name: total.item() for name, total in self.totals.items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that the next step depends on, beside the weights."""
+        """Return everything that the next step depends on, besides the weights."""
         totals = {f"total.{name}": value for name, value in self.totals.items()}
         state = optimizer_tensors(self.optimizer)
         return {**totals, **{f"optimizer.{name}": value for name, value in state.items()}}
 
     def load(self, tensors: dict[str, Tensor], scaler: dict[str, Any]) -> None:
-        """Put back what `tensors` gave."""
+        """Restore what `tensors` returned."""
         state = {
             k.removeprefix("optimizer."): v
             for k, v in tensors.items()
@@ -152,7 +183,7 @@ class Step:
         }
         load_optimizer_tensors(self.optimizer, state)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate  # loading has put a copy in its place
+            group["lr"] = self.learning_rate  # loading replaced it with a copy
         for name, value in tensors.items():
             if name.startswith("total."):
                 self.totals[name.removeprefix("total.")] = value.to(self.device)
@@ -161,20 +192,20 @@ class Step:
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:
-    """The type that matrix products and convolutions take."""
+    """Return the data type of matrix products and convolutions."""
     if name == "auto":
         if device.type != "cuda":
             return torch.float32
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
     if name not in PRECISIONS:
-        raise InputError(f"precision is {name!r}, but auto, {', '.join(PRECISIONS)} are possible.")
+        raise InputError(f"precision is {name!r}, but must be auto, {', '.join(PRECISIONS)}.")
     return PRECISIONS[name]
 
 
 def _optimizer(
     parameters: list[nn.Parameter], plan: Training, learning_rate: Tensor
 ) -> torch.optim.Optimizer:
-    """The rate is a tensor, so that a recorded step sees it change."""
+    """Return the optimiser. Its rate is a tensor, so that a recorded step sees it change."""
     fused = learning_rate.device.type in ("cuda", "cpu")
     if plan.optimizer == "sgd":
         return torch.optim.SGD(
@@ -194,10 +225,10 @@ def _optimizer(
 
 
 def _average_gradients(parameters: list[nn.Parameter]) -> None:
-    """The mean over processes, in one exchange.
+    """Average the gradients over processes, in one exchange.
 
-    DistributedDataParallel would do it while the backward pass runs, but it wants one call of one
-    module; a stage calls backbone and heads apart, and the backbone twice.
+    DistributedDataParallel would overlap it with the backward pass, but expects one call of one
+    module; a stage calls backbone and heads separately, and the backbone twice.
     """
     if n_processes() == 1:
         return

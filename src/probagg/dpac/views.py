@@ -1,24 +1,21 @@
-"""Weak, strong and clean views of a batch of images (section 3.5), on the device they lie on.
+"""Weak, strong and clean views of a batch of images (section 3.5), on the images' device.
 
-Every sample has parameters of its own, and they depend on the key (seed, stage, epoch) and the
-sample alone: the same image gets the same view in any batch, process and run.
+Every sample has its own parameters, which depend on the key (seed, stage, epoch) and the sample
+only: the same image gets the same view in any batch, process and run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from probagg.dpac.operations import (
-    RANGES,
     affine,
     apply_chosen,
     blend,
-    check_operation,
     cut_out,
     gaussian,
     interpolation,
@@ -27,101 +24,24 @@ from probagg.dpac.operations import (
     turn_hue,
 )
 from probagg.dpac.randomness import uniforms
+from probagg.dpac.view_settings import RANGES, ViewSettings
 from probagg.errors import InputError
 
 RATIOS = 3 / 4, 4 / 3  # width to height of a random crop
-TRIES = 10  # at a crop that fits, then the largest central one is taken
+TRIES = 10  # at a crop that fits; then the largest central one is used
 SIGMAS = 0.1, 2.0  # of the blur, in pixels
-FRAME = 2 * TRIES + 3  # numbers for a crop (areas, ratios, corner) and a flip
-WEAK = [FRAME, 5, 9, 1, 2]  # numbers for the frame, affine map, jitter, greyscale and blur
-
-
-@dataclass(frozen=True)
-class ViewSettings:
-    """What the views do to an image. Lists become tuples; an impossible value is a ValueError."""
-
-    size: int = 32  # pixels, height and width of a view
-    crop: tuple[float, float] = (0.2, 1.0)  # area of a random crop; (1, 1): the whole image
-    flip: bool = True
-    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
-    """Strength of brightness, contrast, saturation and hue."""
-    jitter_probability: float = 0.8
-    grayscale: float = 0.2  # probability
-    blur: float = 0.0  # probability; the kernel is a tenth of the size wide
-    rotate: float = 0.0  # degrees at most, either way; this and the next three move digits
-    translate: float = 0.0  # share of the size at most
-    scale: tuple[float, float] = (1.0, 1.0)
-    shear: float = 0.0  # degrees at most
-    operations: tuple[str, ...] = tuple(RANGES)  # of the strong view
-    n_operations: int = 4  # drawn for each sample, with replacement
-    cutout: float = 0.5  # largest side of the square left out of a strong view, share of the size
-    strong_crop: bool = False  # whether the strong view is cropped like the weak one
-    clean_scale: float = 1.25  # the clean view is resized to this many sizes, then cut centrally
-    mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)  # CIFAR-10's, of an image in 0..1; one
-    std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)  # value for each channel or one for all
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if isinstance(value := getattr(self, field.name), list):
-                object.__setattr__(self, field.name, tuple(value))
-        for problem in _problems(self):
-            raise InputError(problem)
-        for name in self.operations:
-            check_operation(name)
-
-    @property
-    def crops(self) -> bool:
-        """Whether a crop is ever smaller than the image."""
-        return self.crop[0] < 1
-
-    @property
-    def moves(self) -> bool:
-        """Whether the weak view has a random affine map."""
-        return bool(self.rotate or self.translate or self.shear) or self.scale != (1, 1)
-
-
-def _problems(s: ViewSettings) -> Iterator[str]:
-    """What is impossible in the settings, and what is needed instead."""
-    if s.size < 1:
-        yield f"size is {s.size}; a view needs at least one pixel."
-    for name in "jitter_probability", "grayscale", "blur", "cutout", "translate":
-        if not 0 <= getattr(s, name) <= 1:
-            yield f"{name} is {getattr(s, name)}; it must lie in 0..1."
-    if len(s.crop) != 2 or not 0 < s.crop[0] <= s.crop[1] <= 1:
-        yield f"crop is {s.crop}; needed: 0 < smallest area <= largest area <= 1."
-    if len(s.scale) != 2 or not 0 < s.scale[0] <= s.scale[1]:
-        yield f"scale is {s.scale}; needed: 0 < smallest <= largest."
-    if len(s.jitter) != 4 or min(s.jitter) < 0 or s.jitter[3] > 0.5:
-        yield (
-            f"jitter is {s.jitter}; needed: brightness, contrast, saturation and hue, none "
-            f"negative, hue at most 0.5."
-        )
-    if not 0 <= s.shear < 90:
-        yield f"shear is {s.shear}; it must lie in 0..90 degrees."
-    if s.n_operations < 0 or (s.n_operations > 0 and not s.operations):
-        yield (
-            f"n_operations is {s.n_operations} of {len(s.operations)} operations; 0 switches them "
-            f"off, more need some to draw from."
-        )
-    if len(set(s.operations)) < len(s.operations):
-        yield f"operations names one twice: {', '.join(s.operations)}."
-    if s.clean_scale < 1:
-        yield f"clean_scale is {s.clean_scale}; it must be at least 1."
-    if len(s.mean) != len(s.std) or len(s.mean) not in (1, 3) or min(s.std) <= 0:
-        yield (
-            f"mean is {s.mean} and std {s.std}; needed: one value each, or three, std above zero."
-        )
+FRAME = 2 * TRIES + 3  # random numbers of a crop (areas, ratios, corner) and a flip
+WEAK = [FRAME, 5, 9, 1, 2]  # random numbers of frame, affine map, jitter, greyscale and blur
 
 
 class Views:
-    """Views of uint8 images (B, H, W, C), C = 1 or 3, as normalised (B, C, size, size).
+    """Make views of uint8 images (B, H, W, C), C = 1 or 3, as normalised (B, C, size, size).
 
-    The result lies channels-last, in `dtype`. `samples` (B,) are the images' places in the
-    dataset, `key` a 0-d tensor made of `randomness.key(seed, stage, epoch)`; another `copy` is an
-    independent view under the same key. An image of another shape is resized as a whole.
-    `mean` and `std`, where given, replace those of the settings. Sums of pixels are taken in
-    float32 whatever the outer autocast; on a GPU they may differ in the last digits between batch
-    sizes, as every matrix product there does.
+    The result is channels-last, in `dtype`. `samples` (B,) are the images' rows in the dataset,
+    `key` is a 0-d tensor of `randomness.key(seed, stage, epoch)`; another `copy` is an independent
+    view under the same key. Without a crop, the whole image is resized. `mean` and `std` replace
+    those of the settings. Sums of pixels are computed in float32, also under autocast; on a GPU
+    they may differ in the last digits between batch sizes, as every matrix product does.
 
     >>> import torch
     >>> from probagg.dpac.randomness import key
@@ -147,7 +67,7 @@ class Views:
 
     @torch.no_grad()
     def weak(self, images: Tensor, samples: Tensor, key: Tensor, copy: int = 0) -> Tensor:
-        """Crop, flip, affine map, colour jitter, greyscale, blur: SimCLR's view."""
+        """Return SimCLR's view: crop, flip, affine map, colour jitter, greyscale, blur."""
         s = self.settings
         _check(images, samples)
         draws = uniforms(key, samples, sum(WEAK), stream=2 * copy)
@@ -164,11 +84,11 @@ class Views:
                 sigma = torch.where(blur[:, 0] < s.blur, _between(*SIGMAS, blur[:, 1]), 0.0)
                 kernels = gaussian(sigma, s.size, radius=max(1, s.size // 20))
                 x = resample(x, kernels, kernels)
-            return self._finished(x)
+            return self._normalise(x)
 
     @torch.no_grad()
     def strong(self, images: Tensor, samples: Tensor, key: Tensor, copy: int = 0) -> Tensor:
-        """Flip, `n_operations` random operations, a square left out: RandAugment and Cutout."""
+        """Return a flip, `n_operations` random operations and Cutout: RandAugment's view."""
         s = self.settings
         _check(images, samples)
         n = s.n_operations
@@ -183,7 +103,7 @@ class Views:
             for slot in range(n):
                 here = {name: mine[:, slot] for name, mine in chosen.items()}
                 x = apply_chosen(x, here, magnitude[:, slot])
-            x = self._finished(x)
+            x = self._normalise(x)
             if (most := int(s.cutout * s.size)) > 0:
                 side = 1 + (cutout[:, 0] * most).floor()
                 top, left = ((cutout[:, i] * s.size).floor() - (side / 2).floor() for i in (1, 2))
@@ -192,7 +112,7 @@ class Views:
 
     @torch.no_grad()
     def clean(self, images: Tensor) -> Tensor:
-        """The middle of the image, without chance: for features, targets and predictions."""
+        """Return the middle of the image, not random: for features, targets and predictions."""
         _check(images)
         size, height, width = self.settings.size, *images.shape[1:3]
         large = round(self.settings.clean_scale * size)
@@ -203,10 +123,10 @@ class Views:
                 for n in (height, width)
             )
             x = resample(images.permute(0, 3, 1, 2), rows, columns)
-            return self._finished(x)
+            return self._normalise(x)
 
     def _frame(self, images: Tensor, u: Tensor, crop: bool) -> Tensor:
-        """The image, or a random crop of it, at the size of a view; half of them mirrored."""
+        """Return the image or a random crop, resized to a view; half of them are mirrored."""
         size, height, width = self.settings.size, *images.shape[1:3]
         x = images.permute(0, 3, 1, 2)
         mirror = u[:, -1, None, None] < (0.5 if self.settings.flip else 0.0)
@@ -233,10 +153,10 @@ class Views:
         )
 
     def _jitter(self, x: Tensor, u: Tensor) -> Tensor:
-        """Brightness, contrast, saturation and hue, in each sample's own random order.
+        """Change brightness, contrast, saturation and hue, in a random order per sample.
 
-        The blends that come before its hue, its hue, the blends that come after: so the costly hue
-        is computed once. A blend out of its turn has the neutral factor 1.
+        First the blends that come before a sample's hue, then its hue, then the blends that come
+        after it, so that the costly hue is computed once. A blend in the other pass has factor 1.
         """
         strengths = self.settings.jitter
         kinds = 3 if x.shape[1] == 3 else 2  # a grey image has no saturation
@@ -258,13 +178,13 @@ class Views:
         x = turn_hue(x, strengths[3] * spread[:, 3])
         return blends(x, torch.where(before, 1.0, factor))
 
-    def _finished(self, x: Tensor) -> Tensor:
-        """Normalised, channels last; channel by channel, which needs no tensor of constants."""
+    def _normalise(self, x: Tensor) -> Tensor:
+        """Normalise channel by channel, which needs no tensor of constants; channels last."""
         C, mean, std = x.shape[1], self.settings.mean, self.settings.std
         if len(mean) not in (1, C):
             raise InputError(
-                f"mean and std have {len(mean)} values but the images {C} channel(s). "
-                f"Pass one value for each channel, or one for all."
+                f"mean and std have {len(mean)} values, but the images have {C} channel(s). "
+                "Pass one value per channel, or one for all."
             )
         if len(mean) == 1:
             mean, std = mean * C, std * C
@@ -273,10 +193,10 @@ class Views:
 
 
 def crop_boxes(u: Tensor, height: int, width: int, area: tuple[float, float]) -> tuple[Tensor, ...]:
-    """Top, height, left and width (B,) of random crops, from 22 uniforms each.
+    """Return top, height, left and width (B,) of random crops, from 22 uniforms per sample.
 
-    torchvision's RandomResizedCrop: the first of ten tries that fits, else the largest central
-    crop of a ratio that is allowed.
+    As torchvision's RandomResizedCrop: the first of ten tries that fits, else the largest central
+    crop of an allowed ratio.
     """
     areas, ratios, corner = u.split([TRIES, TRIES, 2], dim=1)
     areas = height * width * _between(*area, areas)
@@ -295,7 +215,7 @@ def crop_boxes(u: Tensor, height: int, width: int, area: tuple[float, float]) ->
 
 
 def _whole(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Start and length of an interval of all n pixels."""
+    """Return start and length of the interval of all n pixels."""
     start = torch.zeros(1, device=like.device, dtype=torch.float32)
     return start, start + n
 
@@ -312,6 +232,6 @@ def _check(images: Tensor, samples: Tensor | None = None) -> None:
         )
     if samples is not None and samples.shape != images.shape[:1]:
         raise InputError(
-            f"samples has shape {tuple(samples.shape)} for {len(images)} images; pass the place "
-            f"of each one in the dataset."
+            f"samples has shape {tuple(samples.shape)} for {len(images)} images; pass the row of "
+            "each in the dataset."
         )

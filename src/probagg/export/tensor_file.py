@@ -82,7 +82,7 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
     settings = dict(model["head"])
     kind, groups = settings.pop("kind"), model["groups"]
     if kind == "dpac":
-        recipe = Recipe.from_toml(model["recipe"])
+        recipe = Recipe.from_toml(model["recipe"], saved=True)
         blank = recipe.override(["cluster.targets=online", "network.pretrained=false"])
         network = build_model(blank, settings["n_clusters"])
         network.self_labelled.fill_(settings["self_labelled"])

@@ -17,6 +17,7 @@ from probagg.data.opening import open_images
 from probagg.report.atlas import Progress, positions
 from probagg.report.contents import Contents
 from probagg.report.page.rendering import render
+from probagg.report.page.summary import render_summary
 from probagg.report.review.server import serve
 from probagg.report.review.session import Session
 from probagg.run.contents import read_contents, read_review, write_review
@@ -39,6 +40,13 @@ def write_report(
         contents = replace(contents, places=_add_map(Path(run), len(contents.assigned)))
     found, reason = find_images(contents, images)
     return add_to_run(run, REPORT, render(contents, found, reason, max_bytes))
+
+
+def summary_html(run: str | PathLike[str], *, images: ImageSet | None, title: str) -> str:
+    """Return a short summary of a run for a notebook: sizes and typical images."""
+    contents = read_contents(run)
+    found, _ = find_images(contents, images)
+    return render_summary(contents, found, title)
 
 
 def save_map(

@@ -1,0 +1,78 @@
+"""Frozen dataclasses with some of their keys replaced, types checked and unknown keys refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from typing import Any, get_args, get_origin, get_type_hints
+
+from probagg.errors import InputError, did_you_mean
+
+
+class RecipeError(InputError):
+    """A recipe that cannot be used; the message names the key and what is needed."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the values of a TOML text."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"The recipe is not TOML: {error}.") from error
+
+
+def parse_setting(setting: str) -> dict[str, Any]:
+    """Return "cluster.m=1.05" as nested values; a bare word is a string, as on a command line.
+
+    >>> parse_setting("cluster.m=1.05"), parse_setting("pretext.task=moco")
+    ({'cluster': {'m': 1.05}}, {'pretext': {'task': 'moco'}})
+    """
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise RecipeError(f"{setting!r} is not a setting: write key=value, as cluster.m=1.05.")
+    try:
+        value: Any = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return value
+
+
+def replace_all(instance: Any, values: dict[str, Any], prefix: str = "") -> Any:
+    """Return the dataclass with nested values replaced, their keys and types checked."""
+    hints = get_type_hints(type(instance))
+    changes = {}
+    for key, value in values.items():
+        if key not in hints:
+            hint = did_you_mean(prefix + key, [prefix + name for name in hints])
+            raise RecipeError(f"There is no key {prefix + key!r}.{hint}")
+        current = getattr(instance, key)
+        if dataclasses.is_dataclass(current):
+            if not isinstance(value, dict):
+                raise RecipeError(f"{prefix}{key} is {value!r}, but a table of keys is needed.")
+            changes[key] = replace_all(current, value, f"{prefix}{key}.")
+        else:
+            changes[key] = _convert(value, hints[key], prefix + key)
+    try:
+        return dataclasses.replace(instance, **changes)
+    except RecipeError:
+        raise
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
+
+
+def _convert(value: Any, hint: Any, key: str) -> Any:
+    """Return the value as the field's type, where the conversion is exact."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple and isinstance(value, list | tuple):
+        many = len(arguments) == 2 and arguments[1] is Ellipsis
+        if many or len(value) == len(arguments):
+            inner = [arguments[0]] * len(value) if many else list(arguments)
+            return tuple(_convert(v, h, key) for v, h in zip(value, inner, strict=True))
+    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif hint in (int, str, bool) and type(value) is hint:
+        return value
+    wanted = str(hint) if origin else hint.__name__
+    raise RecipeError(f"{key} is {value!r}, but {wanted} is needed.")
