@@ -77,7 +77,17 @@ def to_safetensors(kind: str, tensors: dict[str, Any], description: dict[str, An
     text = json.dumps(description, default=lambda number: number.item())
     # safetensors copies memory as it is, which would scramble channels-last weights.
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    return save(tensors, {"format": kind, "description": text})
+    return _with_sorted_header(save(tensors, {"format": kind, "description": text}))
+
+
+def _with_sorted_header(file: bytes) -> bytes:
+    """Return a safetensors file whose metadata are in order: the library's order is random."""
+    length = int.from_bytes(file[:8], "little")
+    header = json.loads(file[8 : 8 + length])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
+    return len(text).to_bytes(8, "little") + text + file[8 + length :]
 
 
 def write_safetensors(

@@ -12,7 +12,7 @@ from probagg.progress import duration
 from probagg.run.monitor import Counter, Monitor
 
 if TYPE_CHECKING:
-    from probagg.dpac.engine import Progress
+    from probagg.run.monitor import Progress
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
 

@@ -156,7 +156,7 @@ def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
     if isinstance(candidates, str) and candidates == "auto":
         return _auto_candidates(max(2, min(LARGEST_AUTO, int((2 * n_rows) ** 0.5), largest)))
     wrong = isinstance(candidates, str) or not np.iterable(candidates)
-    numbers = [] if wrong else list(candidates)
+    numbers: list[Any] = [] if wrong else list(candidates)
     if not numbers or not all(isinstance(K, Integral) for K in numbers):
         raise InputError(
             f"candidates={candidates!r} is given, but 'auto', a range (low, high) or whole numbers "
