@@ -41,8 +41,8 @@ from probagg.dpac.machine import Machine
 from probagg.dpac.model import Model, build_model
 from probagg.dpac.randomness import key
 from probagg.dpac.saved import load_weights, save_model
-from probagg.dpac.self_labelling import self_label
-from probagg.dpac.stages import cluster, make_views, pretrain
+from probagg.dpac.self_labelling import self_label_stage
+from probagg.dpac.stages import ClusterStage, PretrainStage, Setup, make_views
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.environment import environment
@@ -50,7 +50,7 @@ from probagg.errors import Interrupted
 from probagg.metrics import clustering_accuracy, evaluate
 from probagg.opa.diagnose import diagnose
 
-STAGES = {"pretrain": pretrain, "cluster": cluster, "self_label": self_label}
+STAGES = {"pretrain": PretrainStage, "cluster": ClusterStage}
 K = 10
 NEIGHBOURS = 20
 LOOKED_AT = 10_000  # images whose random views are compared with their clean one
@@ -239,7 +239,7 @@ def train(data: ArrayImages, recipe: Recipe, seed: int, a: argparse.Namespace) -
     folder = Path(a.out) / f"seed{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recipe.toml").write_text(recipe.to_toml())
-    model = build_model(recipe, K, seed=seed, n_images=len(data))
+    model = build_model(recipe, K, seed=seed)
     if a.weights:
         load_weights(model, load_compact(Path(a.weights)), a.weights)
     watch = Watch(folder, recipe, a.every, a.keep)
@@ -257,10 +257,14 @@ def train(data: ArrayImages, recipe: Recipe, seed: int, a: argparse.Namespace) -
     engine.resume()
     subject = Subject(model, Views(recipe.views), Feed(data, engine.device), data.y)
     watch.subject = subject
+    setup = Setup(model, subject.views, subject.feed, recipe, seed, engine.autocast)
     rows: dict[str, Any] = {}
+    targets = None  # offline targets, which clustering hands on to self-labelling
     for stage in a.stages:
         began = time.monotonic()
-        STAGES[stage](engine, model, subject.views, subject.feed, recipe)
+        part = STAGES[stage](setup) if stage != "self_label" else self_label_stage(setup, targets)
+        engine.train(part)
+        targets = part.state.get("targets", targets)
         save_model(model, recipe, folder / stage, compact=True)
         seconds = time.monotonic() - began
         readings, scores = read_stage(stage, subject, recipe, folder, a.table3)

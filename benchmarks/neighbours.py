@@ -1,12 +1,12 @@
-"""Which run of PAC to take, and what neighbours know that PAC does not.
+"""Which run of PAC to choose, and what smoothing over the kNN graph adds.
 
     python benchmarks/neighbours.py [NAME or FILE.npz ...]      needs PROBAGG_DATA
 
-Ten runs of PAC and two annealed ones. For every run: PAC's ACC, the ACC once probabilities were
-averaged along the nearest rows (`probagg.dpac.neighbours`), and what can be seen without labels:
-PAC's objective, how sure the neighbours are, and how many of them have the same label (less chance:
-modularity). Then which run would be taken: of the ten the one of the lowest objective; the lower of
-the annealed ones; of all twelve the surest, and the most modular, as `cluster.start = "pac"` does.
+Ten runs of PAC and two annealed ones. For each run: PAC's ACC, the ACC after smoothing ("asked" in
+the results; `probagg.dpac.neighbours`), and what is known without labels: PAC's objective, the
+sharpness of the smoothed probabilities, and their modularity. Then the run that each rule chooses:
+of the ten the lowest objective; of the annealed ones the lower; of all twelve the sharpest
+("surest"), and the highest modularity, which is the rule of `cluster.start = "pac"`.
 A file has features X of photos and their classes y; `dpac_cifar10.py --features` writes one.
 """
 
@@ -25,8 +25,8 @@ from record import record
 
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
-from probagg.dpac.neighbours import ask, modularity, nearest, sharpness
-from probagg.dpac.starts import INITS
+from probagg.dpac.initialization import INITS
+from probagg.dpac.neighbours import modularity, nearest, sharpness, smooth
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")
 LOW = 1e-4  # above the lowest objective: the same optimum
@@ -44,7 +44,7 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
 
 
 def compare(name: str) -> dict[str, Any]:
-    """All runs, and which of them four ways to choose would take."""
+    """Return all runs, and the one that each of four rules chooses."""
     X, y, metric, m = read(name)
     n_clusters = len(np.unique(y))
     near = nearest(torch.from_numpy(X), n_clusters, metric)
@@ -53,7 +53,7 @@ def compare(name: str) -> dict[str, Any]:
         began = time.perf_counter()
         pac = PAC(n_clusters, m=m, metric=metric, init=init, random_state=seed).fit(X)
         seconds = time.perf_counter() - began
-        Q = ask(near, torch.from_numpy(pac.probabilities_).float())
+        Q = smooth(near, torch.from_numpy(pac.probabilities_).float())
         runs.append(
             {
                 "init": init,

@@ -2,11 +2,11 @@
 
     python benchmarks/opa_loop.py        PROBAGG_DATA has cifar10_simclr.npz
 
-A classifier (two hidden layers, as DPAC's) is taught PAC's clusters of 60,000 SimCLR features of
-CIFAR-10 and then goes on with OPA's loss alone (m = 1.02, batches of 1024, SGD with momentum 0.9).
-Batches are random, or stratified by the classifier's labels as the epoch began. Nothing but the
-learning rate, `balance` and the batches changes. Of each epoch: how many targets are PAC's
-clusters, the mean KL, and the largest departure of a batch's mass from a K-th.
+A classifier (two hidden layers, as DPAC's) is fitted to PAC's clusters of 60,000 SimCLR features of
+CIFAR-10 and then trained with OPA's loss alone (m = 1.02, batches of 1024, SGD with momentum 0.9).
+Batches are random, or stratified by the classifier's labels as the epoch began. Only the learning
+rate, `balance` and the batches vary. Recorded per epoch: the share of targets that agree with PAC's
+clusters, the mean KL, and the largest deviation of a batch's mass from 1/K.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from record import record
 from torch import Tensor
 
 from probagg import PAC, OPALoss, clustering_accuracy, opa_targets
+from probagg.dpac.initialization import fit_head
 from probagg.dpac.pretext import mlp
 from probagg.dpac.randomness import key, permutation
-from probagg.dpac.starts import teach
 
 K, B, M, EPOCHS = 10, 1024, 1.02, 4
 SETTINGS = [  # learning rate, balance, stratified
@@ -33,11 +33,11 @@ SETTINGS = [  # learning rate, balance, stratified
 ]  # fmt: skip
 
 
-def go_on(
+def train(
     X: Tensor, start: dict[str, Tensor], first: Tensor, rate: float, balance: float,
     stratified: bool, seed: int,
 ) -> tuple[list[dict[str, float]], Tensor]:  # fmt: skip
-    """Train from the taught classifier; a reading an epoch, and the labels at the end."""
+    """Train the fitted classifier; return a reading per epoch and the final labels."""
     classifier = mlp((X.shape[1], 512, 512, K), "batch")
     classifier.load_state_dict(start)
     optimizer = torch.optim.SGD(classifier.parameters(), lr=rate, momentum=0.9, weight_decay=5e-4)
@@ -75,13 +75,13 @@ def main() -> None:
     P = torch.from_numpy(pac.probabilities_).float()
     torch.manual_seed(0)
     classifier = mlp((X.shape[1], 512, 512, K), "batch")
-    teach(classifier, X, P, seed=0)
+    fit_head(classifier, X, P, seed=0)
     start, first = classifier.state_dict(), P.argmax(1)
     print(f"PAC ACC {100 * clustering_accuracy(y, first):.1f}")
     rows: list[dict[str, Any]] = []
     for rate, balance, stratified in SETTINGS:
         for seed in a.seeds:
-            curve, labels = go_on(X, start, first, rate, balance, stratified, seed)
+            curve, labels = train(X, start, first, rate, balance, stratified, seed)
             row = {"learning_rate": rate, "balance": balance, "stratified": stratified}
             kept = clustering_accuracy(first, labels)
             rows.append(row | {"seed": seed, "curve": curve, "kept": kept})

@@ -1,4 +1,4 @@
-"""Checkpoints survive crashes; exports survive a journey."""
+"""Checkpoints survive crashes and new versions; exports are complete."""
 
 import json
 
@@ -50,7 +50,7 @@ def test_the_same_step_may_be_saved_again(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "bit", "description", "gone"])
-def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage, caplog):
+def test_a_damaged_checkpoint_is_skipped(tmp_path, damage, caplog):
     save_checkpoint(tmp_path, 1, checkpoint(1))
     newest = save_checkpoint(tmp_path, 2, checkpoint(2))
     tensors = newest / "state.safetensors"
@@ -67,7 +67,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage, caplog):
     assert "step-2 is damaged" in caplog.text
 
 
-def test_a_half_written_checkpoint_is_no_checkpoint(tmp_path):
+def test_a_half_written_checkpoint_is_ignored(tmp_path):
     save_checkpoint(tmp_path, 1, checkpoint(1))
     (tmp_path / ".step-2.tmp").mkdir()
     assert read_checkpoint(tmp_path).description == {"v": 1}
@@ -75,12 +75,36 @@ def test_a_half_written_checkpoint_is_no_checkpoint(tmp_path):
     assert read_checkpoint(tmp_path).description == {"v": 2}
 
 
+@pytest.mark.parametrize(
+    ("labels", "start", "left"),
+    [("classifier", "random", []), ("neighbours", "classifier", []),
+     ("classifier", "classifier", ["start"])],
+)  # fmt: skip
+def test_a_checkpoint_of_the_first_format_is_upgraded(tmp_path, labels, start, left):
+    """It had targets in the network, two more recipe keys, and self-labelling not finished."""
+    table = {"labels": labels, "start": start, "keep_losses": True}
+    old = Checkpoint(
+        {"module.lessons.Q": torch.ones(2), "module.offline.Q": torch.zeros(2)},
+        {"identity": {"recipe": {"self_label": table}, "seed": 3},
+         "position": {"stage": "self_label", "done": ["pretrain", "cluster", "self_label"]}},
+    )  # fmt: skip
+    path = save_checkpoint(tmp_path, 1, old) / "state.json"
+    description = json.loads(path.read_text())
+    del description["format"]
+    path.write_text(json.dumps(description))
+    found = read_checkpoint(tmp_path)
+    assert set(found.tensors) == {"stage.self_label.pseudo_labels", "stage.cluster.targets"}
+    for read in (found.description, read_description(tmp_path)):
+        assert read["position"]["done"] == ["pretrain", "cluster"]
+        assert set(read["identity"]["recipe"]["self_label"]) == {"labels", *left}
+
+
 def test_no_checkpoint_is_none(tmp_path):
     assert read_checkpoint(tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
-def test_an_optimizer_goes_on_from_its_tensors(kind, generator):
+def test_an_optimizer_resumes_from_its_tensors(kind, generator):
     options = {"momentum": 0.9} if kind is torch.optim.SGD else {}
 
     def trained(steps, state=None, weights=None):
@@ -104,7 +128,7 @@ def test_an_optimizer_goes_on_from_its_tensors(kind, generator):
     assert weights_hash(resumed) == weights_hash(whole)
 
 
-def test_an_optimizers_state_is_laid_out_as_its_parameters():
+def test_an_optimizers_state_has_the_memory_layout_of_its_parameters():
     """Fused optimisers on CUDA refuse a state whose strides differ from the weights'."""
     net = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(net.parameters())
@@ -137,7 +161,7 @@ def test_an_export_is_split_rounded_and_read_back(tmp_path):
     assert other[1].num_batches_tracked.dtype == torch.int64
 
 
-def test_an_export_that_lost_a_part_says_so(tmp_path):
+def test_an_export_without_one_of_its_parts_is_an_error(tmp_path):
     net = nn.Sequential(nn.Linear(300, 300), nn.Linear(300, 300))
     export_compact(net.state_dict(), tmp_path, part_mib=0.2)[0].unlink()
     with pytest.raises(ValueError, match="holds 1 of 2 weights files"):

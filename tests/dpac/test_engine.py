@@ -1,4 +1,4 @@
-"""The loop: resume to the bit, schedules, limits, odd sizes. Nothing here clusters."""
+"""The training loop: resuming to the bit, schedules, limits, odd sizes. Nothing here clusters."""
 
 import json
 import math
@@ -11,13 +11,13 @@ import torch
 from torch import nn
 
 from probagg.devices import choose_device
-from probagg.dpac.checkpoint import read_checkpoint, weights_hash
-from probagg.dpac.engine import CannotResume, Diverged, Engine, fitting_batch, rate
+from probagg.dpac.checkpoint import CannotResume, read_checkpoint, weights_hash
+from probagg.dpac.engine import Diverged, Engine, effective_batch_size, learning_rate_factor
 from probagg.dpac.feed import Feed
 from probagg.dpac.machine import Machine
 from probagg.dpac.randomness import uniforms
 from probagg.dpac.recipe import Training
-from probagg.dpac.step import choose_precision
+from probagg.dpac.step import Stage, choose_precision
 from probagg.errors import Interrupted
 
 CPU = torch.device("cpu")
@@ -45,9 +45,38 @@ def network():
         return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 4))
 
 
-def prepare(batch):
-    noise = uniforms(batch.key, batch.samples, 16, 0).view(-1, 1, 4, 4)
-    return [batch.images.permute(0, 3, 1, 2) / 255.0 + 0.1 * noise]
+class Small(Stage):
+    """Regress noisy pixels; `state` counts epochs and weights the loss."""
+
+    plan = None
+
+    def __init__(self, name, net, plan=PLAN, feed=None, strata=None):
+        self.name, self.net, self.plan = name, net, plan
+        self.feed, self.strata = feed or Feed(Pixels(), CPU), strata
+        self.epochs, self.finished = torch.zeros(()), torch.zeros(())
+
+    @property
+    def state(self):
+        return {"epochs": self.epochs, "finished": self.finished}
+
+    def before_epoch(self, epoch):
+        self.epochs.add_(1)
+        return self.strata and self.strata()
+
+    def prepare(self, batch):
+        noise = uniforms(batch.key, batch.samples, 16, 0).view(-1, 1, 4, 4)
+        return [batch.images.permute(0, 3, 1, 2) / 255.0 + 0.1 * noise]
+
+    def loss(self, batch, views):
+        y = self.net(views[0])
+        error = (y - views[0].flatten(1)[:, :4]).pow(2).mean()
+        return {"loss": error / self.epochs, "size": y.abs().mean()}
+
+    def finish(self):
+        """Change weights and state, which must be saved with the stage."""
+        self.finished.add_(1)
+        with torch.no_grad():
+            next(self.net.parameters()).mul_(1.5)
 
 
 def train(
@@ -58,15 +87,11 @@ def train(
     plan=PLAN,
     machine=None,
     stages=("one", "two"),
-    before_epoch=None,
+    strata=None,
     **more,
 ):
-    """Train two stages; `stop_at` asks to stop after so many steps of this call."""
+    """Train two stages; `stop_at` requests a stop after this many steps of the call."""
     steps = 0
-
-    def loss(batch, views):
-        y = net(views[0])
-        return {"loss": (y - views[0].flatten(1)[:, :4]).pow(2).mean(), "size": y.abs().mean()}
 
     def progress(where):
         nonlocal steps
@@ -77,15 +102,15 @@ def train(
     machine = machine or Machine("cpu")
     engine = Engine(net, seed=3, out=out, machine=machine, progress=progress, **more)
     engine.resume()
-    feed = Feed(Pixels(), CPU)
-    for stage in stages:
-        engine.train(stage, prepare, loss, feed, plan, before_epoch=before_epoch)
+    for name in stages:
+        engine.train(stage := Small(name, net, plan, strata=strata))
+        assert (stage.epochs, stage.finished) == (plan.epochs, 1)  # also where it was done before
     return engine
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_a_run_interrupted_anywhere_ends_with_the_same_bits(tmp_path, optimizer):
-    """Two stages of four epochs of four steps, left after every so many steps of a call."""
+    """Two stages of four epochs of four steps, interrupted after every `stop_at` steps."""
     plan = Training(**{**vars(PLAN), "optimizer": optimizer})
     whole = network()
     train(whole, tmp_path / "whole", plan=plan)
@@ -105,19 +130,19 @@ def test_a_run_interrupted_anywhere_ends_with_the_same_bits(tmp_path, optimizer)
 
 
 def test_strata_survive_an_interruption(tmp_path):
-    """They depend on the weights as the epoch began, which are gone in the middle of it."""
+    """They depend on the weights as the epoch began, which change during the epoch."""
     images = torch.from_numpy(Pixels().array).permute(0, 3, 1, 2) / 255.0
 
     def strata_of(net):
-        def before_epoch(epoch):
+        def strata():
             with torch.no_grad():
                 y = net.eval()(images)[:, 0]
                 return (y > y.median()).long()
 
-        return before_epoch
+        return strata
 
     whole, plain = network(), network()
-    train(whole, before_epoch=strata_of(whole))
+    train(whole, strata=strata_of(whole))
     train(plain)
     assert weights_hash(plain) != weights_hash(whole)
     for stop_at in (1, 6, 7):
@@ -125,7 +150,7 @@ def test_strata_survive_an_interruption(tmp_path):
         while not done:
             net = network()
             try:
-                train(net, tmp_path / str(stop_at), stop_at=stop_at, before_epoch=strata_of(net))
+                train(net, tmp_path / str(stop_at), stop_at=stop_at, strata=strata_of(net))
                 done = True
             except Interrupted:
                 pass
@@ -137,15 +162,16 @@ def losses(line):
     return record["stage"], record["epoch"], record["loss"], record["size"]
 
 
-def test_a_finished_run_trains_no_more(tmp_path):
-    first = network()
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    """Neither its epochs nor what `finish` does to the weights."""
+    first, again = network(), network()
     train(first, tmp_path)
-    again = network()
-    train(again, tmp_path)
+    engine = train(again, tmp_path)
     assert weights_hash(again) == weights_hash(first)
+    assert engine.position.total == 32
 
 
-def test_seeds_decide_everything():
+def test_the_same_seed_gives_the_same_weights():
     hashes = set()
     for _ in range(2):
         net = network()
@@ -154,7 +180,7 @@ def test_seeds_decide_everything():
     assert len(hashes) == 1
 
 
-def test_a_checkpoint_of_another_run_is_refused_with_the_difference(tmp_path):
+def test_a_checkpoint_of_another_run_is_refused_and_the_differences_named(tmp_path):
     train(network(), tmp_path, identity={"data": "a", "recipe": {"cluster": {"m": 1.03}}})
     with pytest.raises(CannotResume, match=r"data was 'a' and is 'b'; recipe.cluster.m was 1.03"):
         train(network(), tmp_path, identity={"data": "b", "recipe": {"cluster": {"m": 1.05}}})
@@ -178,8 +204,10 @@ def test_a_signal_saves_and_stops(tmp_path, number):
     assert signal.getsignal(number) is before
 
 
-def test_losses_that_are_no_numbers_stop_the_run():
-    with pytest.raises(Diverged, match=r"losses of one, epoch 1, are not finite.*learning_rate"):
+def test_losses_that_are_not_finite_stop_the_run():
+    with pytest.raises(
+        Diverged, match=r"A loss of one, epoch 1, is NaN or infinite.*learning_rate"
+    ):
         train(network(), plan=Training(epochs=2, batch_size=8, optimizer="sgd", learning_rate=1e30))
 
 
@@ -195,23 +223,23 @@ def test_accumulated_parts_make_one_update():
     torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
 
 
-def test_the_rate_warms_up_then_follows_the_cosine():
+def test_the_learning_rate_warms_up_then_follows_the_cosine():
     plan = Training(epochs=10, schedule="cosine", warmup_epochs=2)
-    assert rate(plan, 0.1) == pytest.approx(0.5)
-    assert rate(plan, 0.2) == pytest.approx(1.0)
-    assert rate(plan, 0.6) == pytest.approx(0.5)
-    assert rate(plan, 1.0) == pytest.approx(0.0, abs=1e-12)
-    assert rate(Training(epochs=10), 0.7) == 1.0
+    assert learning_rate_factor(plan, 0.1) == pytest.approx(0.5)
+    assert learning_rate_factor(plan, 0.2) == pytest.approx(1.0)
+    assert learning_rate_factor(plan, 0.6) == pytest.approx(0.5)
+    assert learning_rate_factor(plan, 1.0) == pytest.approx(0.0, abs=1e-12)
+    assert learning_rate_factor(Training(epochs=10), 0.7) == 1.0
 
 
 def test_a_batch_larger_than_the_set_is_the_set():
-    assert fitting_batch(Training(batch_size=240), 100) == 100
-    assert fitting_batch(Training(batch_size=240, accumulate=3), 100) == 99
+    assert effective_batch_size(Training(batch_size=240), 100) == 100
+    assert effective_batch_size(Training(batch_size=240, accumulate=3), 100) == 99
 
 
-def test_too_few_images_for_a_batch_is_said():
-    with pytest.raises(ValueError, match=r"3 images in batches of 8.*Bring more images"):
-        fitting_batch(Training(batch_size=8, accumulate=2), 3)
+def test_too_few_images_for_a_batch_are_an_error():
+    with pytest.raises(ValueError, match=r"3 images in batches of 8.*Use more images"):
+        effective_batch_size(Training(batch_size=8, accumulate=2), 3)
 
 
 def test_images_that_do_not_fit_are_read_ahead_in_order():
@@ -230,10 +258,7 @@ def test_resident_and_read_ahead_images_train_the_same():
         net = network()
         engine = Engine(net, seed=1, machine=Machine("cpu"))
 
-        def loss(batch, views, net=net):
-            return {"loss": net(views[0]).pow(2).mean()}
-
-        engine.train("one", prepare, loss, Feed(Pixels(), CPU, share=share), plan)
+        engine.train(Small("one", net, plan, Feed(Pixels(), CPU, share=share)))
         hashes.add(weights_hash(net))
     assert len(hashes) == 1
 
@@ -250,7 +275,7 @@ def test_metrics_are_means_over_the_epoch(tmp_path):
 def test_precision_is_chosen_for_the_device():
     assert choose_precision("auto", CPU) == torch.float32
     assert choose_precision("bf16", CPU) == torch.bfloat16
-    with pytest.raises(ValueError, match="precision is 'fp8', but auto, fp32, bf16, fp16"):
+    with pytest.raises(ValueError, match="precision is 'fp8', but must be auto, fp32, bf16, fp16"):
         choose_precision("fp8", CPU)
 
 
@@ -258,19 +283,19 @@ def test_bf16_trains_on_the_cpu_too():
     train(network(), machine=Machine("cpu", precision="bf16"))
 
 
-def test_a_device_may_be_named():
+def test_a_device_is_chosen_by_name():
     assert choose_device("cpu") == CPU
     with pytest.raises(ValueError, match="device is 'abacus', but auto, cpu, cuda"):
         choose_device("abacus")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_said():
+def test_a_missing_gpu_is_an_error():
     with pytest.raises(ValueError, match="finds no CUDA GPU here"):
         choose_device("cuda")
 
 
-def test_the_users_cudnn_settings_stay(monkeypatch):
+def test_the_users_cudnn_settings_are_kept(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     seen = []
 
@@ -279,11 +304,11 @@ def test_the_users_cudnn_settings_stay(monkeypatch):
 
     net = network()
     engine = Engine(net, machine=Machine("cpu"), progress=watch)
-    engine.train("one", prepare, lambda b, v: {"loss": net(v[0]).mean()}, Feed(Pixels(), CPU), PLAN)
+    engine.train(Small("one", net))
     assert set(seen) == {(True, True)}
 
 
-def test_a_useless_state_is_not_kept(tmp_path):
+def test_a_diverged_state_is_not_saved(tmp_path):
     wild = Training(epochs=2, batch_size=8, optimizer="sgd", learning_rate=1e30)
     with pytest.raises(Diverged, match="start over"):
         train(network(), tmp_path, plan=wild, machine=Machine("cpu", save_minutes=0.0))
@@ -291,13 +316,13 @@ def test_a_useless_state_is_not_kept(tmp_path):
     assert found is None or all(torch.isfinite(t).all() for t in found.tensors.values())
 
 
-def test_a_run_killed_before_its_first_checkpoint_leaves_no_records(tmp_path):
+def test_records_of_a_run_killed_before_its_first_checkpoint_are_dropped(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"stage": "one", "epoch": 1, "step": 4}\n{"half')
     train(network(), tmp_path)
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 8
 
 
-def test_records_of_an_epoch_that_was_not_counted_are_written_once(tmp_path):
+def test_an_epoch_that_is_finished_twice_has_one_record(tmp_path):
     """Saved at the last step of an epoch, its record written, then killed."""
     with pytest.raises(Interrupted):
         train(network(), tmp_path, stop_at=3)  # stops after step 4, the last of the epoch

@@ -6,16 +6,27 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
 
 from probagg import DPAC, PAC, Recipe, clustering_accuracy
-from probagg.dpac.engine import CannotResume
+from probagg.data.images import ArrayImages, open_images
+from probagg.dpac import plan
+from probagg.dpac.checkpoint import CannotResume, weights_hash
+from probagg.dpac.plan import open_for
+from probagg.dpac.saved import FORMAT
 from probagg.errors import ClusteringWarning, Interrupted
+from probagg.storage import read_safetensors, write_safetensors
 
 QUICK = [
     "network.width=16", "pretrain.epochs=8", "pretrain.batch_size=128",
     "cluster.epochs=10", "cluster.batch_size=128", "self_label.epochs=4",
     "self_label.batch_size=128",
 ]  # fmt: skip
+
+IMAGENET10 = (
+    "n02056570 n02085936 n02128757 n02690373 n02692877 n03095699 n04254680 n04285008 n04467665 "
+    "n07747607"
+)
 
 
 def quick(*settings):
@@ -34,8 +45,9 @@ def fitted(images):
         return DPAC(10, recipe=quick(), random_state=0, device="cpu").fit(images[:600])
 
 
-def test_a_fitted_dpac_has_what_it_promises(fitted):
+def test_a_fitted_dpac_has_its_documented_attributes(fitted, images):
     assert fitted.labels_.shape == (600,)
+    assert fitted.labels_.dtype == fitted.predict(images[:3]).dtype == np.int64
     assert fitted.probabilities_.shape == (600, 10)
     np.testing.assert_allclose(fitted.probabilities_.sum(1), 1.0, atol=1e-5)
     assert len(fitted.features_) == 600
@@ -48,7 +60,7 @@ def test_predict_on_the_training_images_gives_their_labels(fitted, images):
     np.testing.assert_allclose(fitted.transform(images[:600]), fitted.features_, atol=1e-5)
 
 
-def test_an_images_result_does_not_depend_on_its_neighbours(fitted, images):
+def test_the_result_of_an_image_does_not_depend_on_the_others(fitted, images):
     alone = np.concatenate([fitted.predict_proba(images[i : i + 1]) for i in range(20)])
     np.testing.assert_allclose(alone, fitted.probabilities_[:20], atol=1e-5)
 
@@ -61,16 +73,18 @@ def test_a_saved_model_predicts_the_same(fitted, images, tmp_path):
 
 
 @pytest.mark.parametrize("setting", ["cluster.targets=kmeans", "self_label.labels=neighbours"])
-def test_rows_of_training_images_are_not_saved_with_the_model(setting, images, tmp_path):
+def test_the_network_holds_only_weights(setting, images, tmp_path):
+    """Targets and pseudo-labels belong to the stages, so models of any recipe load."""
     recipe = quick(setting, "cluster.epochs=1", "pretrain.epochs=1")
     fitted = DPAC(5, recipe=recipe, random_state=0, device="cpu").fit(images[:200])
+    assert not any(200 in tensor.shape for tensor in fitted.model_.state_dict().values())
     fitted.save(tmp_path / "model.safetensors")
     loaded = DPAC.load(tmp_path / "model.safetensors", device="cpu")
     np.testing.assert_array_equal(loaded.predict(images[:200]), fitted.labels_)
 
 
-def test_a_channels_last_model_is_saved_as_it_is(fitted, images, tmp_path):
-    """On a GPU weights lie channels-last, and safetensors stores memory as it lies."""
+def test_a_channels_last_model_is_saved_correctly(fitted, images, tmp_path):
+    """On a GPU weights are channels-last, and safetensors stores memory as it lies."""
     fitted.model_.to(memory_format=torch.channels_last)
     fitted.save(tmp_path / "model.safetensors")
     fitted.model_.to(memory_format=torch.contiguous_format)
@@ -85,21 +99,79 @@ def test_a_compact_model_is_a_folder_and_predicts_nearly_the_same(fitted, images
     np.testing.assert_allclose(found, fitted.probabilities_[:100], atol=0.1)
 
 
-def test_an_unfinished_run_without_a_seed_goes_on_with_its_own(tmp_path, images):
+@pytest.mark.parametrize("state", [None, np.random.RandomState(3)])
+def test_a_run_that_was_not_seeded_by_an_int_resumes_with_its_own_seed(tmp_path, images, state):
+    """A RandomState draws another seed at each call, which must not be a reason to refuse."""
     recipe = quick("pretrain.epochs=2", "cluster.epochs=1", "self_label.epochs=0")
+    options = {"recipe": recipe, "device": "cpu", "out_dir": tmp_path, "random_state": state}
     with pytest.raises(Interrupted):
-        DPAC(4, recipe=recipe, device="cpu", out_dir=tmp_path, max_minutes=0.0).fit(images[:200])
-    DPAC(4, recipe=recipe, device="cpu", out_dir=tmp_path).fit(images[:200])
+        DPAC(4, max_minutes=0.0, **options).fit(images[:200])
+    dpac = DPAC(4, **options)
+    dpac.check(images[:200])
+    first = dpac.fit(images[:200]).probabilities_
+    np.testing.assert_array_equal(dpac.fit(images[:200]).probabilities_, first)
+    with pytest.raises(CannotResume, match="seed was"):
+        DPAC(4, **options | {"random_state": 0}).fit(images[:200])
 
 
-def test_parameters_set_later_do_not_change_a_saved_model(fitted, images, tmp_path):
+@pytest.mark.parametrize("labels", ["classifier", "neighbours"])
+def test_fitting_again_on_a_finished_out_dir_loads_its_result(tmp_path, images, labels):
+    """Self-labelling changes the head after its last epoch; that is saved too."""
+    recipe = quick(f"self_label.labels={labels}", "cluster.epochs=2", "pretrain.epochs=2")
+    options = {"recipe": recipe, "random_state": 0, "device": "cpu", "out_dir": tmp_path}
+    first = DPAC(4, **options).fit(images[:200])
+
+    def fail(progress):
+        raise AssertionError(f"{progress} was trained again")
+
+    again = DPAC(4, progress=fail, **options).fit(images[:200])
+    np.testing.assert_array_equal(again.probabilities_, first.probabilities_)
+    assert weights_hash(again.model_) == weights_hash(first.model_)
+
+
+def test_checking_estimating_and_fitting_open_and_build_once(images, tmp_path, monkeypatch):
+    calls = []
+
+    def counted(name, function):
+        return lambda *args, **kwargs: calls.append(name) or function(*args, **kwargs)
+
+    monkeypatch.setattr(plan, "build_model", counted("build", plan.build_model))
+    monkeypatch.setattr(plan, "open_images", counted("open", plan.open_images))
+    monkeypatch.setattr(ArrayImages, "fingerprint", counted("fingerprint", ArrayImages.fingerprint))
+    recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
+    dpac, few = DPAC(4, recipe=recipe, device="cpu", out_dir=tmp_path), images[:100]
+    dpac.estimate(few)
+    dpac.check(few)
+    dpac.fit(few)
+    assert sorted(calls) == ["build", "fingerprint", "open"]
+
+
+def test_estimating_does_not_change_the_result(images):
+    recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
+    plain, timed = (DPAC(4, recipe=recipe, device="cpu", random_state=0) for _ in range(2))
+    few = images[:100]
+    timed.estimate(few)
+    np.testing.assert_array_equal(timed.fit(few).probabilities_, plain.fit(few).probabilities_)
+
+
+def test_a_model_saved_before_recipe_keys_were_removed_still_loads(fitted, images, tmp_path):
+    path = tmp_path / "model.safetensors"
+    fitted.save(path)
+    arrays, description = read_safetensors(path, FORMAT)
+    description["recipe"] += 'start = "classifier"\nkeep_losses = true\n'  # in [self_label]
+    write_safetensors(path, FORMAT, arrays, description)
+    loaded = DPAC.load(path, device="cpu")
+    np.testing.assert_array_equal(loaded.predict_proba(images[:50]), fitted.probabilities_[:50])
+
+
+def test_parameters_set_after_fit_do_not_change_a_saved_model(fitted, images, tmp_path):
     fitted.set_params(n_clusters=3).save(tmp_path / "model.safetensors")
     fitted.set_params(n_clusters=10)
     loaded = DPAC.load(tmp_path / "model.safetensors", device="cpu")
     np.testing.assert_array_equal(loaded.predict(images[:50]), fitted.labels_[:50])
 
 
-def test_labels_are_never_looked_at(images, digits):
+def test_labels_are_never_used(images, digits):
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=1")
     a, b = (
         DPAC(10, recipe=recipe, random_state=0, device="cpu").fit(images[:200], y)
@@ -114,8 +186,8 @@ def test_clone_and_parameters():
 
 
 @pytest.mark.parametrize(("channels", "batch"), [(1, 1000), (3, 64)])
-def test_300_images_leave_uniform(channels, batch):
-    """Small sets, greyscale, and batches larger than the set just work."""
+def test_300_images_are_clustered(channels, batch):
+    """Small sets, greyscale images, and batches larger than the set work."""
     rng = np.random.default_rng(0)
     y = np.arange(300) % 3
     shapes = np.zeros((3, 16, 16), np.uint8)
@@ -141,7 +213,7 @@ def test_300_images_leave_uniform(channels, batch):
     assert clustering_accuracy(y, dpac.labels_) > 0.9
 
 
-def test_a_folder_and_a_dataset_are_sets_of_images(tmp_path, images):
+def test_a_folder_and_a_dataset_are_clustered_like_an_array(tmp_path, images):
     from PIL import Image
 
     for i, image in enumerate(images[:40]):
@@ -162,7 +234,7 @@ def test_a_folder_and_a_dataset_are_sets_of_images(tmp_path, images):
     np.testing.assert_array_equal(dataset.probabilities_, array.probabilities_)
 
 
-def test_a_run_that_was_stopped_goes_on(tmp_path, images):
+def test_a_run_that_was_stopped_resumes(tmp_path, images):
     recipe = quick("pretrain.epochs=2", "cluster.epochs=2", "self_label.epochs=1")
     whole = DPAC(4, recipe=recipe, random_state=0, device="cpu").fit(images[:200])
     with pytest.raises(Interrupted):
@@ -178,18 +250,46 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, images):
 @pytest.mark.parametrize(
     ("n", "k", "words"),
     [
-        (10, 8, "10 images and 8 clusters"),
-        (10, 1, "at least 2 clusters"),
-        (10, 3.0, "n_clusters is 3.0, but an integer"),
+        (10, 8, "10 images are too few for 8 clusters"),
+        (10, 1, r"'n_clusters' parameter of DPAC must be an int in the range \[2, inf\). Got 1"),
+        (10, 3.0, r"'n_clusters' parameter of DPAC must be an int in the range \[2, inf\)"),
     ],
 )
-def test_impossible_numbers_are_said(images, n, k, words):
+def test_impossible_numbers_are_errors(images, n, k, words):
     with pytest.raises(ValueError, match=words):
         DPAC(k, recipe=quick(), device="cpu").fit(images[:n])
 
 
-def test_the_wrong_channels_are_said(fitted):
-    with pytest.raises(ValueError, match="trained on images of 1 channels, but these have 3"):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("recipe", 3), ("device", 3), ("precision", "fp8"), ("compile", "yes"), ("out_dir", 3),
+     ("max_minutes", -1), ("random_state", "zero"), ("progress", "loud")],
+)  # fmt: skip
+def test_parameters_are_validated_as_in_scikit_learn(images, name, value):
+    with pytest.raises(InvalidParameterError, match=f"The {name!r} parameter of DPAC must be"):
+        DPAC(4, **{"recipe": quick(), "device": "cpu", name: value}).fit(images[:20])
+
+
+def test_photos_are_read_at_the_size_of_the_recipe(tmp_path, monkeypatch):
+    """From a folder, a file or a named set of photo files; what is open already stays."""
+    from PIL import Image
+
+    recipe = Recipe.of("imagenet10")
+    for synset in IMAGENET10.split():
+        (tmp_path / synset).mkdir()
+        Image.new("RGB", (150, 120), "red").save(tmp_path / synset / "a.JPEG")
+    monkeypatch.setenv("PROBAGG_IMAGENET", str(tmp_path))
+    for source in ("imagenet10", tmp_path, str(tmp_path), tmp_path / synset / "a.JPEG"):
+        data = open_for(source, recipe)
+        assert data.size == (recipe.decode_size, recipe.decode_size) == (109, 109)
+        assert data.read(np.arange(1)).shape == (1, 109, 109, 3)
+    assert open_for(tmp_path, recipe.override(["channels=1"])).channels == 1
+    assert open_for(open_images(tmp_path, size=64), recipe).size == (64, 64)
+    assert open_for("digits", recipe).size == (8, 8)
+
+
+def test_the_wrong_channels_are_an_error(fitted):
+    with pytest.raises(ValueError, match=r"with 1 channel\(s\), but these have 3"):
         fitted.predict(np.zeros((2, 8, 8, 3), np.uint8))
 
 
@@ -200,22 +300,22 @@ def test_m_above_the_critical_value_warns_before_training(images):
 
 
 def test_pac_takes_dpacs_features(images):
-    """The second opinion that the command line prints."""
+    """The command line prints it beside DPAC's own result."""
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
     features = DPAC(4, recipe=recipe, random_state=0, device="cpu").fit(images[:100]).features_
     assert len(np.unique(PAC(4, metric="cosine", random_state=0).fit(features).labels_)) > 1
 
 
 def test_an_estimate_grows_with_the_epochs(images):
-    """The same network is timed, so a hundred times the epochs are far more seconds."""
+    """The same network is timed, so a hundred times the epochs take far longer."""
     short = DPAC(10, recipe=quick(), device="cpu").estimate(images)
     epochs = [f"{stage}.epochs=1000" for stage in ("pretrain", "cluster", "self_label")]
     assert 0 < 10 * short < DPAC(10, recipe=quick(*epochs), device="cpu").estimate(images)
 
 
 @pytest.mark.parametrize("n", [20, 60])
-def test_a_users_own_few_images_train_with_the_recipe_for_them(images, n):
-    """As it is but for length and network: from PAC, in stratified batches."""
+def test_a_few_images_train_with_the_recipe_for_own_photos(images, n):
+    """It starts from PAC and uses stratified batches; only epochs and network are smaller here."""
     short = [f"{stage}.epochs=2" for stage in ("pretrain", "cluster", "self_label")]
     recipe = Recipe.of("own/fast").override([*short, "network.backbone=convnet", "network.width=8"])
     dpac = DPAC(3, recipe=recipe, random_state=0, device="cpu").fit(images[:n])

@@ -1,4 +1,4 @@
-"""On a GPU the recorded step trains like the eager one, and a run can be taken up."""
+"""On a GPU the recorded step trains like the eager one, and a run can be resumed."""
 
 import numpy as np
 import pytest
@@ -34,8 +34,8 @@ def fit(images, settings=(), **options):
     return losses, dpac
 
 
-def test_the_recorded_step_follows_the_cpu(images):
-    """Only rounding tells them apart, so early losses agree closely."""
+def test_the_recorded_step_trains_like_the_cpu(images):
+    """They differ by rounding only, so early losses agree closely."""
     gpu, _ = fit(images, device="cuda", precision="fp32")
     cpu, _ = fit(images, device="cpu")
     np.testing.assert_allclose(gpu[:4], cpu[:4], rtol=2e-3)
@@ -43,7 +43,7 @@ def test_the_recorded_step_follows_the_cpu(images):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_lower_precisions_learn_too(images, precision):
+def test_lower_precisions_train_too(images, precision):
     losses, dpac = fit(images, device="cuda", precision=precision)
     full, _ = fit(images, device="cuda", precision="fp32")
     np.testing.assert_allclose(losses[5], full[5], rtol=0.05)
@@ -62,7 +62,7 @@ def test_other_pretexts_are_recorded_too(images, task):
     assert losses[5] < losses[0]
 
 
-def test_a_stopped_run_goes_on(images, tmp_path):
+def test_a_stopped_run_resumes(images, tmp_path):
     whole, _ = fit(images, device="cuda", precision="fp32")
     with pytest.raises(Interrupted):
         fit(images, device="cuda", precision="fp32", out_dir=tmp_path, max_minutes=0.0)
@@ -70,7 +70,7 @@ def test_a_stopped_run_goes_on(images, tmp_path):
     np.testing.assert_allclose(rest[:4], whole[:4], rtol=2e-3)
 
 
-def test_a_compiled_step_follows_the_eager_one(images):
+def test_a_compiled_step_trains_like_the_eager_one(images):
     settings = ["cluster.epochs=0", "self_label.epochs=0"]
     eager, _ = fit(images, settings, device="cuda", compile=False)
     compiled, _ = fit(images, settings, device="cuda", compile=True)

@@ -1,4 +1,4 @@
-"""SIGKILL, at random moments, costs time and nothing else."""
+"""A run that is killed at random moments ends with the same weights."""
 
 import json
 import subprocess
@@ -24,8 +24,7 @@ SCRIPT = textwrap.dedent("""
         "network.width=8", "pretrain.epochs=6", "cluster.epochs=6",
         "self_label.epochs=4", "pretrain.batch_size=32", "cluster.batch_size=32",
         "self_label.batch_size=32", "cluster.targets=pac", "cluster.refresh_epochs=2",
-        "self_label.labels=neighbours", "self_label.refresh_epochs=2",
-        "self_label.start=classifier"])
+        "self_label.labels=neighbours", "self_label.refresh_epochs=2"])
 
     def train(out):
         torch.set_num_threads(1)

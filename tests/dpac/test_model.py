@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from probagg.dpac.model import build_backbone, build_model
-from probagg.dpac.recipe import Architecture, Recipe, RecipeError
+from probagg.dpac.recipe import Architecture, Recipe
+from probagg.dpac.settings import RecipeError
 from probagg.opa.functional import weighted_contrastive
 
 
@@ -16,7 +17,7 @@ def recipe(*settings):
 
 
 @pytest.mark.parametrize(("size", "last"), [(32, 4), (28, 4), (64, 8), (96, 6), (128, 8), (224, 7)])
-def test_the_stem_keeps_the_last_map_small_at_any_size(size, last):
+def test_the_stem_keeps_the_last_feature_map_small_at_any_size(size, last):
     """3x3 stride 1 to 64 px, stride 2 to 128 px, the original above."""
     net = build_backbone(Architecture(backbone="resnet18"), 3, size, size).eval()
     maps = []
@@ -43,18 +44,18 @@ def test_any_model_of_timm_is_a_backbone():
         assert net(torch.zeros(1, 1, 32, 32)).dim() == 2
 
 
-def test_an_unknown_backbone_is_named():
+def test_an_unknown_backbone_is_an_error():
     pytest.importorskip("timm")
     with pytest.raises(RecipeError, match="'resnet19', which is neither one of ours"):
         build_backbone(Architecture(backbone="resnet19"), 3, 32, 32)
 
 
-def test_a_backbone_that_gives_maps_is_refused():
+def test_a_backbone_that_returns_feature_maps_is_refused():
     with pytest.raises(RecipeError, match=r"features of shape \(2, 4, 6, 6\)"):
         build_model(recipe(), 3, backbone=nn.Conv2d(3, 4, 3))
 
 
-def test_the_seed_decides_the_weights_and_the_global_generator_is_left_alone():
+def test_the_seed_determines_the_weights_and_the_global_generator_is_not_used():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -65,7 +66,7 @@ def test_the_seed_decides_the_weights_and_the_global_generator_is_left_alone():
     assert not torch.equal(a.classifier[0].weight, c.classifier[0].weight)
 
 
-def test_the_self_labelling_head_speaks_once_it_is_trained():
+def test_the_self_labelling_head_is_used_once_it_is_trained():
     model = build_model(recipe(), 3).eval()
     images = torch.randn(4, 3, 8, 8)
     features, logits = model(images)
@@ -75,7 +76,7 @@ def test_the_self_labelling_head_speaks_once_it_is_trained():
 
 
 @pytest.mark.parametrize("task", ["wcl", "simclr"])
-def test_contrast_gates_only_with_probabilities_and_only_wcl(task, generator):
+def test_only_wcl_with_probabilities_gates_its_pairs(task, generator):
     model = build_model(recipe(f"pretext.task={task}"), 3)
     features = torch.randn(12, model.dim, generator=generator)
     P = torch.randn(6, 3, generator=generator).softmax(1)
@@ -87,7 +88,7 @@ def test_contrast_gates_only_with_probabilities_and_only_wcl(task, generator):
     torch.testing.assert_close(found, gated if task == "wcl" else plain)
 
 
-def test_moco_is_info_nce_against_its_queue(generator):
+def test_moco_is_info_nce_with_its_queue_as_negatives(generator):
     model = build_model(recipe("pretext.task=moco", "pretext.queue_size=16"), 3)
     moco = model.pretext
     views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]
@@ -106,7 +107,7 @@ def test_moco_is_info_nce_against_its_queue(generator):
     assert moco.cursor == 6
 
 
-def test_mocos_key_network_follows_slowly_and_its_queue_goes_round(generator):
+def test_mocos_key_network_is_a_moving_average_and_its_queue_wraps_around(generator):
     model = build_model(recipe("pretext.task=moco", "pretext.queue_size=8"), 3)
     views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]
     with torch.no_grad():

@@ -1,14 +1,14 @@
-"""What neighbours say: who they are, and that they correct single rows."""
+"""The kNN graph, and that smoothing over it corrects single rows."""
 
 import pytest
 import torch
 
 from probagg.dpac import neighbours
-from probagg.dpac.neighbours import ask, nearest, sharpen, sharpness
+from probagg.dpac.neighbours import nearest, sharpen, sharpness, smooth
 
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
-def test_the_nearest_are_those_of_the_distance_matrix(metric, generator, monkeypatch):
+def test_the_graph_is_that_of_the_distance_matrix(metric, generator, monkeypatch):
     monkeypatch.setattr(neighbours, "SIMILARITIES", 1000)  # so that there are several blocks
     X = torch.randn(400, 6, generator=generator, dtype=torch.float64) + 1.0
     near = nearest(X, 4, metric)
@@ -21,51 +21,51 @@ def test_the_nearest_are_those_of_the_distance_matrix(metric, generator, monkeyp
 @pytest.mark.parametrize(
     ("n", "n_clusters", "expected"), [(3000, 10, 20), (300, 10, 3), (30, 10, 2), (1, 1, 1)]
 )
-def test_a_small_cluster_is_not_averaged_with_the_others(n, n_clusters, expected, generator):
+def test_a_small_set_has_fewer_neighbours_per_row(n, n_clusters, expected, generator):
     X = torch.randn(n, 3, generator=generator)
     assert nearest(X, n_clusters, "sqeuclidean").shape == (n, expected)
 
 
-def test_neighbours_correct_what_is_said_of_single_rows(generator):
+def test_smoothing_corrects_the_labels_of_single_rows(generator):
     y = torch.arange(600) % 3
     X = 4.0 * torch.eye(3)[y] + 0.3 * torch.randn(600, 3, generator=generator)
     wrong = torch.rand(600, generator=generator) < 0.25
     P = 0.7 * torch.eye(3)[torch.where(wrong, (y + 1) % 3, y)] + 0.1
-    Q = ask(nearest(X, 3, "sqeuclidean"), P)
+    Q = smooth(nearest(X, 3, "sqeuclidean"), P)
     torch.testing.assert_close(Q.sum(1), torch.ones(600))
     assert (P.argmax(1) == y).float().mean() < 0.8
     assert torch.equal(Q.argmax(1), y)
 
 
 @pytest.mark.parametrize("sizes", [(900, 100), (550, 450)])
-def test_unequal_clusters_keep_their_masses_and_stay_sure(sizes, generator):
-    """Also if they are asked again and again, as in training, and one more cluster is empty."""
+def test_unequal_clusters_keep_their_masses_and_confidence(sizes, generator):
+    """Also if they are smoothed repeatedly, as in training, and one more cluster is empty."""
     y = torch.arange(2).repeat_interleave(torch.tensor(sizes))
     X = 4.0 * torch.eye(2)[y] + 0.3 * torch.randn(1000, 2, generator=generator)
     near = nearest(X, 3, "sqeuclidean")
     Q = torch.eye(3)[y] * 0.999 + torch.tensor([0.001, 0.001, 1e-15])
     for _ in range(5):
-        Q = ask(near, Q)
+        Q = smooth(near, Q)
     torch.testing.assert_close(Q.sum(0)[:2], torch.tensor(sizes).float(), atol=2.0, rtol=0.0)
     assert (Q.amax(1) > 0.99).all()
 
 
-def test_averages_do_not_eat_a_small_cluster():
-    """A ring in which every row is averaged with its two next: a run of four rows has its mass."""
+def test_smoothing_does_not_shrink_a_small_cluster():
+    """On a ring where every row has its two neighbours, four consecutive rows keep their mass."""
     rows = torch.arange(100)
     near = torch.stack([rows, (rows + 1) % 100, (rows - 1) % 100], 1)
     P = torch.eye(2)[(rows < 4).long()]
-    assert 3.0 < ask(near, P)[:, 1].sum() < 6.0
+    assert 3.0 < smooth(near, P)[:, 1].sum() < 6.0
 
 
-def test_an_offset_does_not_hide_neighbours(generator):
+def test_an_offset_does_not_change_the_graph(generator):
     X = torch.randn(500, 64, generator=generator)
     near, far = nearest(X, 5, "sqeuclidean"), nearest(X + 1000.0, 5, "sqeuclidean")
     same = [len(set(a.tolist()) & set(b.tolist())) for a, b in zip(near, far, strict=True)]
     assert sum(same) > 0.95 * near.numel()
 
 
-def test_answers_are_made_as_sure_as_asked_for_whether_they_were_more_or_less():
+def test_probabilities_get_the_given_sharpness_from_below_and_above():
     Q = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
     for to in (0.5, 0.75, 0.95):
         sharpened = sharpen(Q, to)

@@ -1,4 +1,4 @@
-"""Two gloo processes follow one process with the joined batch, from the loss to the weights."""
+"""Two gloo processes train like one process with the joined batch."""
 
 import json
 import os
@@ -48,10 +48,10 @@ def records(out):
         ("cluster.start=pac", 0.1, 0.03),
     ],
 )
-def test_two_processes_follow_the_curve_of_one(tmp_path, setting, within, at_the_end):
+def test_two_processes_have_the_losses_of_one(tmp_path, setting, within, at_the_end):
     """Views depend on the sample, losses on the global batch, gradients are averaged.
 
-    Teaching the classifier what PAC finds multiplies the rounding of its features.
+    Fitting the classifier to PAC's clusters amplifies the rounding of its features.
     """
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()

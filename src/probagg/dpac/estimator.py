@@ -190,10 +190,9 @@ class DPAC(ClusterMixin, BaseEstimator):
         feed = Feed(data, engine.device)
         setup = Setup(model, Views(recipe.views), feed, recipe, engine.seed, engine.autocast)
         engine.resume()
-        if recipe.pretext.task != "none":
-            more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
-            engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
-            del more  # its images may fill the GPU
+        more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
+        engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
+        del more  # its images may fill the GPU
         engine.train(clustering := ClusterStage(setup))
         engine.train(self_label_stage(setup, clustering.targets))
         features, probabilities = infer(model, setup.views, feed)

@@ -1,6 +1,6 @@
-"""Pretext tasks: what trains the backbone beside clustering (Tables 5a and 5b of the paper).
+"""Pretext tasks, which train the backbone beside clustering (Tables 5a and 5b of the paper).
 
-Each is a module that owns its head and turns the views of a batch and their features into a loss.
+Each is a module that owns its head and returns a loss of the views of a batch and their features.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from probagg.opa.processes import gather_rows
 
 
 def norm_layer(kind: str, width: int, dimensions: int) -> nn.Module:
-    """Batch norm, or group norm, under which no row depends on the others of its batch."""
+    """Return batch norm, or group norm, whose result for a row does not depend on its batch."""
     if kind == "group":
         return nn.GroupNorm(1, width)
     return nn.BatchNorm2d(width) if dimensions == 2 else nn.BatchNorm1d(width)
 
 
 def mlp(widths: Sequence[int], norm: str) -> nn.Sequential:
-    """Linear layers with norm ("none": without) and ReLU between them."""
+    """Return linear layers with a norm (or "none") and ReLU between them."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after)]
         layers += [norm_layer(norm, after, 1)] if norm != "none" else []
         layers += [nn.ReLU()]
-    drop = 1 if norm == "none" else 2  # nothing follows the last linear layer
+    drop = 1 if norm == "none" else 2  # the last linear layer has neither
     return nn.Sequential(*layers[:-drop])
 
 
@@ -52,7 +52,7 @@ class Contrast(nn.Module):
     def forward(
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
-        """The mean over the batch, both orders averaged."""
+        """Return the mean over the batch, both orders averaged."""
         z1, z2 = self.projector(features).chunk(2)
         gate = P if self.weighted else None
         rows = weighted_contrastive(z1, z2, gate, temperature=self.temperature, gather=True)
@@ -78,7 +78,7 @@ class MomentumContrast(nn.Module):
     def forward(
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
-        """InfoNCE with the queue as negatives; then the queue takes the batch's keys."""
+        """Return InfoNCE with the queue as negatives, then add the batch's keys to the queue."""
         query = self.projector(features.chunk(2)[0])
         with torch.no_grad():
             self._follow(backbone)
@@ -92,7 +92,7 @@ class MomentumContrast(nn.Module):
             return (torch.logsumexp(logits, 1) - logits[:, 0]).mean()
 
     def _follow(self, backbone: nn.Module) -> None:
-        """The key network as the moving average of the trained one."""
+        """Update the key network, a moving average of the trained one."""
         pairs = ((self.key_backbone, backbone), (self.key_projector, self.projector))
         for average, current in pairs:
             for a, c in zip(average.parameters(), current.parameters(), strict=True):
@@ -106,7 +106,7 @@ class MomentumContrast(nn.Module):
 
 
 class Reconstruction(nn.Module):
-    """An autoencoder: the first view from its own features."""
+    """An autoencoder: reconstruct the first view from its features."""
 
     def __init__(self, settings: Pretext, dim: int, shape: tuple[int, int, int]) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class Reconstruction(nn.Module):
     def forward(
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
-        """The mean squared error over pixels."""
+        """Return the mean squared error over pixels."""
         image = views[0].flatten(1)
         return F.mse_loss(as_float(self.decoder(features[: len(image)])), as_float(image))
 
@@ -127,14 +127,14 @@ class NoPretext(nn.Module):
     def forward(
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
-        """Zero."""
+        """Return zero."""
         return torch.zeros((), device=features.device)
 
 
 def build_pretext(
     settings: Pretext, backbone: nn.Module, dim: int, shape: tuple[int, int, int], norm: str
 ) -> nn.Module:
-    """The module of a recipe's pretext task."""
+    """Return the module of a recipe's pretext task."""
     if settings.task in ("wcl", "simclr"):
         return Contrast(settings, dim, norm)
     if settings.task == "moco":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -81,6 +81,12 @@ class PretrainStage(NetworkStage):
     """Train f and g on the pretext task: Eq. 11 with uniform P, both orders, or another."""
 
     name = "pretrain"
+
+    @property
+    def plan(self) -> Training:
+        """Return the recipe's plan, without epochs where there is no pretext task."""
+        plan = self.recipe.pretrain
+        return plan if self.recipe.pretext.task != "none" else replace(plan, epochs=0)
 
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the views that the pretext task compares."""

@@ -1,4 +1,4 @@
-"""A classifier that begins with what PAC knows."""
+"""A classifier that is fitted to PAC's clusters."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from probagg.dpac import starts
+from probagg.dpac import initialization
+from probagg.dpac.initialization import (
+    fit_head,
+    initialize_classifier,
+    select_by_modularity,
+)
 from probagg.dpac.neighbours import nearest, sharpness
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import Cluster
-from probagg.dpac.starts import most_modular, start_classifier, teach
 from probagg.metrics import clustering_accuracy
 
 
@@ -24,46 +28,46 @@ def clusters(generator, n=300, dim=16):
 def test_the_classifier_learns_pacs_clusters(generator):
     X, y = clusters(generator)
     classifier = mlp((16, 32, 3), "batch")
-    start_classifier(classifier, X, Cluster(metric="sqeuclidean"), seed=0)
+    initialize_classifier(classifier, X, Cluster(metric="sqeuclidean"), seed=0)
     P = classifier.eval()(X).softmax(1)
     assert clustering_accuracy(y, P.argmax(1)) == 1.0
     assert P.amax(1).mean() > 0.9
 
 
-def test_a_start_repeats_with_its_seed(generator):
+def test_the_same_seed_gives_the_same_classifier(generator):
     X, _ = clusters(generator)
     states = []
     for _ in range(2):
         torch.manual_seed(0)
         classifier = mlp((16, 32, 3), "batch")
-        start_classifier(classifier, X, Cluster(metric="cosine"), seed=1)
+        initialize_classifier(classifier, X, Cluster(metric="cosine"), seed=1)
         states.append(classifier.state_dict())
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
 
 
 @pytest.mark.parametrize("n", [60, 300])
-def test_a_linear_head_learns_features_of_small_length_from_few_rows(n, generator):
-    """Pre-training leaves lengths of 0.3; 500 steps would leave the head at a sharpness of 0.57."""
+def test_a_linear_head_fits_features_of_small_norm_from_few_rows(n, generator):
+    """Pre-training leaves norms of 0.3; after 500 steps the head's sharpness would be 0.57."""
     X, y = clusters(generator, n, dim=64)
     X = 0.3 * X / X.norm(dim=1, keepdim=True)
     P = 0.94 * torch.eye(3)[y] + 0.02
     head = nn.Linear(64, 3)
-    teach(head, X, P, seed=0)
+    fit_head(head, X, P, seed=0)
     answers = head(X).softmax(1).detach()
     assert torch.equal(answers.argmax(1), y)
     assert sharpness(answers) > 0.8
 
 
 class Run(NamedTuple):
-    """What is asked of a fitted PAC."""
+    """What is read from a solution of PAC."""
 
     objective_: float
     P: np.ndarray
 
 
 @pytest.mark.parametrize("other", ["one", "mixed", "merged"])
-def test_the_run_of_which_neighbours_say_the_same_is_taken(generator, other):
-    """Whatever its objective; a run of fewer clusters, of which they say it too, is not."""
+def test_the_run_of_highest_modularity_is_selected(generator, other):
+    """Whatever its objective; a run with fewer clusters, whose neighbours agree too, is not."""
     X, y = clusters(generator)
     near = nearest(X, 3, "sqeuclidean")
     labels = {
@@ -73,21 +77,21 @@ def test_the_run_of_which_neighbours_say_the_same_is_taken(generator, other):
     }[other]
     lower, right = Run(100.0, np.eye(3)[labels]), Run(103.0, 0.94 * np.eye(3)[y] + 0.02)
     for runs in ([lower, right], [right, lower]):
-        chosen, Q = most_modular(runs, near)
+        chosen, Q = select_by_modularity(runs, near)
         assert runs[chosen] is right
         assert torch.equal(Q.argmax(1), y)
 
 
-def test_the_start_looks_at_plain_and_annealed_runs_at_the_papers_balance(generator, monkeypatch):
+def test_plain_and_annealed_runs_at_the_papers_balance_are_compared(generator, monkeypatch):
     X, _ = clusters(generator)
     seen = []
 
     def first(runs, near):
         seen.extend(runs)
-        return most_modular(runs, near)
+        return select_by_modularity(runs, near)
 
-    monkeypatch.setattr(starts, "most_modular", first)
-    start_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
+    monkeypatch.setattr(initialization, "select_by_modularity", first)
+    initialize_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
     solvers = [run.solver for run in seen]
     assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers] == [
         (seed, 1.0, 1) for seed in range(2, 14)
