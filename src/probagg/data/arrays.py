@@ -34,7 +34,7 @@ class Matrix:
 
 
 def is_matrix(path: Path) -> bool:
-    """Return whether a file holds a matrix: by its suffix, and for NumPy's files by the shape."""
+    """Return whether a file is a matrix: by its suffix, and for NumPy's files by the shape."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES or not path.is_file():
         return False

@@ -26,7 +26,7 @@ FILE_SIZE = 96  # pixels that image files are decoded to by default, as in STL-1
 def is_image_source(source: Any) -> bool:
     """Return whether a source is for `open_images` rather than for `open_matrix`.
 
-    Names and files are looked at; a path where nothing is raises an error. A DataFrame and an array
+    A path is judged by its content, and one that does not exist is an error. DataFrames and arrays
     of two dimensions are matrices; other arrays, lists and Datasets are images.
 
     >>> is_image_source("digits"), is_image_source(np.zeros((5, 3)))
@@ -122,7 +122,7 @@ def _open_path(source: str | PathLike[str], progress: Progress | None) -> ImageS
 
 
 def _open_list(source: Sequence[str | PathLike[str]]) -> FolderImages:
-    """Return the listed files, each named as it is given; relative paths are of this folder."""
+    """Return the listed files, named as given; paths are relative to the current folder."""
     paths = [os.fspath(path) for path in source]
     path, times = Counter(paths).most_common(1)[0]
     if times > 1:
