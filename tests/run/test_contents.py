@@ -75,7 +75,6 @@ def test_only_three_files_are_needed(matrix_run):
         ("config.toml", "a = "),
         ("env.json", "{"),
         ("map.npz", "no archive"),
-        ("classes.csv", "row,klass\n0,a\n"),
         ("overlaps.csv", "first,second,mean_probability,samples\n0,9,0.1,3\n"),
         ("profiles.csv", "cluster,column,mean\n0,a,1\n"),
     ],

@@ -14,6 +14,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from probagg.assignments import Assignments
+from probagg.data.labels import UNKNOWN, read_labels
+from probagg.errors import NoData
 from probagg.report.contents import Contents, Pair, Profiles, Row
 from probagg.review import Review, ReviewError
 from probagg.run.folder import REVIEW, RunFolderError, add_to_run
@@ -44,7 +46,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         review=read_review(run),
         n_clusters=n_clusters,
         assigned=assigned,
-        classes=_checked(run / "classes.csv", lambda path: _classes(path, assigned.names)),
+        classes=_classes(run / "classes.csv", assigned.names),
         places=_checked(run / "map.npz", lambda path: _places(path, len(assigned))),
         overlaps=_checked(run / "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
         all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
@@ -123,10 +125,12 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
 
 
 def _classes(path: Path, names: list[str]) -> list[str | None] | None:
-    """Read the class of each sample, where it is known."""
-    known = {row.get("path") or row.get("row"): row["class"] for row in _table(path)}
-    classes = [known.get(name) for name in names]
-    return classes if any(name is not None for name in classes) else None
+    """Read the class of each sample; None where no class is known."""
+    try:
+        classes = read_labels(path, names)
+    except NoData:
+        return None
+    return [classes.names[k] if k != UNKNOWN else None for k in classes.y]
 
 
 def _places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:

@@ -58,20 +58,11 @@ class Cluster:
 
 def describe_clusters(contents: Contents, counts: Counts) -> list[Cluster]:
     """Return the clusters that remain after the review, in the order of their numbers."""
-    samples, groups = contents.samples, contents.groups
-    order = np.argsort(samples.cluster, kind="stable")
-    ends = np.searchsorted(samples.cluster[order], np.arange(contents.n_clusters + 1))
-    high, low = _contrasts(contents)
+    order = np.argsort(contents.samples.cluster, kind="stable")
+    ends = np.searchsorted(contents.samples.cluster[order], np.arange(contents.n_clusters + 1))
+    contrasts = _contrasts(contents)
     return [
-        _describe(
-            contents,
-            k,
-            order[ends[k] : ends[k + 1]],
-            counts,
-            merged=[j for j in np.flatnonzero(groups == k).tolist() if j != k],
-            high=high.get(k, []),
-            low=low.get(k, []),
-        )
+        _describe(contents, k, order[ends[k] : ends[k + 1]], counts, contrasts.get(k, ([], [])))
         for k in contents.clusters
     ]
 
@@ -81,19 +72,16 @@ def _describe(
     k: int,
     members: np.ndarray,
     counts: Counts,
-    *,
-    merged: list[int],
-    high: list[str],
-    low: list[str],
+    contrasts: tuple[list[str], list[str]],
 ) -> Cluster:
-    samples = contents.samples
+    samples, pairs = contents.samples, contents.pairs[:PAIRS]
     typical, borderline, unusual = select(contents, members, counts)
     majority, purity = _majority(contents.classes or [None] * len(samples), members)
     return Cluster(
         number=k,
         name=contents.review.name_of(k),
         is_named=k in contents.review.names,
-        merged=merged,
+        merged=[j for j in np.flatnonzero(contents.groups == k).tolist() if j != k],
         size=len(members),
         share=len(members) / len(samples),
         mean_probability=float(samples.probability[members].mean()) if len(members) else np.nan,
@@ -103,13 +91,11 @@ def _describe(
         typical=typical,
         borderline=borderline,
         unusual=unusual,
-        neighbours=[p for p in contents.pairs[:PAIRS] if k in (p.first, p.second) and p.samples][
-            :3
-        ],
+        neighbours=[p for p in pairs if k in (p.first, p.second) and p.samples][:3],
         majority=majority,
         purity=purity,
-        high=high,
-        low=low,
+        high=contrasts[0],
+        low=contrasts[1],
     )
 
 
@@ -157,19 +143,19 @@ def _majority(classes: list[str | None], members: np.ndarray) -> tuple[str | Non
     return name, count / counts.total()
 
 
-def _contrasts(contents: Contents) -> tuple[dict[int, list[str]], dict[int, list[str]]]:
+def _contrasts(contents: Contents) -> dict[int, tuple[list[str], list[str]]]:
     """Return the columns in which each cluster's mean is far above and far below the others'."""
     profiles = contents.profiles
     if profiles is None or len(profiles.clusters) < 2:
-        return {}, {}
+        return {}
     spread = np.maximum(profiles.mean.std(axis=0), 1e-12)
     Z = (profiles.mean - profiles.mean.mean(axis=0)) / spread
-    high, low = {}, {}
+    contrasts = {}
     for k, z in zip(profiles.clusters, Z, strict=True):
         order = np.argsort(-z, kind="stable")
-        high[k] = [profiles.columns[j] for j in order[:3] if z[j] > 0.5]
-        low[k] = [profiles.columns[j] for j in order[::-1][:3] if z[j] < -0.5]
-    return high, low
+        high = [profiles.columns[j] for j in order[:3] if z[j] > 0.5]
+        contrasts[k] = high, [profiles.columns[j] for j in order[::-1][:3] if z[j] < -0.5]
+    return contrasts
 
 
 def between(contents: Contents, pair: Pair, n: int) -> list[int]:
