@@ -37,7 +37,8 @@ def test_the_best_of_several_starts_is_kept(digits, caplog):
     with caplog.at_level(logging.INFO, "probagg"):
         best = PAC(10, n_init=6, random_state=0, verbose=1).fit(digits[0][:600])
     objectives = [float(message.rpartition("J ")[2]) for message in caplog.messages]
-    assert len(set(objectives)) == 6
+    assert len(objectives) == 6
+    assert min(objectives) < max(objectives)
     assert best.objective_ == pytest.approx(min(objectives), rel=1e-5)
     assert -best.score(digits[0][:600]) * 600 == pytest.approx(min(objectives), rel=1e-3)
 
@@ -215,9 +216,9 @@ def test_float32_stays_float32_and_is_as_good(digits):
     assert adjusted_rand_score(single.labels_, double.labels_) > 0.9
 
 
-def test_an_offset_of_1e4_costs_float32_no_digit(digits):
+def test_an_offset_of_1e4_loses_no_digits_in_float32(digits):
     """Compared where sweeps converge: on the way there, each sweep amplifies rounding errors."""
-    X, options = digits[0], {"tol": 1e-5, "max_iter": 300, "random_state": 0}
+    X, options = digits[0], {"tol": 1e-6, "max_iter": 300, "random_state": 0}
     exact = PAC(10, **options).fit(X)
     softened = exact.probabilities_ + 0.5  # decided enough to return to the same solution
     shifted = PAC(10, init=softened, **options).fit((X + 1e4).astype(np.float32))
