@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from probagg.dpac.engine import Engine, Machine
+from probagg.dpac.checkpoint import weights_hash
+from probagg.dpac.engine import Engine, Interrupted, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
@@ -220,7 +221,7 @@ def test_refreshed_targets_keep_their_numbers():
         assert torch.equal(model.offline.Q.argmax(1), first)
 
 
-@pytest.mark.parametrize("task", ["wcl", "simclr", "moco", "autoencoder", "none"])
+@pytest.mark.parametrize("task", ["wcl", "simclr", "moco", "byol", "autoencoder", "none"])
 @pytest.mark.parametrize("objective", ["opa", "pac"])
 def test_every_pretext_goes_with_every_objective(task, objective):
     recipe, model, views, feed, _ = setting(
@@ -231,6 +232,50 @@ def test_every_pretext_goes_with_every_objective(task, objective):
     cluster(engine, model, views, feed, recipe)
     self_label(engine, model, views, feed, recipe)
     assert all(torch.isfinite(p).all() for p in model.parameters())
+
+
+def test_byol_learns_without_negatives_and_does_not_collapse():
+    """All images in one point would be a perfect prediction; the moving target prevents it."""
+    recipe, model, views, feed, _ = setting(
+        "pretext.task=byol", "pretext.views=['weak', 'weak']", "pretext.key_momentum=0.9",
+        "pretrain.epochs=30", "pretrain.learning_rate=0.05",
+    )  # fmt: skip
+    losses = []
+
+    def progress(where):
+        if where.metrics:
+            losses.append(where.metrics["loss"])
+
+    engine = Engine(model, seed=0, machine=Machine("cpu"), progress=progress)
+    pretrain(engine, model, views, feed, recipe)
+    assert losses[-1] < 0.5 * losses[0]
+    x = F.normalize(infer(model, views, feed)[0], dim=1)
+    kinds = torch.arange(len(x)) % K
+    same = (x @ x.T)[kinds[:, None] == kinds].mean()
+    other = (x @ x.T)[kinds[:, None] != kinds].mean()
+    assert same > 0.9
+    assert other < same - 0.2
+
+
+@pytest.mark.parametrize("task", ["moco", "byol"])
+def test_a_moving_average_survives_an_interruption(tmp_path, task):
+    """It is part of the module, so that a run that was left ends with the same bits."""
+
+    def train(out, stop_at):
+        recipe, model, views, feed, _ = setting(f"pretext.task={task}", "pretext.queue_size=32")
+
+        def progress(where):
+            if (where.epoch, where.step) == stop_at and where.metrics is None:
+                engine.stop = "the test"
+
+        engine = Engine(model, seed=0, machine=Machine("cpu"), out=out, progress=progress)
+        engine.resume()
+        pretrain(engine, model, views, feed, recipe)
+        return weights_hash(model)
+
+    with pytest.raises(Interrupted):
+        train(tmp_path / "left", (1, 1))
+    assert train(tmp_path / "left", None) == train(tmp_path / "whole", None)
 
 
 @pytest.mark.parametrize("trained", [True, False])
