@@ -55,7 +55,7 @@ def test_accumulated_parts_are_recorded_too(images):
     assert losses[5] < losses[0]
 
 
-@pytest.mark.parametrize("task", ["moco", "autoencoder"])
+@pytest.mark.parametrize("task", ["moco", "byol", "autoencoder"])
 def test_other_pretexts_are_recorded_too(images, task):
     losses, _ = fit(images, [f"pretext.task={task}", "pretext.queue_size=512"], device="cuda")
     assert np.isfinite(losses).all()
@@ -70,8 +70,9 @@ def test_a_stopped_run_resumes(images, tmp_path):
     np.testing.assert_allclose(rest[:4], whole[:4], rtol=2e-3)
 
 
-def test_a_compiled_step_trains_like_the_eager_one(images):
-    settings = ["cluster.epochs=0", "self_label.epochs=0"]
+@pytest.mark.parametrize("task", ["wcl", "byol"])
+def test_a_compiled_step_trains_like_the_eager_one(images, task):
+    settings = [f"pretext.task={task}", "cluster.epochs=0", "self_label.epochs=0"]
     eager, _ = fit(images, settings, device="cuda", compile=False)
     compiled, _ = fit(images, settings, device="cuda", compile=True)
     np.testing.assert_allclose(compiled[:3], eager[:3], rtol=1e-2)

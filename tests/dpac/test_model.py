@@ -121,6 +121,55 @@ def test_mocos_key_network_is_a_moving_average_and_its_queue_wraps_around(genera
     assert not any(p.requires_grad for p in model.pretext.key_backbone.parameters())
 
 
+def test_byol_is_two_minus_two_cosines_in_both_orders(generator):
+    """Grill et al. (2020), Eq. 2, of both orders; the mean where they take the sum."""
+    model = build_model(recipe("pretext.task=byol", "pretext.head=[16, 8]"), 3)
+    byol = model.pretext
+    with torch.no_grad():
+        for p in byol.target_projector.parameters():
+            p.add_(0.1)  # a target network that is not the online one
+    byol.momentum = 1.0
+    views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]
+    loss = byol(model.backbone, views, model.backbone(torch.cat(views)), None)
+    expected = 0.0
+    for view, other in (views, views[::-1]):
+        q = byol.predictor(byol.projector(model.backbone(view)))
+        z = byol.target_projector(byol.target_backbone(other))
+        for a, b in zip(q, z, strict=True):
+            expected += (a / a.norm() - b / b.norm()).pow(2).sum() / 12
+    torch.testing.assert_close(loss, expected)
+
+
+def test_byols_predictor_has_the_projectors_widths():
+    byol = build_model(recipe("pretext.task=byol", "pretext.head=[32, 24, 8]"), 3).pretext
+    linear = [layer for layer in byol.predictor if isinstance(layer, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in linear] == [(8, 32), (32, 8)]
+
+
+def test_byols_target_network_follows_and_gets_no_gradient(generator):
+    model = build_model(recipe("pretext.task=byol", "pretext.key_momentum=0.9"), 3)
+    byol = model.pretext
+    averages = (byol.target_backbone, model.backbone), (byol.target_projector, byol.projector)
+    for average, current in averages:  # the same weights as training begins
+        for a, c in zip(average.parameters(), current.parameters(), strict=True):
+            assert torch.equal(a, c)
+    before = [a.clone() for average, _ in averages for a in average.parameters()]
+    with torch.no_grad():
+        for _, current in averages:
+            for c in current.parameters():
+                c.add_(1.0)
+    views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]
+    for _ in range(3):
+        byol(model.backbone, views, model.backbone(torch.cat(views)), None).backward()
+    after = [a for average, _ in averages for a in average.parameters()]
+    for a, b in zip(after, before, strict=True):
+        torch.testing.assert_close(a - b, torch.full_like(a, 1 - 0.9**3), atol=1e-5, rtol=1e-4)
+        assert a.grad is None
+        assert not a.requires_grad
+    trained = [*model.backbone.parameters(), *byol.projector.parameters()]
+    assert all(p.grad is not None for p in [*trained, *byol.predictor.parameters()])
+
+
 def test_the_autoencoder_reconstructs_its_first_view(generator):
     model = build_model(recipe("pretext.task=autoencoder", "pretext.head=[16]"), 3)
     views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]

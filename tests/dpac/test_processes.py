@@ -44,6 +44,7 @@ def records(out):
     ("setting", "within", "at_the_end"),
     [
         ("cluster.start=random", 1e-4, 1e-3),
+        ("pretext.task=byol", 1e-4, 1e-3),
         ("self_label.labels=neighbours", 1e-4, 1e-3),
         ("cluster.start=pac", 0.1, 0.03),
     ],

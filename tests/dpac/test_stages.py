@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
@@ -16,7 +17,7 @@ from probagg.dpac.self_labelling import ClassifierLabels, SmoothedLabels, self_l
 from probagg.dpac.stages import ClusterStage, PretrainStage, Setup, make_views
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
-from probagg.errors import ClusteringWarning
+from probagg.errors import ClusteringWarning, Interrupted
 from probagg.metrics import clustering_accuracy
 from probagg.opa.functional import weighted_contrastive
 
@@ -198,7 +199,7 @@ def test_refreshed_targets_keep_their_numbers():
         assert torch.equal(targets.argmax(1), first)
 
 
-@pytest.mark.parametrize("task", ["wcl", "simclr", "moco", "autoencoder", "none"])
+@pytest.mark.parametrize("task", ["wcl", "simclr", "moco", "byol", "autoencoder", "none"])
 @pytest.mark.parametrize("objective", ["opa", "pac"])
 def test_every_pretext_trains_with_every_objective(task, objective):
     setup, _ = setup_of(
@@ -208,6 +209,50 @@ def test_every_pretext_trains_with_every_objective(task, objective):
     for stage in (PretrainStage, ClusterStage, self_label_stage):
         engine.train(stage(setup))
     assert all(torch.isfinite(p).all() for p in setup.model.parameters())
+
+
+def test_byol_learns_without_negatives_and_does_not_collapse():
+    """All images in one point would be a perfect prediction; the moving target prevents it."""
+    setup, _ = setup_of(
+        "pretext.task=byol", "pretext.views=['weak', 'weak']", "pretext.key_momentum=0.9",
+        "pretrain.epochs=30", "pretrain.learning_rate=0.05",
+    )  # fmt: skip
+    losses = []
+
+    def progress(where):
+        if where.metrics:
+            losses.append(where.metrics["loss"])
+
+    engine = Engine(setup.model, seed=0, machine=Machine("cpu"), progress=progress)
+    engine.train(PretrainStage(setup))
+    assert losses[-1] < 0.5 * losses[0]
+    x = F.normalize(infer(setup.model, setup.views, setup.feed)[0], dim=1)
+    kinds = torch.arange(len(x)) % K
+    same = (x @ x.T)[kinds[:, None] == kinds].mean()
+    other = (x @ x.T)[kinds[:, None] != kinds].mean()
+    assert same > 0.9
+    assert other < same - 0.2
+
+
+@pytest.mark.parametrize("task", ["moco", "byol"])
+def test_a_moving_average_survives_an_interruption(tmp_path, task):
+    """It is part of the module, so a run that was interrupted ends with the same bits."""
+
+    def train(out, stop_at):
+        setup, _ = setup_of(f"pretext.task={task}", "pretext.queue_size=32")
+
+        def progress(where):
+            if (where.epoch, where.step) == stop_at and where.metrics is None:
+                engine.stop = "the test"
+
+        engine = Engine(setup.model, seed=0, machine=Machine("cpu"), out=out, progress=progress)
+        engine.resume()
+        engine.train(PretrainStage(setup))
+        return weights_hash(setup.model)
+
+    with pytest.raises(Interrupted):
+        train(tmp_path / "stopped", (1, 1))
+    assert train(tmp_path / "stopped", None) == train(tmp_path / "whole", None)
 
 
 @pytest.mark.parametrize("fitted", [True, False])

@@ -36,6 +36,21 @@ def mlp(widths: Sequence[int], norm: str) -> nn.Sequential:
     return nn.Sequential(*layers[:-drop])
 
 
+def start_average(module: nn.Module) -> nn.Module:
+    """Return a copy of a module without gradient, to be moved by `update_average` alone."""
+    return copy.deepcopy(module).requires_grad_(False)
+
+
+def update_average(average: nn.Module, current: nn.Module, momentum: float) -> None:
+    """Update parameters in place: average <- momentum * average + (1 - momentum) * current.
+
+    Buffers are not averaged: the batch norm statistics of `average` come from its own forward
+    passes.
+    """
+    for a, c in zip(average.parameters(), current.parameters(), strict=True):
+        a.lerp_(c.detach(), 1.0 - momentum)
+
+
 class Contrast(nn.Module):
     """SimCLR and WCL: Eq. 11 between the projections of two views.
 
@@ -68,8 +83,8 @@ class MomentumContrast(nn.Module):
     def __init__(self, settings: Pretext, backbone: nn.Module, dim: int, norm: str) -> None:
         super().__init__()
         self.projector = mlp((dim, *settings.head), norm)
-        self.key_backbone = copy.deepcopy(backbone).requires_grad_(False)
-        self.key_projector = copy.deepcopy(self.projector).requires_grad_(False)
+        self.key_backbone = start_average(backbone)
+        self.key_projector = start_average(self.projector)
         self.temperature, self.key_momentum = settings.temperature, settings.key_momentum
         queue = F.normalize(torch.randn(settings.queue_size, settings.head[-1]), dim=1)
         self.register_buffer("queue", queue)
@@ -81,7 +96,8 @@ class MomentumContrast(nn.Module):
         """Return InfoNCE with the queue as negatives, then add the batch's keys to the queue."""
         query = self.projector(features.chunk(2)[0])
         with torch.no_grad():
-            self._follow(backbone)
+            update_average(self.key_backbone, backbone, self.key_momentum)
+            update_average(self.key_projector, self.projector, self.key_momentum)
             key = self.key_projector(self.key_backbone(views[1]))
         with full_precision(query):
             query = F.normalize(as_float(query), dim=1)
@@ -91,18 +107,44 @@ class MomentumContrast(nn.Module):
             self._enqueue(gather_rows(key))
             return (torch.logsumexp(logits, 1) - logits[:, 0]).mean()
 
-    def _follow(self, backbone: nn.Module) -> None:
-        """Update the key network, a moving average of the trained one."""
-        pairs = ((self.key_backbone, backbone), (self.key_projector, self.projector))
-        for average, current in pairs:
-            for a, c in zip(average.parameters(), current.parameters(), strict=True):
-                a.lerp_(c.detach(), 1.0 - self.key_momentum)
-
     def _enqueue(self, keys: Tensor) -> None:
         keys = keys[-len(self.queue) :]
         places = (self.cursor + torch.arange(len(keys), device=keys.device)) % len(self.queue)
         self.queue.index_copy_(0, places, keys)
         self.cursor.add_(len(keys)).remainder_(len(self.queue))
+
+
+class BootstrapLatent(nn.Module):
+    """BYOL: predict, from one view, the target network's projection of the other view.
+
+    The target network is a moving average of backbone and projector and gets no gradient. The
+    predictor has one hidden layer, as wide as the projector's first. There are no negatives. Two
+    things differ from Grill et al. (2020): the loss is the mean of both orders, not the sum, and
+    the momentum is constant, not raised to 1.
+    """
+
+    def __init__(self, settings: Pretext, backbone: nn.Module, dim: int, norm: str) -> None:
+        super().__init__()
+        hidden, out = settings.head[0], settings.head[-1]
+        self.projector = mlp((dim, *settings.head), norm)
+        self.predictor = mlp((out, hidden, out), norm)
+        self.target_backbone = start_average(backbone)
+        self.target_projector = start_average(self.projector)
+        self.momentum = settings.key_momentum
+
+    def forward(
+        self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
+    ) -> Tensor:
+        """Return 2 - 2 cos(prediction, target), the mean over the batch and both orders."""
+        prediction = self.predictor(self.projector(features))
+        with torch.no_grad():
+            update_average(self.target_backbone, backbone, self.momentum)
+            update_average(self.target_projector, self.projector, self.momentum)
+            x1, x2 = self.target_backbone(torch.cat(views)).chunk(2)
+            target = self.target_projector(torch.cat([x2, x1]))  # of the other view
+        with full_precision(prediction):
+            cosine = F.cosine_similarity(as_float(prediction), as_float(target), dim=1)
+            return (2.0 - 2.0 * cosine).mean()
 
 
 class Reconstruction(nn.Module):
@@ -139,6 +181,8 @@ def build_pretext(
         return Contrast(settings, dim, norm)
     if settings.task == "moco":
         return MomentumContrast(settings, backbone, dim, norm)
+    if settings.task == "byol":
+        return BootstrapLatent(settings, backbone, dim, norm)
     if settings.task == "autoencoder":
         return Reconstruction(settings, dim, shape)
     return NoPretext()

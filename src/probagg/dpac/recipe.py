@@ -18,7 +18,7 @@ from probagg.dpac.settings import RecipeError, parse_setting, parse_toml, replac
 from probagg.dpac.view_settings import ViewSettings
 from probagg.errors import did_you_mean
 
-TASKS = ("wcl", "simclr", "moco", "autoencoder", "none")
+TASKS = ("wcl", "simclr", "moco", "byol", "autoencoder", "none")
 TARGETS = ("online", "kmeans", "fcm", "pac")
 FOLDER = Path(__file__).parent / "recipes"
 NAMES = tuple(
@@ -63,17 +63,19 @@ class Pretext:
     temperature: float = 0.5
     head: tuple[int, ...] = (512, 128)  # the projector's layers, or the decoder's hidden ones
     queue_size: int = 4096  # MoCo's keys
-    key_momentum: float = 0.99  # MoCo's moving average
+    key_momentum: float = 0.99  # of the moving average: MoCo's key network, BYOL's target network
 
     def __post_init__(self) -> None:
         _one_of(self.task, TASKS, "pretext.task")
         for view in self.views:
             _one_of(view, ("weak", "strong", "clean"), "pretext.views")
-        pair = self.task in ("wcl", "simclr", "moco")
+        pair = self.task in ("wcl", "simclr", "moco", "byol")
         if pair and not self.head:
             raise RecipeError("pretext.head is empty, but the projector needs a width, as [128].")
         if not self.temperature > 0.0:
             raise RecipeError(f"pretext.temperature is {self.temperature}; try 0.5.")
+        if not 0.0 <= self.key_momentum <= 1.0:
+            raise RecipeError(f"pretext.key_momentum is {self.key_momentum}, but 0 to 1 is needed.")
         if len(self.views) != 2 if pair else len(self.views) not in (1, 2):
             raise RecipeError(
                 f"pretext.views is {self.views}, but the task {self.task!r} compares "
