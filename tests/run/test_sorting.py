@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from probagg.cli import sorting
+from probagg.run import sorting
 from probagg.errors import NoData
 from probagg.run.folder import RunFolderError
 from probagg.run.sorting import check_sorting, check_target, sort_images

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         clustering.P, clustering.X, yardstick, samples.names, heading=samples.heading
     )
     folder.write("assignments.csv", assigned.to_csv())
-    if find_spec("pyarrow"):
+    with contextlib.suppress(ImportError):  # pyarrow is optional
         folder.write("assignments.parquet", assigned.to_parquet())
     pairs = overlaps(clustering.P, assigned)
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))

@@ -64,7 +64,7 @@ class Run(RunModel):
     def assignments(self) -> Assignments:
         """The table of the run with the review applied: one entry per sample in each column."""
         self.check_is_run()
-        return self.review.apply(Assignments.read(self.path / "assignments.csv"))
+        return self.review.apply(Assignments.read(self.path / "assignments.csv", self.n_clusters))
 
     @property
     def embeddings(self) -> np.ndarray | None:
