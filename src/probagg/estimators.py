@@ -29,7 +29,7 @@ def check_n_samples(n_samples: int, n_clusters: int) -> None:
     if n_samples < n_clusters:
         raise InputError(
             f"n_samples={n_samples} should be >= n_clusters={n_clusters}. Pass more samples or "
-            "fewer clusters."
+            "reduce n_clusters."
         )
 
 

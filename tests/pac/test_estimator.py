@@ -152,7 +152,7 @@ def test_too_few_sweeps_warn(digits):
 def test_empty_clusters_warn():
     """Four distinct rows cannot fill six clusters."""
     X = np.repeat(np.array([[0.0, 0], [0, 9], [9, 0], [9, 9]]), 25, axis=0)
-    with pytest.warns(ConvergenceWarning, match="clusters lost all their samples. Ask for fewer"):
+    with pytest.warns(ConvergenceWarning, match="clusters lost all their samples. Use fewer"):
         pac = PAC(6, random_state=0).fit(X)
     assert np.isfinite(pac.probabilities_).all()
 

@@ -33,7 +33,7 @@ def problems(solution: Solution) -> list[str]:
     empty = solver.n_clusters - len(np.unique(solution.P.argmax(1)))
     if empty:
         found.append(
-            f"{empty} of {solver.n_clusters} clusters lost all their samples. Ask for fewer "
+            f"{empty} of {solver.n_clusters} clusters lost all their samples. Use fewer "
             "clusters or lower m; fewer distinct rows than clusters also cause this."
         )
     return found
