@@ -230,13 +230,13 @@ def test_resume_never_starts_over(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--recipe", "digit"), "Did you mean digits/fast?"),
-        (("--set", "cluster.mm=1.05"), "Did you mean cluster.m?"),
+        (("--recipe", "digit"), "Did you mean 'digits/fast'?"),
+        (("--set", "cluster.mm=1.05"), "Did you mean 'cluster.m'?"),
         (("--method", "spectral"), "possible are auto, pac, opa, dpac"),
         (("--m", 1.5, "--n-init", 7), "--m, --n-init mean nothing to dpac"),
         (("--resume", "maybe"), "--resume is 'maybe'"),
-        (("-k", 1000), "1797 images and 1000 clusters"),
-        (("--precision", "fp8"), "precision is 'fp8'"),
+        (("-k", 1000), "1797 images are too few for 1000 clusters"),
+        (("--precision", "fp8"), "The 'precision' parameter of DPAC must be"),
         (("--device", "abacus"), "device is 'abacus'"),
     ],
 )
