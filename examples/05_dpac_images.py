@@ -1,7 +1,7 @@
-"""DPAC on images: train, look at the result without labels, use the model on new images.
+"""DPAC on images: train, judge the result without labels, use the model on new images.
 
-A short recipe, so that this ends within a minute on a CPU; the whole one (`probagg cluster digits`)
-reaches about 96 %.
+A short recipe, to finish within a minute on a CPU; the full one (`probagg cluster digits`) reaches
+about 96 %.
 """
 
 import logging
@@ -24,7 +24,7 @@ recipe = Recipe.of("digits/fast").override(
 
 
 def show(progress):
-    """Called after every step; here it prints a line for each stage that ends."""
+    """Print a line when a stage ends; called after every step and epoch."""
     if progress.metrics and progress.epoch == progress.epochs:
         print(progress.stage, {name: round(v, 2) for name, v in progress.metrics.items()})
 
@@ -33,7 +33,7 @@ dpac = DPAC(10, recipe=recipe, random_state=0, progress=show).fit(train)
 reading = dpac.diagnosis_
 print(f"{reading.state}; sharpness {reading.sharpness:.2f}, largest cluster {reading.largest:.0%}")
 
-# A second opinion on the same features, and the labels, which nothing above has seen.
+# PAC on the same features for comparison; the labels are used for the scores only.
 pac = PAC(10, metric="cosine", random_state=0).fit(dpac.features_)
 for name, labels in (("DPAC", dpac.labels_), ("PAC on its features", pac.labels_)):
     print(f"{name}: ACC {100 * clustering_accuracy(y[:1500], labels):.1f}")
@@ -42,4 +42,4 @@ with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "model.safetensors"
     dpac.save(path)
     labels = DPAC.load(path).predict(new)
-print(f"297 images it never saw: ACC {100 * clustering_accuracy(y[1500:], labels):.1f}")
+print(f"297 new images: ACC {100 * clustering_accuracy(y[1500:], labels):.1f}")

@@ -229,7 +229,7 @@ DAMAGE = {
     "another network": (
         lambda small: (small / "model.json").write_text(
             (small / "model.json").read_text().replace("width = 8", "width = 16")
-        ), 2, "holds other weights than its recipe has"
+        ), 2, "do not fit its recipe"
     ),
 }  # fmt: skip
 

@@ -10,7 +10,6 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
 from probagg.dpac.operations import (
-    RANGES,
     affine,
     apply_chosen,
     apply_operation,
@@ -22,6 +21,7 @@ from probagg.dpac.operations import (
     resample,
     turn_hue,
 )
+from probagg.dpac.view_settings import RANGES
 
 
 def shifted(image, a, b, c, d, e, f):
@@ -50,7 +50,7 @@ SHAPES = [(32, 32, 3), (32, 32, 1), (8, 8, 1), (17, 23, 3)]
 
 
 def photos(rng, shape, n=24):
-    """Noise, smooth blobs, few levels, flat: as uint8 (n, H, W, C)."""
+    """Return noise, smooth blobs, few levels and flat images as uint8 (n, H, W, C)."""
     H, W, C = shape
     noise = rng.integers(0, 256, (n, H, W, C))
     across = np.linspace(0, 1, W)[None, None, :, None] * rng.integers(0, 256, (n, 1, 1, C))
@@ -75,7 +75,7 @@ def as_tensor(arrays):
 
 
 def difference(ours, theirs):
-    """In grey levels, of ours (B, C, H, W) from a list of Pillow images or a tensor."""
+    """Return the differences in grey levels between ours (B, C, H, W) and a list or a tensor."""
     if isinstance(theirs, list):
         theirs = as_tensor(np.stack([as_array(image) for image in theirs]))
     assert ours.shape == theirs.shape
@@ -88,7 +88,7 @@ def test_every_operation_has_its_counterpart():
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", RANGES)
-def test_operation_is_pillows(rng, name, shape):
+def test_an_operation_equals_pillows(rng, name, shape):
     arrays = photos(rng, shape)
     low, high = RANGES[name]
     magnitude = torch.from_numpy(rng.uniform(low, high, len(arrays)).astype(np.float32))
@@ -102,14 +102,14 @@ def test_operation_is_pillows(rng, name, shape):
 
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 1.9])
 @pytest.mark.parametrize("name", ["Color", "Contrast", "Brightness", "Sharpness"])
-def test_enhancing_beyond_the_range_of_the_views_is_pillows(rng, name, factor):
+def test_enhancing_beyond_the_range_of_the_views_equals_pillows(rng, name, factor):
     arrays = photos(rng, (16, 16, 3))
     theirs = [PILLOW[name](as_pillow(a), factor) for a in arrays]
     assert difference(apply_operation(name, as_tensor(arrays), factor), theirs) <= 1
 
 
-def test_operations_at_96_pixels_are_pillows(rng):
-    """Larger images have larger sums and coordinates to be exact about."""
+def test_operations_at_96_pixels_equal_pillows(rng):
+    """Larger images have larger sums and coordinates, which must be exact too."""
     arrays = photos(rng, (96, 96, 3), n=8)
     for name in "Rotate", "Equalize", "Contrast", "ShearX":
         magnitude = torch.from_numpy(rng.uniform(*RANGES[name], 8).astype(np.float32))
@@ -120,8 +120,8 @@ def test_operations_at_96_pixels_are_pillows(rng):
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_mixed_operations_are_each_samples_own(rng, shape):
-    """One pass for all operations gives each sample what its operation alone would."""
+def test_mixed_operations_equal_those_of_each_sample_alone(rng, shape):
+    """One pass for all operations gives each sample the result of its own operation."""
     x = as_tensor(photos(rng, shape, n=56))
     which = torch.arange(56) % 14
     magnitude = torch.zeros(56)
@@ -134,8 +134,8 @@ def test_mixed_operations_are_each_samples_own(rng, shape):
         assert torch.equal(together[which == i], alone), name
 
 
-def test_a_misspelt_operation_names_the_nearest():
-    with pytest.raises(ValueError, match=r"'Rotat' is no operation. Did you mean 'Rotate'\?"):
+def test_a_misspelt_operation_suggests_the_closest():
+    with pytest.raises(ValueError, match=r"There is no operation 'Rotat'. Did you mean 'Rotate'\?"):
         apply_operation("Rotat", torch.zeros(1, 1, 4, 4))
 
 
@@ -147,8 +147,8 @@ def resized_crop(x, top, left, tall, wide, size):
 
 @pytest.mark.parametrize("size", [7, 16, 32, 40])
 @pytest.mark.parametrize("box", [(0, 0, 32, 32), (3, 5, 9, 13), (20, 1, 12, 31), (31, 31, 1, 1)])
-def test_resized_crop_is_torchvisions_and_pillows(rng, box, size):
-    """Both where it enlarges and, antialiased, where it shrinks."""
+def test_a_resized_crop_equals_torchvisions_and_pillows(rng, box, size):
+    """Both when enlarging and, antialiased, when shrinking."""
     arrays = photos(rng, (32, 32, 3), n=8)
     top, left, tall, wide = box
     ours = resized_crop(as_tensor(arrays), *box, size)
@@ -161,7 +161,7 @@ def test_resized_crop_is_torchvisions_and_pillows(rng, box, size):
     assert difference(ours.round(), pillow) <= 1
 
 
-def test_crops_of_their_own_are_those_one_by_one(rng):
+def test_different_crops_in_a_batch_equal_those_one_by_one(rng):
     x = as_tensor(photos(rng, (11, 19, 3), n=6))
     top, left = torch.tensor([0.0, 1, 2, 3, 4, 5]), torch.tensor([0.0, 6, 4, 2, 0, 9])
     tall, wide = torch.tensor([11.0, 9, 3, 1, 7, 6]), torch.tensor([19.0, 13, 2, 1, 19, 10])
@@ -176,7 +176,7 @@ BLENDS = [tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation]
 
 @pytest.mark.parametrize("factor", [0.0, 0.6, 1.4])
 @pytest.mark.parametrize(("which", "channels"), [(0, 1), (0, 3), (1, 1), (1, 3), (2, 3)])
-def test_blends_are_torchvisions(rng, which, channels, factor):
+def test_blends_equal_torchvisions(rng, which, channels, factor):
     x = as_tensor(photos(rng, (16, 12, channels)))
     theirs = torch.cat([BLENDS[which](one[None] / 255, factor) * 255 for one in x])
     kind, f = torch.full((24,), which), torch.full((24,), factor)
@@ -184,13 +184,13 @@ def test_blends_are_torchvisions(rng, which, channels, factor):
 
 
 @pytest.mark.parametrize("turn", [-0.5, -0.1, 0.0, 0.03, 0.1, 0.5])
-def test_hue_is_torchvisions(rng, turn):
+def test_hue_equals_torchvisions(rng, turn):
     x = as_tensor(photos(rng, (16, 12, 3)))
     theirs = tv.adjust_hue(x / 255, turn) * 255
     assert difference(turn_hue(x, torch.full((24,), turn)), theirs) < 0.05
 
 
-def test_luma_is_pillows_grey_level(rng):
+def test_luma_equals_pillows_grey_level(rng):
     arrays = photos(rng, (16, 12, 3))
     theirs = [as_pillow(a).convert("L") for a in arrays]
     assert difference(torch.floor(luma(as_tensor(arrays)) + 0.5), theirs) == 0
@@ -199,14 +199,14 @@ def test_luma_is_pillows_grey_level(rng):
 
 @pytest.mark.parametrize(("size", "radius"), [(8, 1), (24, 4), (5, 4)])
 @pytest.mark.parametrize("sigma", [0.1, 0.7, 2.0])
-def test_blur_is_torchvisions(rng, size, radius, sigma):
+def test_blur_equals_torchvisions(rng, size, radius, sigma):
     x = as_tensor(photos(rng, (size, size, 3), n=8))
     theirs = tv.gaussian_blur(x, 2 * radius + 1, sigma)
     weights = gaussian(torch.full((8,), sigma), size, radius)
     assert difference(resample(x, weights, weights), theirs) < 0.01
 
 
-def test_a_blur_of_zero_is_nothing():
+def test_a_blur_of_zero_changes_nothing():
     assert torch.equal(gaussian(torch.zeros(2), 9, 3), torch.eye(9).expand(2, 9, 9))
 
 
@@ -215,7 +215,7 @@ def test_a_blur_of_zero_is_nothing():
     ("angle", "right", "down", "scale", "shear"),
     [(0, 0, 0, 1, 0), (20, 0, 0, 1, 0), (-15, 2, -1, 1.2, 10), (0, 0, 3, 0.8, -20)],
 )
-def test_affine_is_torchvisions(rng, size, angle, right, down, scale, shear):
+def test_affine_equals_torchvisions(rng, size, angle, right, down, scale, shear):
     x = as_tensor(photos(rng, (size, size, 1), n=4))
     theirs = tv.affine(
         x, angle, [right, down], scale, [shear, 0], interpolation=InterpolationMode.BILINEAR
@@ -234,8 +234,8 @@ def test_cut_out_clears_a_square_clipped_at_the_border(top, side):
     assert torch.equal(out[0], expected)
 
 
-def test_rotating_a_full_turn_is_nothing(rng):
-    """Coordinates near the half pixel must not slip to the neighbour."""
+def test_rotating_by_a_full_turn_changes_nothing(rng):
+    """Coordinates near half a pixel must not be rounded to the neighbour."""
     x = as_tensor(photos(rng, (32, 32, 3)))
     for angle in 0.0, 360.0, 1e-4, math.ulp(1.0):
         assert torch.equal(apply_operation("Rotate", x, angle), x)

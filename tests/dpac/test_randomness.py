@@ -1,4 +1,4 @@
-"""Numbers that are a hash: even, unrelated to their neighbours, the same everywhere."""
+"""Random numbers by hashing: uniform, uncorrelated, the same everywhere."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_numbers_are_uniform_in_each_column(seed):
 
 
 def test_numbers_are_uniform_along_a_row():
-    """A few samples with many counters, as a sample with few rows would see them."""
+    """A few samples with many counters each."""
     for row in draw(rows=8, n=N):
         assert stats.kstest(row.numpy(), "uniform").pvalue > 1e-4
 
@@ -53,8 +53,8 @@ NEIGHBOURS = {
 
 
 @pytest.mark.parametrize("what", NEIGHBOURS)
-def test_neighbours_are_unrelated(what):
-    """Neither in value nor jointly: the pairs fill a 16 x 16 grid evenly."""
+def test_adjacent_numbers_are_uncorrelated(what):
+    """Nor do they depend on each other otherwise: pairs fill a 16 x 16 grid evenly."""
     a, b = (u.flatten().numpy() for u in NEIGHBOURS[what]())
     assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / np.sqrt(a.size)
     grid = np.histogram2d(a, b, bins=16, range=[[0, 1], [0, 1]])[0]
@@ -71,7 +71,7 @@ def test_each_bit_is_fair_and_flips_half_the_time_with_the_sample():
             assert abs(ones - words.numel() / 2) < 4.5 * np.sqrt(words.numel()) / 2
 
 
-def test_a_sample_does_not_see_its_batch():
+def test_a_sample_does_not_depend_on_its_batch():
     u = draw(rows=100, n=7)
     rows = torch.tensor([3, 99, 3, 0])
     assert torch.equal(uniforms(torch.tensor(key(0)), rows, 7, 0), u[rows])
@@ -83,20 +83,20 @@ def test_no_two_samples_of_an_epoch_share_their_numbers():
 
 
 def test_known_numbers_do_not_change():
-    """A saved run would resume with other views: a change here breaks resuming."""
+    """A change here breaks resuming: a saved run would continue with other views."""
     assert key(0, "pretrain", 3) == 5256080058812657269
     u = uniforms(torch.tensor(2**62 + 5), torch.tensor([7, 2**40 + 1]), 2, 3)
     expected = [13921033, 13549931, 11183358, 5919104]
     assert [int(v) for v in (u * 2**24).flatten()] == expected
 
 
-def test_compiled_numbers_are_the_eager_ones():
+def test_compiled_numbers_equal_the_eager_ones():
     compiled = torch.compile(uniforms, fullgraph=True, dynamic=False)
     at = torch.tensor(key(5)), torch.arange(64) * 977
     assert torch.equal(compiled(*at, 9, 1), uniforms(*at, 9, 1))
 
 
-def test_keys_tell_seed_and_parts_apart():
+def test_keys_distinguish_seed_and_parts():
     made = {
         key(1),
         key(1, 0),
@@ -111,7 +111,7 @@ def test_keys_tell_seed_and_parts_apart():
     assert all(0 <= k < 2**63 for k in made)
 
 
-def test_a_permutation_is_one_and_follows_its_key():
+def test_a_permutation_is_complete_and_depends_on_its_key():
     order = permutation(key(0, "order"), 1000)
     assert torch.equal(order.sort().values, torch.arange(1000))
     assert torch.equal(order, permutation(key(0, "order"), 1000))

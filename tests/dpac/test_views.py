@@ -1,4 +1,4 @@
-"""Whole views: what they are made of, what they depend on, and what they leave alone."""
+"""Whole views: what they consist of, what they depend on, and what they leave unchanged."""
 
 from dataclasses import replace
 
@@ -12,7 +12,8 @@ from torchvision.transforms.v2 import functional as tv
 
 from probagg.dpac.operations import apply_operation
 from probagg.dpac.randomness import key, uniforms
-from probagg.dpac.views import Views, ViewSettings, crop_boxes
+from probagg.dpac.view_settings import ViewSettings
+from probagg.dpac.views import Views, crop_boxes
 
 KEY = torch.tensor(key(0, "pretrain", 0))
 OFF = ViewSettings(
@@ -55,7 +56,7 @@ def draws(n, columns=22, seed=0):
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (8, 8, 1), (28, 28, 1), (5, 7, 3), (50, 41, 1)])
 @pytest.mark.parametrize("size", [8, 13, 32])
-def test_switched_off_a_view_is_a_plain_resize(shape, size):
+def test_a_view_without_operations_is_a_plain_resize(shape, size):
     images = pictures(4, *shape)
     settings = replace(OFF, size=size)
     expected = tv.resize(planes(images), [size, size], antialias=True)
@@ -64,7 +65,7 @@ def test_switched_off_a_view_is_a_plain_resize(shape, size):
     assert (Views(settings).clean(images) - expected).abs().max() < 0.01
 
 
-def test_switched_off_at_its_own_size_a_view_is_the_image():
+def test_a_view_without_operations_at_its_own_size_is_the_image():
     images = pictures()
     for kind in "weak", "strong":
         assert torch.allclose(view(OFF, images, kind), planes(images), atol=1e-3)
@@ -72,7 +73,7 @@ def test_switched_off_at_its_own_size_a_view_is_the_image():
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (8, 8, 1), (28, 28, 1), (5, 7, 3)])
 @pytest.mark.parametrize("kind", ["weak", "strong"])
-def test_any_shape_gives_the_size_channels_last(shape, kind):
+def test_images_of_any_shape_become_views_of_one_size_channels_last(shape, kind):
     images = pictures(6, *shape)
     for settings in ALL, replace(ALL, size=9, strong_crop=True):
         out = view(settings, images, kind)
@@ -86,7 +87,7 @@ def test_any_shape_gives_the_size_channels_last(shape, kind):
 
 @pytest.mark.parametrize("kind", ["weak", "strong"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_view_does_not_see_its_batch(kind, channels):
+def test_a_view_does_not_depend_on_its_batch(kind, channels):
     images = pictures(12, channels=channels)
     make = getattr(Views(replace(ALL, size=24)), kind)
     together = make(images, 100 + samples(images), KEY)
@@ -124,8 +125,8 @@ def test_half_of_the_views_are_mirrored():
 
 
 @pytest.mark.parametrize(("kind", "rounding"), [("weak", 0.0), ("strong", 0.5)])
-def test_a_crop_is_torchvisions_at_the_same_box(kind, rounding):
-    """The strong view goes on with whole grey levels."""
+def test_a_crop_equals_torchvisions_at_the_same_box(kind, rounding):
+    """The strong view continues with integer grey levels."""
     images, area = pictures(30, 20, 33), (0.05, 1.0)
     out = view(replace(OFF, crop=area, strong_crop=True, size=16), images, kind)
     u = uniforms(KEY, samples(images), 22, stream=int(kind == "strong"))
@@ -137,7 +138,7 @@ def test_a_crop_is_torchvisions_at_the_same_box(kind, rounding):
 
 @pytest.mark.parametrize("shape", [(32, 32), (28, 40), (10, 64), (64, 10)])
 def test_crop_boxes_are_distributed_like_torchvisions(shape):
-    """The long shapes end in the central crop now and then."""
+    """The long shapes sometimes end in the central crop."""
     n, area = 3000, (0.2, 1.0)
     ours = torch.stack(crop_boxes(draws(n), *shape, area), dim=1).double().numpy()
     torch.manual_seed(0)
@@ -165,8 +166,8 @@ def test_a_crop_that_never_fits_is_central():
 @pytest.mark.parametrize(
     ("which", "name"), list(enumerate(["brightness", "contrast", "saturation", "hue"]))
 )
-def test_jitter_of_one_kind_is_torchvisions(which, name):
-    """The factors of the samples span the range, and each image is what torchvision makes of it."""
+def test_jitter_of_one_kind_equals_torchvisions(which, name):
+    """The factors of the samples span the range, and each image equals torchvision's."""
     images, strength = pictures(40, 8, 8), 0.3
     jitter = tuple(strength if k == which else 0.0 for k in range(4))
     out = view(replace(OFF, size=8, jitter=jitter, jitter_probability=1.0), images)
@@ -179,7 +180,7 @@ def test_jitter_of_one_kind_is_torchvisions(which, name):
         assert (one - theirs).abs().max() < 0.1
 
 
-def test_jitter_takes_every_order():
+def test_jitter_uses_every_order():
     """24 orders of four operations give up to 24 results of one image with fixed factors."""
     images = pictures(1, 8, 8).expand(600, -1, -1, -1)
     u = uniforms(KEY, samples(images), 9, 7)
@@ -206,7 +207,7 @@ def test_jitter_takes_every_order():
         (0.7, {"jitter": (0.5, 0, 0, 0), "jitter_probability": 0.7}),
     ],
 )
-def test_probabilities_are_kept(share, settings):
+def test_operations_occur_with_their_probabilities(share, settings):
     images = pictures(1000, 8, 8)
     out = view(replace(OFF, size=8, **settings), images)
     changed = ((out - planes(images)).abs() > 0.05).flatten(1).any(1)
@@ -227,7 +228,7 @@ def test_a_grey_image_has_no_colour_to_change():
 
 
 def test_a_strong_view_draws_its_operations_with_replacement():
-    """Two slots of two operations: all four words occur, and each sample's is one of them."""
+    """Two draws of two operations: all four sequences occur, and each sample has one of them."""
     images = pictures(200, 8, 8)
     settings = replace(OFF, size=8, operations=("Solarize", "Posterize"), n_operations=2)
     out = view(settings, images, "strong")
@@ -244,7 +245,7 @@ def test_a_strong_view_draws_its_operations_with_replacement():
     assert len(seen) == 4
 
 
-def test_cutout_leaves_one_square_of_zeros():
+def test_cutout_sets_one_square_to_zero():
     images = pictures(500, 20, 20) // 2 + 100
     out = view(replace(OFF, size=20, cutout=0.5), images, "strong")
     empty = (out == 0).all(1)
@@ -289,7 +290,7 @@ def test_views_are_normalised_per_channel():
     assert torch.allclose(out.float(), expected, atol=0.02)
 
 
-def test_autocast_does_not_coarsen_the_views():
+def test_autocast_does_not_change_the_views():
     images = pictures()
     expected = view(ALL, images)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -301,7 +302,7 @@ def test_autocast_does_not_coarsen_the_views():
     [
         ({"operations": ("Rotate", "Sharpnes")}, "Did you mean 'Sharpness'"),
         ({"operations": ("Rotate", "Rotate")}, "names one twice"),
-        ({"operations": ()}, "need some to draw from"),
+        ({"operations": ()}, "needs operations to draw from"),
         ({"size": 0}, "at least one pixel"),
         ({"grayscale": 1.5}, "grayscale is 1.5; it must lie in 0..1"),
         ({"crop": (0.5, 0.2)}, "crop is"),
@@ -312,19 +313,19 @@ def test_autocast_does_not_coarsen_the_views():
         ({"mean": (0.5, 0.5)}, "std above zero"),
     ],
 )
-def test_impossible_settings_say_what_is_needed(wrong, message):
+def test_impossible_settings_are_errors_that_say_what_is_needed(wrong, message):
     with pytest.raises(ValueError, match=message):
         ViewSettings(**wrong)
 
 
-def test_settings_from_lists_are_the_settings():
-    """TOML knows lists only, and a frozen recipe is compared and hashed."""
+def test_settings_from_lists_equal_those_from_tuples():
+    """TOML has lists only, and a frozen recipe is compared and hashed."""
     assert ViewSettings(crop=[0.2, 1.0], scale=[1, 1]) == ViewSettings()
     assert hash(ViewSettings(operations=["Rotate"]))
     assert not ViewSettings(scale=[1, 1]).moves
 
 
-def test_wrong_images_say_what_is_needed():
+def test_wrong_images_are_errors_that_say_what_is_needed():
     views = Views(OFF)
     with pytest.raises(
         ValueError, match=r"torch.float32 of shape \(2, 8, 8, 3\); needed: torch.uint8"
@@ -334,7 +335,7 @@ def test_wrong_images_say_what_is_needed():
         views.clean(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(ValueError, match=r"shape \(3,\) for 2 images"):
         views.weak(pictures(2), torch.arange(3), KEY)
-    with pytest.raises(ValueError, match="3 values but the images 1 channel"):
+    with pytest.raises(ValueError, match="3 values, but the images have 1 channel"):
         Views().clean(pictures(2, channels=1))
 
 
@@ -343,8 +344,8 @@ def both(views, images, at, key):
 
 
 @pytest.mark.slow
-def test_compiled_views_are_the_eager_ones():
-    """To a rounding; a rounding now and then decides which of two pixels or levels is taken."""
+def test_compiled_views_equal_the_eager_ones():
+    """Up to rounding, which sometimes decides which of two pixels or levels is used."""
     images = pictures(8, 18, 18)
     views = Views(replace(ALL, size=18, n_operations=2))
     compiled = torch.compile(both, fullgraph=True, dynamic=False)
@@ -361,7 +362,7 @@ def test_compiled_views_are_the_eager_ones():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("way", ["eager", "compiled", "graph"])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_views_on_a_gpu_are_those_on_the_cpu(channels, way):
+def test_views_on_a_gpu_equal_those_on_the_cpu(channels, way):
     images = pictures(64, channels=channels)
     views = Views(replace(ALL, size=32))
     at = images.cuda(), samples(images).cuda(), KEY.cuda()
