@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from probagg.run import sorting
 from probagg.errors import NoData
+from probagg.run import sorting
 from probagg.run.folder import RunFolderError
 from probagg.run.sorting import check_sorting, check_target, sort_images
 
@@ -165,7 +165,9 @@ def test_a_single_image_is_sorted_too(tmp_path, photos):
 
 def test_a_source_without_files_is_refused(tmp_path, photos):
     fill(photos, "a.npz")
-    with pytest.raises(ValueError, match=r"Only a folder of images can be sorted, but .*a\.npz is not"):
+    with pytest.raises(
+        ValueError, match=r"Only a folder of images can be sorted, but .*a\.npz is not"
+    ):
         check_sorting(photos / "a.npz", tmp_path / "sorted")
     with pytest.raises(NoData, match=r"a\.npz is not a folder of images"):
         sort_images(photos / "a.npz", ["0"], [0], {}, tmp_path / "sorted", link=False)
