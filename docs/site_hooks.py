@@ -15,7 +15,13 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-OUTSIDE = ("*.md", "CITATION.cff", "benchmarks/README.md", "benchmarks/results/*.json")
+OUTSIDE = (
+    "*.md",
+    "CITATION.cff",
+    "benchmarks/README.md",
+    "benchmarks/results/*.json",
+    "src/probagg/dpac/recipes/**/*.toml",
+)
 CODE = ("examples/*.py",)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 

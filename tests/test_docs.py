@@ -52,7 +52,7 @@ def test_every_python_snippet_runs(code, readers_files, tmp_path, monkeypatch):
 @pytest.mark.parametrize("code", list(blocks("sh")))
 def test_every_command_in_the_pages_exists_with_its_options(code):
     commands = typer.main.get_command(app).commands
-    for line in code.splitlines():
+    for line in code.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if "probagg" in words[:-1]:
             name, *arguments = words[words.index("probagg") + 1 :]

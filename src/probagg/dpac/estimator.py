@@ -128,6 +128,9 @@ class DPAC(ClusterMixin, BaseEstimator):
     def fit(self, images: Any, y: Any = None) -> Self:
         """Train on images, and return the fitted estimator.
 
+        Where `out_dir` holds an unfinished run of the same recipe, images and seed, it is resumed;
+        the result of a finished one is loaded.
+
         Parameters
         ----------
         images : array, path, name or Dataset
@@ -135,9 +138,6 @@ class DPAC(ClusterMixin, BaseEstimator):
             the name of a data set, or a map-style torch Dataset.
         y : ignored
             Labels are never used.
-
-        Where `out_dir` holds an unfinished run of the same recipe, images and seed, it is resumed;
-        the result of a finished one is loaded.
         """
         plan, self._planned = self._plan(images), None  # training changes the plan's network
         with join_processes(plan.device):
