@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
@@ -14,6 +13,7 @@ from pathlib import Path, PurePath
 from probagg.data.decoding import SUFFIXES
 from probagg.errors import InputError, NoData
 from probagg.run.folder import RunFolderError
+from probagg.storage import fingerprint
 
 LONGEST = 255  # bytes in a name that common file systems hold
 
@@ -108,7 +108,7 @@ def _free(folder: Path, path: str) -> Path:
     if len(os.fsencode(name)) <= LONGEST and not os.path.lexists(folder / name):
         return folder / name
     suffix = PurePath(path).suffix
-    end = f"-{hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()}{suffix}"
+    end = f"-{fingerprint([os.fsencode(path)])}{suffix}"
     return folder / (_cut(name.removesuffix(suffix), LONGEST - len(os.fsencode(end))) + end)
 
 
