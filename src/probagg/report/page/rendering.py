@@ -18,11 +18,12 @@ from probagg.data.images import ImageSet
 from probagg.errors import import_optional
 from probagg.progress import duration
 from probagg.report.contents import Contents
-from probagg.report.page.charts import parallel, short
+from probagg.report.page.charts import parallel
 from probagg.report.page.colours import palette
 from probagg.report.page.groups import PAIRS, Cluster, Counts, between, describe_clusters
 from probagg.report.page.tables import Chart, Confusion, Stage, confusion, selection, training
 from probagg.report.page.thumbnails import Level, Thumbnails, levels
+from probagg.svg import short
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHARED = Path(__file__).parents[1] / "templates"

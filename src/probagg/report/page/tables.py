@@ -10,7 +10,8 @@ import numpy as np
 
 from probagg.metrics import evaluate
 from probagg.report.contents import Contents
-from probagg.report.page.charts import curve, heat_map
+from probagg.report.page.charts import heat_map
+from probagg.svg import curve, render
 
 TABLE = 20  # clusters and classes up to which the confusion matrix is a table with numbers
 CHARTS = 8  # per stage
@@ -98,7 +99,7 @@ def _charts(records: list[dict[str, Any]]) -> list[Chart]:
         title = _TERMS.get(name, name.replace("_", " "))
         known = [record for record in records if isinstance(record.get(name), int | float)]
         x, y = [float(r[unit]) for r in known], [float(r[name]) for r in known]
-        charts.append(Chart(title, curve(x, y, label=title, unit=unit)))
+        charts.append(Chart(title, render(curve(x, y, label=title, unit=unit))))
     return charts
 
 
@@ -120,7 +121,7 @@ def selection(contents: Contents) -> list[Chart]:
         mark = chosen[0] if chosen else None
         spread = [_number(row.get(f"{name}_sd")) for row in table]
         svg = curve(K, values, label=title, unit="clusters", spread=spread, mark=mark)
-        charts.append(Chart(title, svg))
+        charts.append(Chart(title, render(svg)))
     return charts
 
 
