@@ -22,17 +22,17 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-def fit(out, setting):
+def fit(out, settings):
     images = (load_digits().images[:60] * 15.9).astype(np.uint8)
-    recipe = Recipe.of("digits").override([*SETTINGS, setting])
+    recipe = Recipe.of("digits").override([*SETTINGS, *settings])
     return DPAC(3, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
 
 
-def worker(rank, port, out, setting):
+def worker(rank, port, out, settings):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
     os.environ |= {"WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
-    fitted = fit(out, setting)
+    fitted = fit(out, settings)
     np.save(out / f"probabilities-{rank}.npy", fitted.probabilities_)
 
 
@@ -41,27 +41,29 @@ def records(out):
 
 
 @pytest.mark.parametrize(
-    ("setting", "within", "at_the_end"),
+    ("settings", "within", "at_the_end"),
     [
-        ("cluster.start=random", 1e-4, 1e-3),
-        ("pretext.task=byol", 1e-4, 1e-3),
-        ("self_label.labels=neighbours", 1e-4, 1e-3),
-        ("cluster.start=pac", 0.1, 0.03),
+        (["cluster.start=random"], 1e-4, 1e-3),
+        (["pretext.task=byol"], 1e-4, 1e-3),
+        (["self_label.labels=neighbours"], 1e-4, 1e-3),
+        (["cluster.start=pac", "cluster.epochs=1", "self_label.epochs=0"], 0.1, 0.1),
     ],
+    ids=["classifier", "byol", "neighbours", "pac"],
 )
-def test_two_processes_have_the_losses_of_one(tmp_path, setting, within, at_the_end):
+def test_two_processes_have_the_losses_of_one(tmp_path, settings, within, at_the_end):
     """Views depend on the sample, losses on the global batch, gradients are averaged.
 
-    Fitting the classifier to PAC's clusters amplifies the rounding of its features.
+    Fitting the classifier to PAC's clusters amplifies the rounding of the features, so the losses
+    of later epochs may differ.
     """
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    alone = fit(one, setting)
+    alone = fit(one, settings)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    mp.spawn(worker, args=(port, two, setting), nprocs=2)
+    mp.spawn(worker, args=(port, two, settings), nprocs=2)
     for a, b in zip(records(one), records(two), strict=True):
         assert (a["stage"], a["epoch"]) == (b["stage"], b["epoch"])
         for name in set(a) - {"stage", "epoch", "step", "seconds", "images_per_second"}:

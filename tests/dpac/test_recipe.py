@@ -44,8 +44,8 @@ def test_a_name_alone_is_the_fast_recipe():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fast_recipes_of_photos_keep_the_loop_of_opa_quiet(name):
-    """Their gain is small, they begin with PAC's clusters, and batches have fixed masses."""
+def test_fast_recipes_for_photos_keep_the_loop_of_opa_stable(name):
+    """Its gain is small, they start from PAC's clusters, and batches have stable masses."""
     recipe = Recipe.of(name)
     c = recipe.cluster
     calm = name.endswith("/fast") and name not in ("mnist/fast", "digits/fast")
@@ -109,7 +109,7 @@ def test_the_default_deviation_is_that_of_cifar10():
     assert Recipe().views.std == Recipe.of("cifar10/paper").views.std == (0.2470, 0.2435, 0.2616)
 
 
-def test_settings_take_numbers_words_lists_and_truths():
+def test_settings_are_numbers_words_lists_or_booleans():
     recipe = Recipe.of("digits").override(
         ["cluster.objective=pac", "views.crop=[0.5, 1]", "cluster.stratify=true", "name=x"]
     )
@@ -181,7 +181,7 @@ def test_broken_toml_is_an_error_of_the_recipe():
         Recipe.from_toml("[cluster\nm = 1")
 
 
-def test_a_recipe_fits_itself_to_grey_and_to_small_images():
+def test_a_recipe_is_adapted_to_grey_and_to_small_images():
     recipe = Recipe.of("own").adapt(1, (28, 28))
     assert (recipe.channels, recipe.views.size) == (1, 28)
     assert len(recipe.views.mean) == len(recipe.views.std) == 1

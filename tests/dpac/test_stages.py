@@ -273,7 +273,7 @@ def test_a_linear_head_is_used_only_if_it_agrees_with_the_classifier(fitted):
 
 
 def test_the_classifiers_labels_keep_the_offline_targets_of_clustering():
-    """Self-labelling goes on with the clustering loss, whose targets the stage before owns."""
+    """Self-labelling keeps the clustering loss, whose targets the stage before owns."""
     setup, batch = setup_of("cluster.targets=kmeans")
     (clustering := ClusterStage(setup)).before_epoch(0)
     stage = self_label_stage(setup, clustering.targets)

@@ -1,7 +1,7 @@
 """Section 3.5's last stage: confident pseudo-labels train a linear head on strong views.
 
-Two variants share the choice of the head that answers at the end: `ClassifierLabels` is the
-paper's, `SmoothedLabels` (`self_label.labels = "neighbours"`) is ours.
+`ClassifierLabels` is the paper's variant, `SmoothedLabels` (`self_label.labels = "neighbours"`) is
+ours. Both decide at the end whether the linear head or the classifier makes the predictions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is no
 
 
 class SelfLabelStage(NetworkStage):
-    """What both variants share: the linear head, and whether it answers at the end."""
+    """What both variants share: the linear head, and whether it makes the predictions."""
 
     name = "self_label"
 
@@ -87,8 +87,8 @@ class ClassifierLabels(SelfLabelStage):
         terms["pretext"] = self.pretext_loss(pair, features, as_float(logits).softmax(1))
         confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
         confident = confidence >= self.recipe.self_label.confidence
-        answers = as_float(self.model.self_labeller(x2))
-        rows = F.cross_entropy(answers, labels, reduction="none")
+        logits2 = as_float(self.model.self_labeller(x2))
+        rows = F.cross_entropy(logits2, labels, reduction="none")
         terms["self_label"] = (confident * rows).mean()
         return {"loss": total(terms), **terms, "confident": confident.float().mean()}
 
@@ -130,8 +130,8 @@ class SmoothedLabels(SelfLabelStage):
         terms = {"pretext": self.pretext_loss(views, features, Q)}
         confident = Q.amax(1) >= self.recipe.self_label.confidence
         x2 = torch.where(confident[:, None], x2, x2.detach())
-        answers = as_float(self.model.self_labeller(x2))
-        terms["self_label"] = F.cross_entropy(answers, Q, reduction="none").mean()
+        logits2 = as_float(self.model.self_labeller(x2))
+        terms["self_label"] = F.cross_entropy(logits2, Q, reduction="none").mean()
         return {"loss": total(terms), **terms, "confident": confident.float().mean()}
 
     def before_epoch(self, epoch: int) -> None:
