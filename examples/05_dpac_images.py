@@ -19,7 +19,7 @@ images = np.round(images * 255 / 16).astype(np.uint8).reshape(-1, 8, 8)
 train, new = images[:1500], images[1500:]
 
 recipe = Recipe.of("digits/fast").override(
-    ["pretrain.epochs=40", "cluster.epochs=30", "self_label.epochs=10"]
+    ["pretrain.epochs=15", "cluster.epochs=10", "self_label.epochs=5"]
 )
 
 
