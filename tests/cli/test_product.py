@@ -326,12 +326,12 @@ def test_k_and_m_are_chosen_together(tmp_path):
 
 
 def test_a_page_that_fails_costs_only_the_page(tmp_path, blobs, monkeypatch):
-    from probagg.run import reporting
+    from probagg.run import pipeline
 
     def break_down(*_, **__):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(reporting, "write_report", break_down)
+    monkeypatch.setattr(pipeline, "write_report", break_down)
     np.save(tmp_path / "rows.npy", blobs[0][:40])
     result = probagg("cluster", tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run")
     assert result.exit_code == 0
@@ -373,7 +373,7 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
     [
         (("predict", "{home}/photos", "{home}/new"), 3, "holds no run"),
         (("predict", "{home}/none", "{home}/new"), 3, "is not a folder"),
-        (("predict", "{home}/run", "{home}/nothing"), 3, "is no file or folder"),
+        (("predict", "{home}/run", "{home}/nothing"), 3, "is not a file, a folder"),
         (("predict", "{home}/run", "pendigits"), 3, "is of images"),
         (("predict", "{home}/run"), 2, "Missing argument"),
         (("predict", "{home}/run", "{home}/new", "--out", "no/where.csv"), 2, "does not exist"),

@@ -9,7 +9,8 @@ from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
 
 from probagg import DPAC, PAC, Recipe, clustering_accuracy
-from probagg.data.images import ArrayImages, open_images
+from probagg.data.images import ArrayImages
+from probagg.data.opening import open_images
 from probagg.dpac import plan
 from probagg.dpac.checkpoint import CannotResume, weights_hash
 from probagg.dpac.plan import open_for

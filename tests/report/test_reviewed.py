@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from probagg.cli.outcome import text_table
 
 from probagg.assignments import Assignments, overlaps
 from probagg.review import Review
+from probagg.run.clustering import text_table
 from probagg.run.contents import read_contents, write_review
 from probagg.run.reporting import write_report
 

@@ -33,7 +33,7 @@ def evaluate(
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         result = open_run(run).evaluate(labels)
-        n = f"{result['n_labelled']:,} samples with a class"
+        n = f"{result['n_labelled']:,} of {result['n_samples']:,} samples with a class"
         terminal.say(scores_line(f"{run}, {n}", result))
         _say_clusters(terminal, result["clusters"])
         if len(result["classes"]) <= WIDEST:

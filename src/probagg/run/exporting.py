@@ -21,7 +21,7 @@ FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact
 def write_export(
     run: RunModel, format: str, out: str | PathLike[str] | None, *, features: bool, monitor: Monitor
 ) -> dict[str, Any]:
-    """Write the model of a run (see `Run.export`); return its path, size and names of clusters."""
+    """Write the model of a run (see `Run.export`); return its file or folder, size and names."""
     if format not in FORMATS:
         raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
     if features and "embed" not in run.config:
@@ -50,7 +50,7 @@ def _write_folder(run: RunModel, folder: Path, monitor: Monitor) -> dict[str, An
         f"written to {folder} ({size / 1e6:.1f} MB, {len(files)} files, weights in bfloat16)"
     )
     monitor.say(f"It needs nothing else of the run: probagg predict {folder} images/")
-    return {"path": str(folder), "files": files, "bytes": size}
+    return {"folder": str(folder), "files": files, "bytes": size}
 
 
 def _write_file(
@@ -74,7 +74,7 @@ def _write_file(
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"
-    facts: dict[str, Any] = {"path": str(path)}
+    facts: dict[str, Any] = {"file": str(path)}
     if format == "onnx":
         data, facts["difference"] = export_onnx(labeller, names=names, description=description)
         monitor.say(f"onnxruntime and PyTorch agree to {facts['difference']:.1e}")

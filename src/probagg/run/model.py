@@ -101,7 +101,7 @@ class RunModel:
     def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
         """Open new samples and assign them (see `predict`)."""
         self.check_kind(source)
-        model = self.model(device)
+        model, yardstick = self.model(device), self.yardstick  # a damaged file fails before work
         if self.config["kind"] == "matrix":
             samples = opened.open_rows(source).select(self.config.get("columns"))
             X, P = samples.features, model.predict_proba(samples.features)
@@ -114,9 +114,7 @@ class RunModel:
             X, P = model.infer(samples.pictures)
         review = self.review
         groups = review.groups(P.shape[1])
-        assigned = Assignments.of(
-            P, X, self.yardstick, samples.names, groups, heading=samples.heading
-        )
+        assigned = Assignments.of(P, X, yardstick, samples.names, groups, heading=samples.heading)
         # A sample of the run itself that a person moved stays where it was put.
         names = samples.names_in(self.config.get("source"))
         return samples, review.apply(assigned, names or [])

@@ -93,6 +93,7 @@ class Run(RunModel):
         review = self.review
         return {
             "run": str(self.path),
+            "n_samples": len(known),
             "n_labelled": int(known.sum()),
             **evaluate(y, clusters),
             "classes": classes.names,
@@ -139,7 +140,8 @@ class Run(RunModel):
         `features` leaves out the backbone: features in, probabilities out. Returns the path.
         """
         self.check_is_run()
-        return Path(write_export(self, format, out, features=features, monitor=Monitor())["path"])
+        facts = write_export(self, format, out, features=features, monitor=Monitor())
+        return Path(facts["folder" if format == "compact" else "file"])
 
     def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:
         """Copy or link the images into one folder per cluster under `target`; return how many."""
