@@ -1,6 +1,6 @@
 """DPAC on images: train, judge the result without labels, use the model on new images.
 
-A short recipe, to finish within a minute on a CPU; the full one (`probagg cluster digits`) reaches
+A short recipe, to finish within a minute or two on a CPU; the full one (`probagg cluster digits`) reaches
 about 96 %.
 """
 
