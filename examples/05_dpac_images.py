@@ -1,7 +1,7 @@
 """DPAC on images: train, judge the result without labels, use the model on new images.
 
-A short recipe, to finish within a minute or two on a CPU; the full one (`probagg cluster digits`) reaches
-about 96 %.
+A short recipe, to finish within a minute or two on a CPU; the full one (`probagg cluster digits`)
+reaches about 96 %.
 """
 
 import logging
