@@ -28,7 +28,7 @@ Array = Any  # a NumPy array or a torch tensor; lifted rows may also be a SciPy 
 LINEAR_METRICS = ("sqeuclidean", "cosine")
 
 
-def _namespace(array: Array) -> Any:
+def namespace(array: Array) -> Any:
     """Return the module with this array's functions; if it is a tensor, torch is imported."""
     return np if isinstance(array, np.ndarray) else sys.modules["torch"]
 
@@ -59,7 +59,7 @@ class Moments:
 
     def __init__(self, mass: Array, first: Array, second: Array) -> None:
         columns = [first, second[:, None], mass[:, None]]
-        self.sums = _namespace(first).concatenate(columns, 1)
+        self.sums = namespace(first).concatenate(columns, 1)
 
     @classmethod
     def of_sums(cls, sums: Array) -> Moments:
@@ -122,7 +122,7 @@ def embed(X: Array, metric: str = "sqeuclidean") -> Array:
     X = _floats(X)
     if metric == "sqeuclidean":
         return X
-    xp = _namespace(X)
+    xp = namespace(X)
     largest = xp.amax(xp.abs(X), 1)[:, None]
     X = X / xp.where(largest > 0.0, largest, xp.ones_like(largest))  # so that no square overflows
     squares = 2.0 * (X * X).sum(1)[:, None]
@@ -132,13 +132,13 @@ def embed(X: Array, metric: str = "sqeuclidean") -> Array:
 def lift(X: Array) -> Array:
     """Return rows (x, |x|^2, 1), in which squared distance is bilinear."""
     squares = (X * X).sum(1)[:, None]
-    xp = _namespace(X)
+    xp = namespace(X)
     return xp.concatenate([X, squares, xp.ones_like(squares)], 1)
 
 
 def dual(sums: Array) -> Array:
     """Return the other side of the bilinear form: (M, q, n) -> (-2 M, n, q)."""
-    return _namespace(sums).concatenate([-2.0 * sums[:, :-2], sums[:, -1:], sums[:, -2:-1]], 1)
+    return namespace(sums).concatenate([-2.0 * sums[:, :-2], sums[:, -1:], sums[:, -2:-1]], 1)
 
 
 def aggregate(
@@ -161,7 +161,7 @@ def aggregate(
 
 def mass_factor(mass: Array, balance: float) -> Array:
     """Return n_k^(balance - 1), with masses of at least the rounding error of their sum."""
-    xp, info = _namespace(mass), _namespace(mass).finfo(mass.dtype)
+    xp, info = namespace(mass), namespace(mass).finfo(mass.dtype)
     floor = mass.sum() * float(info.eps) + float(info.tiny)
     return xp.maximum(mass, floor) ** (balance - 1.0)
 
@@ -176,24 +176,24 @@ def assign(S: Array, m: float) -> Array:
     >>> assign(np.array([[1.0, 2.0]]), m=2.0)
     array([[0.66666667, 0.33333333]])
     """
-    xp, info = _namespace(S), _namespace(S).finfo(S.dtype)
+    xp, info = namespace(S), namespace(S).finfo(S.dtype)
     S = xp.maximum(S, xp.amax(S, 1)[:, None] * float(info.eps) + float(info.tiny))
     if xp is np:
         return assign_columns(np.array(S.T, order="C"), m).T
     return xp.softmax(xp.log(S / xp.amin(S, 1)[:, None]) / (1.0 - m), 1)
 
 
-def assign_columns(S: np.ndarray, m: float) -> np.ndarray:
-    """Compute `assign` in place for positive NumPy scores laid out (K, rows): the inner loop.
+def assign_columns(S: Array, m: float) -> Array:
+    """Compute `assign` in place for positive scores laid out (K, rows): the inner loop.
 
     Powers are at least 2^-60, which is negligible beside 1: denormal numbers make a sweep four
     times as slow.
     """
-    alpha = 1.0 / (m - 1.0)
-    np.divide(np.minimum.reduce(S, axis=0), S, out=S)
-    np.maximum(S, 2.0 ** (-60.0 / alpha), out=S)
-    np.power(S, alpha, out=S)
-    S /= np.add.reduce(S, axis=0)
+    xp, alpha = namespace(S), 1.0 / (m - 1.0)
+    xp.divide(xp.amin(S, 0), S, out=S)
+    xp.clip(S, 2.0 ** (-60.0 / alpha), None, out=S)
+    xp.pow(S, alpha, out=S)
+    S /= S.sum(0)
     return S
 
 
@@ -228,7 +228,7 @@ def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> f
     """
     rows = embed(X.detach() if hasattr(X, "detach") else X, metric)
     rows = rows - rows.mean(0)
-    size = abs(rows).max().clip(float(_namespace(rows).finfo(rows.dtype).tiny))
+    size = abs(rows).max().clip(float(namespace(rows).finfo(rows.dtype).tiny))
     rows = lift(rows / size)
     return critical_m_from_growth(lifted_growth(lambda: [(rows, 1.0)]), aggregate)
 
@@ -252,10 +252,10 @@ def lifted_growth(blocks: Callable[[], Iterable[tuple[Array, Array]]]) -> float:
     mean_R = float(cluster_objectives(total)[0]) / float(total[0, -1])
     if not mean_R > 0.0:
         return 0.0  # all rows coincide
-    floor = mean_R * float(_namespace(total).finfo(total.dtype).eps)
+    floor = mean_R * float(namespace(total).finfo(total.dtype).eps)
 
     def update(T: Array) -> Array:
-        side = dual(_namespace(T).concatenate([T.T, total], 0)).T
+        side = dual(namespace(T).concatenate([T.T, total], 0)).T
         moved: Array = 0.0
         for rows, weights in blocks():
             S = rows @ side  # the scores of the perturbation, and R in the last column
@@ -276,7 +276,7 @@ def largest_eigenvalue(apply: Callable[[Array], Array], like: Array) -> float:
     one, as both read all rows from memory, and after four products they span 32 directions. On
     isotropic noise, the hardest case, the result is up to 5 % too small.
     """
-    xp, dim = _namespace(like), like.shape[0]
+    xp, dim = namespace(like), like.shape[0]
     width = dim if dim <= 64 else 8
     start = np.random.default_rng(0).standard_normal((dim, width))
     new = xp.linalg.qr(xp.asarray(start, dtype=like.dtype, device=like.device))[0]

@@ -38,13 +38,14 @@ def draw_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
-def labels_of(P: np.ndarray) -> np.ndarray:
+def labels_of(P: Any) -> Any:
     """Return the most probable cluster of each row of P, as int64 on every platform.
 
     >>> labels_of(np.array([[0.1, 0.9], [0.8, 0.2]]))
     array([1, 0])
     """
-    return P.argmax(1).astype(np.int64, copy=False)
+    labels = P.argmax(1)  # a tensor's are int64
+    return labels.astype(np.int64, copy=False) if isinstance(labels, np.ndarray) else labels
 
 
 def describe(estimator: BaseEstimator, learned: Sequence[str], **changed: Any) -> dict[str, Any]:

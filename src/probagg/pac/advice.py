@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from probagg.pac.solver import Solution
 
 
@@ -30,10 +28,9 @@ def problems(solution: Solution) -> list[str]:
             f"PAC still changed after max_iter={solver.max_iter} sweeps. Raise max_iter, or tol "
             f"(now {solver.tol:g})."
         )
-    empty = solver.n_clusters - len(np.unique(solution.P.argmax(1)))
-    if empty:
+    if solution.n_empty:
         found.append(
-            f"{empty} of {solver.n_clusters} clusters lost all their samples. Use fewer "
+            f"{solution.n_empty} of {solver.n_clusters} clusters lost all their samples. Use fewer "
             "clusters or lower m; fewer distinct rows than clusters also cause this."
         )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
-from probagg.pac.rows import chunks_of
+from probagg.pac.frame import chunks_of
 
 CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "m": [*SHARED["m"], StrOptions({"auto"})],
@@ -23,6 +24,7 @@ CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "tol": [Interval(Real, 0.0, None, closed="left")],
     "n_init": [Interval(Integral, 1, None, closed="left")],
     "aggregate": [StrOptions({"p", "p_m"})],
+    "checkpoint": [str, PathLike, None],
 }
 
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's

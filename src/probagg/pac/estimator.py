@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -17,14 +18,18 @@ from sklearn.base import (
 )
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from probagg.aggregation import namespace
 from probagg.errors import InputError
 from probagg.estimators import check_n_samples, describe, labels_of, rebuild
 from probagg.pac.advice import problems
-from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse
+from probagg.pac.checks import CONSTRAINTS
+from probagg.pac.dask_rows import is_dask
+from probagg.pac.frame import is_tensor
 from probagg.pac.model import LinearModel, Model, load_model, save_model
 from probagg.pac.solver import Solver
+from probagg.pac.sources import check_weights, keeps_probabilities, map_rows, open_rows, to_solve
 from probagg.pac.sweeps import Update
 
 _SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
@@ -133,6 +138,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tol: float = 1e-3,
         n_init: int = 1,
         aggregate: str = "p",
+        checkpoint: str | PathLike[str] | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -147,6 +153,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.tol = tol
         self.n_init = n_init
         self.aggregate = aggregate
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -156,62 +163,123 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         A sample of weight w counts as w samples in every score.
         """
         self._validate_params()
-        X = self._validate_rows(X, reset=True)
-        X = check_distances(X) if self.metric == "precomputed" else X
-        check_n_samples(X.shape[0], self.n_clusters)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, X, dtype=X.dtype, ensure_non_negative=True
-            )
-            if not sample_weight.any():
-                raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+        rows = open_rows(self, X, reset=True)
+        check_n_samples(rows.shape[0], self.n_clusters)
+        weights = check_weights(rows, sample_weight)
         solver = Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
-        solution = solver.solve(X, sample_weight)
+        data = to_solve(rows, weights, self.metric, self.n_clusters)
+        solution = solver.solve(data, weights)
         self._set_model(solution.model, solution.update)
         self.critical_m_, self.m_ = solution.critical_m, solution.update.m
-        self.probabilities_ = solution.P
-        self.labels_ = labels_of(solution.P)
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
+        self._keep(rows, solution.P)
         for problem in problems(solution):
             warnings.warn(problem, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _validate_rows(self, X: Any, reset: bool) -> Any:
-        return check_sparse(validate_data(self, X, reset=reset, **ROWS), self.metric)
+    def _keep(self, rows: Any, P: Any) -> None:
+        """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
+        if P is None and keeps_probabilities(rows, self.n_clusters):
+            P = self._map_proba(rows)
+        self._P, self._P_shape = P, (rows.shape[0], self.n_clusters)
+        self.labels_ = self._map_labels(rows) if P is None or is_dask(rows) else labels_of(P)
+
+    @property
+    def probabilities_(self) -> Any:
+        """The probability P of each sample in each cluster, (n_samples, n_clusters)."""
+        check_is_fitted(self)
+        if self._P is None:
+            N, K = self._P_shape
+            raise AttributeError(
+                f"probabilities_ of {N:,} rows and {K:,} clusters are not kept: they would take "
+                f"{4 * N * K / 1e9:.1f} GB. Use labels_, predict_top(X, 3) for the most probable "
+                "clusters, or predict_proba on some rows."
+            )
+        return self._P
 
     def _set_model(self, model: Model, update: Update) -> None:
         self._model, self._update = model, update
+        self._P, self._P_shape = None, (0, 0)
         if isinstance(model, LinearModel):
             self.moments_, self.cluster_means_ = model.user_moments, model.means
         elif hasattr(self, "moments_"):  # of an earlier fit
             del self.moments_, self.cluster_means_
 
-    def _sums(self, X: Any) -> np.ndarray:
-        """Return the sums of Eq. 8 for the rows of X, (K, n), in the model's unit."""
-        check_is_fitted(self)
-        return np.ascontiguousarray(self._model.scores(self._validate_rows(X, reset=False)).T)
+    def _map(self, rows: Any, function: Any, width: int | None, dtype: Any) -> Any:
+        """Return the results of a function of (model, rows) for all rows."""
+        D = rows.shape[1] if isinstance(self._model, LinearModel) else 16 * len(self._model.A)
+        cost = D + (2 if isinstance(self._model, LinearModel) else 0)
+        return map_rows(rows, partial(function, self), width=width, dtype=dtype, cost=cost)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def _map_proba(self, rows: Any) -> Any:
+        return self._map(rows, PAC._proba, self._n_features_out, self._dtype(rows))
+
+    def _map_labels(self, rows: Any) -> Any:
+        return self._map(rows, PAC._labels, None, np.int64)
+
+    def _dtype(self, rows: Any) -> Any:
+        return np.result_type(rows.dtype, np.float32) if not is_tensor(rows) else rows.dtype
+
+    def _assign(self, X: Any) -> Any:
+        """Return P, (K, rows), of some rows."""
+        model = self._model.like(X)
+        return self._update.assign(model.scores(X), model.mass, model.floor)
+
+    def _proba(self, X: Any) -> Any:
+        return self._assign(X).T
+
+    def _labels(self, X: Any) -> Any:
+        return labels_of(self._proba(X))
+
+    def _scores(self, X: Any) -> Any:
+        model = self._model.like(X)
+        return self._update.scale(model.scores(X).clip(0.0), model.mass).T * model.unit
+
+    def predict_proba(self, X: Any) -> Any:
         """Return P for the rows of X, from the fitted clusters alone: rows do not interact."""
-        S = self._sums(X)
-        return self._update.assign(S, self._model.mass, self._model.floor).T
+        check_is_fitted(self)
+        return self._map_proba(open_rows(self, X, reset=False))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Any:
         """Return the most probable cluster of each row, as int64."""
-        return labels_of(self.predict_proba(X))
+        check_is_fitted(self)
+        return self._map_labels(open_rows(self, X, reset=False))
 
-    def transform(self, X: Any) -> np.ndarray:
+    def predict_top(self, X: Any, k: int = 3) -> tuple[Any, Any]:
+        """Return the `k` most probable clusters of each row, and their probabilities.
+
+        Both are of shape (n_samples, k), most probable first. All K probabilities are in memory for
+        a few rows at a time only, which allows thousands of clusters.
+        """
+        check_is_fitted(self)
+        if not 1 <= k <= self._n_features_out:
+            raise InputError(
+                f"k is {k}, but a number from 1 to the {self._n_features_out} clusters is needed."
+            )
+        rows = open_rows(self, X, reset=False)
+        found = self._map(rows, partial(_top, k), 2 * k, np.float64)
+        xp = namespace(found) if is_tensor(found) else np
+        return found[:, :k].astype(np.int64) if xp is np else found[:, :k].long(), found[:, k:]
+
+    def transform(self, X: Any) -> Any:
         """Return scores (n_samples, n_clusters), aggregated distances to the clusters."""
-        S = self._sums(X).clip(0.0)
-        return self._update.scale(S, self._model.mass).T * S.dtype.type(self._model.unit)
+        check_is_fitted(self)
+        rows = open_rows(self, X, reset=False)
+        return self._map(rows, PAC._scores, self._n_features_out, self._dtype(rows))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the objective per sample, for these rows and the fitted clusters."""
-        P, S = self.predict_proba(X), self.transform(X)
-        J = (self._update.weigh(P) * S).sum(1, dtype=np.float64)
+        check_is_fitted(self)
+        rows = open_rows(self, X, reset=False)
+        J = self._map(rows, PAC._objectives, None, np.float64)
+        J = J.cpu().numpy() if is_tensor(J) else np.asarray(J)
         return -float(np.average(J, weights=sample_weight))
+
+    def _objectives(self, X: Any) -> Any:
+        J = (self._update.weigh(self._proba(X)) * self._scores(X)).sum(1)
+        return J.double() if is_tensor(J) else J.astype(np.float64)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write what `predict` needs as one safetensors file, without pickle.
@@ -220,7 +288,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         training rows they compare with.
         """
         check_is_fitted(self)
-        changed = {} if isinstance(self.init, str) else {"init": "uniform"}
+        changed = {"checkpoint": None}
+        changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
         save_model(path, self._model, describe(self, _SAVED, **changed))
 
     @classmethod
@@ -245,3 +314,15 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _top(k: int, pac: PAC, X: Any) -> Any:
+    """Return the k most probable clusters of some rows, and their probabilities, (rows, 2 k)."""
+    P = pac._proba(X)
+    if is_tensor(P):
+        values, clusters = P.topk(k, 1)
+        return namespace(P).concatenate([clusters.double(), values.double()], 1)
+    clusters = np.argpartition(-P, k - 1, axis=1)[:, :k]
+    values = np.take_along_axis(P, clusters, 1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return np.hstack([np.take_along_axis(part, order, 1) for part in (clusters, values)])

@@ -17,7 +17,9 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.cluster import contingency_matrix
 
 from probagg.aggregation import mass_factor
-from probagg.pac.rows import LinearRows, PairwiseRows, linear_scores
+from probagg.pac.frame import linear_scores
+from probagg.pac.pairwise import PairwiseRows
+from probagg.pac.rows import LinearRows
 from probagg.pac.sweeps import Blocks, Update, near_uniform, run_sweeps
 
 FIRST_SWEEPS = 30  # at most, from the uniform start
@@ -71,7 +73,7 @@ class Half:
         """Return mean distances of the rows of both halves to the clusters, and their labels."""
         if isinstance(self.full, LinearRows):
             everything = slice(0, self.full.X.shape[0])
-            S = linear_scores(self.full.lifted(everything), self.rows.sums)
+            S = linear_scores(self.full.lifted(everything), self.rows.sums).T
         else:
             S = self.full.X[:, self.index] @ self.rows.A
         mass = np.asarray(self.rows.mass, np.float64)

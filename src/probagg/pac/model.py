@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import Any
 
@@ -11,16 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
-from probagg.aggregation import Moments, mass_factor
+from probagg.aggregation import Array, Moments, mass_factor, namespace
 from probagg.errors import InputError
-from probagg.pac.rows import (
-    CHUNK_NUMBERS,
-    Frame,
-    chunks,
-    chunks_of,
-    linear_floor,
-    linear_scores,
-)
+from probagg.pac.frame import Frame, chunks, like, linear_floor, linear_scores
 from probagg.storage import read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
@@ -56,22 +50,26 @@ class LinearModel:
     @property
     def user_moments(self) -> Moments:
         """The moments in the user's units, for `aggregate(X, moments, metric)`."""
-        center, scale = self.frame.center.astype(np.float64), self.frame.scale
+        scale, sums = self.frame.scale, self.moments.sums
+        center = namespace(sums).asarray(self.frame.center, dtype=sums.dtype)
         mass, shifted = self.mass, scale * self.moments.first
         second = scale**2 * self.moments.second + 2.0 * shifted @ center + mass * (center @ center)
         return Moments(mass, shifted + mass[:, None] * center, second)
 
-    def scores(self, X: Any) -> np.ndarray:
-        sums, width = self.moments.sums, self.moments.sums.shape[1]
-        sparse = sp.issparse(X) and not self.frame.center.any()
-        slices = chunks_of(X) if sparse else chunks(X.shape[0], max(1, CHUNK_NUMBERS // width))
-        return np.concatenate([linear_scores(self.frame(X[rows]), sums) for rows in slices])
+    def scores(self, X: Any) -> Array:
+        """Return the sums of Eq. 8 for some rows, (K, rows)."""
+        return linear_scores(self.frame(X), self.moments.sums)
+
+    def like(self, X: Any) -> LinearModel:
+        """Return the model for rows of the kind of X: arrays, or tensors on its device."""
+        return LinearModel(self.frame.like(X), Moments.of_sums(like(self.moments.sums, X)))
 
     def tensors(self) -> dict[str, np.ndarray]:
+        model = self.like(np.empty(0))
         return {
-            "sums": self.moments.sums,
-            "center": self.frame.center,
-            "scale": np.array([self.frame.scale]),
+            "sums": model.moments.sums,
+            "center": model.frame.center,
+            "scale": np.array([model.frame.scale]),
         }
 
     @classmethod
@@ -98,14 +96,19 @@ class PairwiseModel:
         return self.A.sum(0)
 
     def scores(self, X: Any) -> np.ndarray:
-        if self.X is None:
-            return np.asarray(X @ self.A)
-        options = _metric_options(self.X, self.metric)
-        parts = []
-        for rows in chunks(X.shape[0], max(1, 2**22 // len(self.A))):
-            D = pairwise_distances(X[rows], self.X, self.metric, **options)
-            parts.append(D.astype(X.dtype, copy=False) @ self.A)
-        return np.concatenate(parts)
+        """Return the sums of Eq. 8 for some rows, (K, rows)."""
+        D = X
+        if self.X is not None:
+            D = pairwise_distances(X, self.X, self.metric, **self._options)
+        return np.ascontiguousarray((D.astype(X.dtype, copy=False) @ self.A).T)
+
+    @cached_property
+    def _options(self) -> dict[str, Any]:
+        return _metric_options(self.X, self.metric)
+
+    def like(self, X: Any) -> PairwiseModel:
+        """Return this model, which is for arrays only."""
+        return self
 
     def tensors(self) -> dict[str, np.ndarray]:
         if callable(self.metric) or sp.issparse(self.X):

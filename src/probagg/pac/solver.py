@@ -6,24 +6,54 @@ It expects valid rows and settings and never warns: `estimator.PAC` validates an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from probagg.aggregation import LINEAR_METRICS, Moments, critical_m_from_growth
+from probagg.aggregation import LINEAR_METRICS, Array, Moments, critical_m_from_growth
+from probagg.errors import InputError
 from probagg.estimators import draw_seed
+from probagg.pac.checkpoint import Checkpoint
+from probagg.pac.frame import Frame, is_tensor, like
 from probagg.pac.model import LinearModel, Model, PairwiseModel, training_distances
-from probagg.pac.rows import Frame, LinearRows, PairwiseRows
-from probagg.pac.sweeps import Blocks, Run, Update, given_start, near_uniform, read_out, run_sweeps
+from probagg.pac.pairwise import PairwiseRows
+from probagg.pac.rounds import PROBE_ROWS, Chunks, RoundSweeps, choose_rounds
+from probagg.pac.rows import LinearRows
+from probagg.pac.sweeps import (
+    Blocks,
+    Run,
+    Update,
+    converge,
+    given_start,
+    near_uniform,
+    read_out,
+    run_sweeps,
+)
+from probagg.pac.tensors import TensorChunks, TensorRows
 from probagg.progress import log_progress
+from probagg.storage import fingerprint
 
 SAMPLE_ROWS = 50_000  # of a large data set, clustered first when init="auto"
 
 
-def rows_of(X: Any, metric: Any, weights: Any = None, order: Any = None) -> Any:
+def sample_size(K: int) -> int:
+    """Return how many rows of a large data set are clustered first."""
+    return max(SAMPLE_ROWS, 200 * K)
+
+
+def is_large(N: int, K: int) -> bool:
+    """Return whether a data set is clustered from a sample of its rows."""
+    return N >= 4 * sample_size(K)
+
+
+def rows_of(
+    X: Any, metric: Any, weights: Any = None, order: Any = None, frame: Frame | None = None
+) -> Any:
     """Return X as the rows of a sweep: `LinearRows`, or `PairwiseRows` of all distances."""
     if metric in LINEAR_METRICS:
-        return LinearRows(X, weights, order, Frame.of(X, metric))
+        kind = TensorRows if is_tensor(X) else LinearRows
+        return kind(X, weights, order, frame or Frame.of(X, metric))
     D = X if metric == "precomputed" else training_distances(X, metric)
     return PairwiseRows(D, weights, order)
 
@@ -50,46 +80,118 @@ class Solver:
     tol: float = 1e-3
     n_init: int = 1
     aggregate: str = "p"
+    checkpoint: str | Path | None = None
     random_state: Any = None
     verbose: int = 0
 
-    def solve(self, X: Any, sample_weight: np.ndarray | None = None) -> Solution:
+    def solve(self, X: Any, sample_weight: Array | None = None) -> Solution:
         """Cluster rows X, or the samples whose distances X holds (`metric="precomputed"`)."""
-        generator = np.random.default_rng(draw_seed(self.random_state))
+        if is_tensor(X) and is_large(len(X), self.n_clusters) and isinstance(self.init, str):
+            X = TensorChunks(X, sample_weight, self.n_clusters)
+        seed = draw_seed(self.random_state)
+        if isinstance(X, Chunks):
+            return self._solve_in_rounds(X, seed)
+        generator = np.random.default_rng(seed)
         order = generator.permutation(X.shape[0]) if self.shuffle else None
         rows = rows_of(X, self.metric, sample_weight, order)
-        critical_m = critical_m_from_growth(rows.growth(), self.aggregate)
-        update = Update(choose_m(self.m, critical_m), self.aggregate, self.balance)
-
-        best = run = self._run(rows, update, critical_m, generator)
-        for _ in range(1, self.n_init if isinstance(self.init, str) else 1):
-            run = self._run(rows, update, critical_m, generator)
-            best = run if run.history[-1] < best.history[-1] else best
-        if run is not best:
-            rows.start(update.weigh(best.P.T, rows.sample_weight))
+        update, critical_m = self._update(rows)
+        best = self._best_run(rows, update, critical_m, generator)
         if best.converged:  # so that `predict` agrees with `labels_`
             read_out(rows, best.P, update)
+        P = rows.restore(best.P)
         return Solution(
             solver=self,
-            P=rows.restore(best.P),
+            P=P,
             model=self._model(rows, X),
             update=update,
             critical_m=critical_m,
             history=[J * rows.unit for J in best.history],
             converged=best.converged,
             departure=best.departure,
+            n_empty=self.n_clusters - len(set(P.argmax(1).tolist())),
         )
+
+    def _update(self, rows: Any) -> tuple[Update, float]:
+        """Return the update with the m to use, and the critical m of these rows."""
+        critical_m = critical_m_from_growth(rows.growth(), self.aggregate)
+        return Update(choose_m(self.m, critical_m), self.aggregate, self.balance), critical_m
+
+    def _best_run(
+        self, rows: Any, update: Update, critical_m: float, generator: np.random.Generator
+    ) -> Run:
+        """Return the run with the lowest objective; the sums of `rows` are then those of it."""
+        best = run = self._run(rows, update, critical_m, generator)
+        for _ in range(1, self.n_init if isinstance(self.init, str) else 1):
+            run = self._run(rows, update, critical_m, generator)
+            best = run if run.history[-1] < best.history[-1] else best
+        if run is not best:
+            rows.start(update.weigh(best.P.T, rows.sample_weight))
+        return best
+
+    def _solve_in_rounds(self, data: Chunks, seed: int) -> Solution:
+        """Cluster a sample in memory, then all rows in rounds."""
+        self._check_rounds()
+        checkpoint = Checkpoint(self.checkpoint, seed)
+        generator = np.random.default_rng(checkpoint.seed)
+        N, size = data.shape[0], min(data.shape[0], sample_size(self.n_clusters))
+        places = np.sort(generator.choice(N, size, replace=False, shuffle=False))
+        survey = data.survey(places)
+        checkpoint.match(self._identity(data, survey.X))
+        frame, order = Frame.of(survey.X, self.metric, survey.bounds), generator.permutation(size)
+        sample = rows_of(survey.X, self.metric, survey.weights, order, frame)
+        probe = rows_of(survey.X[order[:PROBE_ROWS]], self.metric, frame=frame)
+        update, critical_m = self._update(sample)
+
+        if checkpoint.state is None:
+            best = self._best_run(sample, update, critical_m, generator)
+            weight = size if survey.weights is None else float(survey.weights.sum())
+            probe.sums = sample.sums * (survey.n_rows / weight)
+            n_rounds = choose_rounds(self.block_size, N, size, update.m, best.P)
+            sweeps = RoundSweeps(data, probe, update, data.n_rounds(n_rounds))
+        else:
+            sweeps = RoundSweeps.resumed(data, probe, update, like(checkpoint.state, survey.X))
+
+        def report(history: list[float], change: float) -> None:
+            self._log_sweep("rounds", len(history), history[-1] * sample.unit, change)
+            checkpoint.write(sweeps.state, history)
+
+        limits = self._limits(update, critical_m)
+        run = converge(sweeps, history=checkpoint.history, report=report, **limits)
+        checkpoint.delete()
+        mean_weight = survey.n_rows / N
+        return Solution(
+            solver=self,
+            P=None,
+            model=LinearModel(frame, Moments.of_sums(sweeps.total)),
+            update=update,
+            critical_m=critical_m,
+            history=[J * sample.unit for J in run.history],
+            converged=run.converged,
+            departure=run.departure,
+            n_empty=int((sweeps.total[:, -1] < 0.5 * mean_weight).sum()),
+        )
+
+    def _check_rounds(self) -> None:
+        if not isinstance(self.init, str):
+            raise InputError(
+                "init is an array, but data of this size is clustered without keeping the "
+                "probabilities of all rows. Leave init out."
+            )
+        if self.metric not in LINEAR_METRICS:
+            raise InputError(
+                f"metric={self.metric!r} needs all distances in memory, which data of this size "
+                "does not allow. Use 'sqeuclidean' or 'cosine', or fit a sample of the rows."
+            )
 
     def _run(
         self, rows: Any, update: Update, critical_m: float, generator: np.random.Generator
     ) -> Run:
         """Sweep from one start: given, near-uniform, from a sample, or annealed."""
         N, K, dtype = rows.X.shape[0], self.n_clusters, rows.X.dtype
-        size = max(SAMPLE_ROWS, 200 * K)
         if not isinstance(self.init, str):
             P = rows.arrange(given_start(self.init, N, K, dtype))
-        elif self.init == "auto" and isinstance(rows, LinearRows) and 4 * size <= N:
-            sample = rows.sample(size, generator)
+        elif self.init == "auto" and isinstance(rows, LinearRows) and is_large(N, K):
+            sample = rows.sample(sample_size(K), generator)
             noise = near_uniform(sample.X.shape[0], K, dtype, generator)
             self._sweep(sample, noise, update, critical_m, "sample")
             rows.sums = sample.sums
@@ -102,24 +204,31 @@ class Solver:
                 P = self._sweep(rows, P, replace(update, m=soft), critical_m, "annealing").P
         return self._sweep(rows, P, update, critical_m, "run")
 
-    def _sweep(self, rows: Any, P: np.ndarray, update: Update, critical_m: float, name: str) -> Run:
-        def report(n: int, J: float, change: float) -> None:
-            message = "%s, sweep %d: J %.6g, change %.2g"
-            log_progress(self.verbose >= 2, message, name, n, J * rows.unit, change)
+    def _sweep(self, rows: Any, P: Array, update: Update, critical_m: float, name: str) -> Run:
+        def report(history: list[float], change: float) -> None:
+            self._log_sweep(name, len(history), history[-1] * rows.unit, change)
 
-        run = run_sweeps(
-            rows,
-            P,
-            update,
-            Blocks.of(self.block_size, rows, self.n_clusters, update.m),
-            max_iter=self.max_iter,
-            tol=self.tol,
-            stays_uniform=update.m >= critical_m,
-            report=report,
-        )
+        blocks = Blocks.of(self.block_size, rows, self.n_clusters, update.m)
+        limits = self._limits(update, critical_m)
+        run = run_sweeps(rows, P, update, blocks, report=report, **limits)
         J = run.history[-1] * rows.unit
         log_progress(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), J)
         return run
+
+    def _limits(self, update: Update, critical_m: float) -> dict[str, Any]:
+        stays_uniform = update.m >= critical_m
+        return {"max_iter": self.max_iter, "tol": self.tol, "stays_uniform": stays_uniform}
+
+    def _log_sweep(self, name: str, n: int, J: float, change: float) -> None:
+        message = "%s, sweep %d: J %.6g, change %.2g"
+        log_progress(self.verbose >= 2, message, name, n, J, change)
+
+    def _identity(self, data: Chunks, sample: Array) -> dict[str, Any]:
+        """Return what a checkpoint must have been made with to be resumed."""
+        names = ("n_clusters", "m", "metric", "balance", "aggregate", "block_size", "init")
+        settings = {name: str(getattr(self, name)) for name in names}
+        digest = fingerprint([like(sample, np.empty(0)).tobytes()])
+        return settings | {"shape": list(data.shape), "data": digest}
 
     def _model(self, rows: Any, X: Any) -> Model:
         if isinstance(rows, LinearRows):
@@ -132,10 +241,11 @@ class Solution:
     """The best run of a solver."""
 
     solver: Solver
-    P: np.ndarray  # (N, K), in the order of the rows
+    P: Array | None  # (N, K), in the order of the rows; None where it is not kept
     model: Model  # scores new rows
     update: Update  # with the m used
     critical_m: float
     history: list[float]  # the objective after each sweep, in the units of the rows
     converged: bool
     departure: float  # of P from uniform: 0 there, 1 for hard assignments
+    n_empty: int  # clusters without samples

@@ -9,16 +9,23 @@ on later ones from the distances within it. That is exact for any block size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.utils import check_array
 
-from probagg.aggregation import assign_columns, mass_factor
+from probagg.aggregation import (
+    Array,
+    assign_columns,
+    cluster_objectives,
+    mass_factor,
+    namespace,
+)
 from probagg.errors import InputError
-from probagg.pac.rows import Rows, chunks, chunks_of
+from probagg.pac.frame import chunks
+from probagg.pac.rows import Rows
 
 LARGEST_BLOCK = 4096  # rows; larger blocks do not fit in the processor's cache
 PANEL = 256  # rows; blocks of less than half of it form panels
@@ -93,114 +100,159 @@ class Update:
     aggregate: str = "p"
     balance: float = 1.0
 
-    def weigh(self, P: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    def weigh(self, P: Array, weights: Array | None = None) -> Array:
         """Return a_jk of s_ik = sum_j a_jk d_ij: w_j p_jk or w_j p_jk^m, for P (K, rows)."""
         A = P if self.aggregate == "p" else P**self.m
         return A if weights is None else A * weights
 
-    def scale(self, S: np.ndarray, mass: np.ndarray) -> np.ndarray:
+    def scale(self, S: Array, mass: Array) -> Array:
         """Multiply the sums of Eq. 8, (K, rows), by n_k^(balance - 1), in place."""
         if self.balance != 1.0:
-            S *= mass_factor(mass, self.balance).astype(S.dtype)[:, None]
+            factor = mass_factor(mass, self.balance)
+            S *= namespace(S).asarray(factor, dtype=S.dtype)[:, None]
         return S
 
-    def assign(self, S: np.ndarray, mass: np.ndarray, floor: np.ndarray | float) -> np.ndarray:
+    def assign(self, S: Array, mass: Array, floor: Array | float) -> Array:
         """Turn the sums of Eq. 8, raised to `floor`, into P (K, rows), in place."""
-        np.maximum(S, floor, out=S)
+        S = namespace(S).clip(S, floor, None, out=S)
         return assign_columns(self.scale(S, mass), self.m)
 
-    def objective(self, rows: Rows) -> float:
+    def objective(self, sums: Array) -> float:
         """Return sum_k n_k^(balance - 1) sum_ij a_ik a_jk d_ij: Eq. 1 for the paper's options."""
-        return float((rows.objectives * mass_factor(rows.mass, self.balance)).sum())
+        return self.total(cluster_objectives(sums), sums[:, -1])
+
+    def total(self, objectives: Array, mass: Array) -> float:
+        """Return the sum of the clusters' objectives, each times n_k^(balance - 1)."""
+        return float((objectives * mass_factor(mass, self.balance)).sum())
 
 
-def sweep(rows: Rows, P: np.ndarray, update: Update, block: int, panel: int) -> tuple[float, float]:
+def sweep(rows: Rows, P: Array, update: Update, block: int, panel: int) -> tuple[float, float]:
     """Update every row of P once, in place.
 
     Return the change (the mean over rows of sum_k |p_ik - old p_ik|) and the departure of P from
     uniform (0 for uniform, 1 for hard assignments).
     """
     N, K = P.shape
-    change = square = 0.0
-    for panel_rows in chunks(N, panel):
-        index = rows.index(panel_rows)
+    xp = namespace(P)
+    totals = xp.zeros(2, dtype=xp.float64, device=P.device)
+
+    def step(part: Any) -> None:
+        index = rows.index(part)
         old = P[index].T
-        new = rows.scores(panel_rows)  # overwritten by probabilities, block by block
-        dA = _update_panel(rows, panel_rows, new, old, update, block)
-        change += np.abs(new - old).sum()
-        square += np.vdot(new, new)
+        new = rows.scores(part)  # overwritten by probabilities, block by block
+        dA = _update_panel(rows, part, new, old, update, block)
+        totals[0] += abs(new - old).sum()
+        totals[1] += (new * new).sum()
         P[index] = new.T
-        rows.absorb(panel_rows, dA)
-    departure = (square / N - 1.0 / K) / (1.0 - 1.0 / K) if K > 1 else 1.0
-    return float(change / N), float(departure)
+        rows.absorb(part, dA)
+
+    rows.each(step, chunks(N, panel))
+    change, square = totals.tolist()
+    return change / N, departure(square / N, K)
+
+
+def departure(mean_square: float, K: int) -> float:
+    """Return how far P is from uniform, from the mean of sum_k p_ik^2: 0 there, 1 where hard."""
+    return (mean_square - 1.0 / K) / (1.0 - 1.0 / K) if K > 1 else 1.0
 
 
 def _update_panel(
-    rows: Rows, panel: slice, new: np.ndarray, old: np.ndarray, update: Update, block: int
-) -> np.ndarray:
+    rows: Rows, panel: Any, new: Array, old: Array, update: Update, block: int
+) -> Array:
     """Turn a panel's sums `new` into probabilities, block by block, and return the change of A.
 
     The sums lack the changes of earlier blocks of the panel, which are added: dA times distance.
     """
-    floor, mass, weights = rows.floor, rows.mass, rows.sample_weight
+    xp, floor, mass, weights = namespace(new), rows.floor, rows.mass, rows.sample_weight
     weights = None if weights is None else weights[rows.index(panel)]
     D = rows.distances(panel) if block < new.shape[1] else None
-    dA = np.empty_like(new)
+    dA = xp.empty_like(new)
     for part in chunks(new.shape[1], block):
         if part.start:
             assert D is not None
             new[:, part] += dA[:, : part.start] @ D[: part.start, part]
         update.assign(new[:, part], mass, floor)
         w = None if weights is None else weights[part]
-        np.subtract(update.weigh(new[:, part], w), update.weigh(old[:, part], w), out=dA[:, part])
+        xp.subtract(update.weigh(new[:, part], w), update.weigh(old[:, part], w), out=dA[:, part])
         if update.balance != 1.0:
             mass = mass + dA[:, part].sum(1)
     return dA
 
 
+class BlockSweeps:
+    """Sweeps of a P in memory, in blocks that grow as it settles."""
+
+    def __init__(self, rows: Rows, P: Array, update: Update, blocks: Blocks) -> None:
+        self.rows, self.P, self.update, self.blocks = rows, P, update, blocks
+        self.block = blocks.smallest
+        rows.start(update.weigh(P.T, rows.sample_weight))
+
+    def sweep(self) -> tuple[float, float]:
+        change, departure = sweep(
+            self.rows, self.P, self.update, self.block, self.blocks.panel(self.block)
+        )
+        softness = (1.0 - 1.0 / self.P.shape[1]) * (1.0 - departure)
+        self.block = self.blocks.choose(change, departure, softness)
+        return change, departure
+
+    def objective(self) -> float:
+        return self.update.total(self.rows.objectives, self.rows.mass)
+
+
+class Sweeps(Protocol):
+    """What `converge` repeats."""
+
+    def sweep(self) -> tuple[float, float]:
+        """Update every row once, and return the change and the departure, as `sweep` does."""
+
+    def objective(self) -> float:
+        """Return the current objective."""
+
+
 @dataclass
 class Run:
-    """P after a run of sweeps, arranged for its `rows`, and how the run went."""
+    """How a run of sweeps went; P as arranged for its rows, where it is in memory."""
 
-    P: np.ndarray
-    history: list[float]
+    history: list[float]  # the objective after each sweep
     converged: bool
     departure: float
+    P: Array = None
 
 
-def run_sweeps(
-    rows: Rows,
-    P: np.ndarray,
-    update: Update,
-    blocks: Blocks,
+def converge(
+    sweeps: Sweeps,
     *,
     max_iter: int,
     tol: float,
     stays_uniform: bool = False,
-    report: Callable[[int, float, float], None] = lambda *_: None,
+    history: Sequence[float] = (),
+    report: Callable[[list[float], float], None] = lambda *_: None,
 ) -> Run:
-    """Sweep P in place until it converges, and return it as a `Run`.
+    """Sweep until P converges, or `max_iter` sweeps with those of the `history` are done.
 
     Near the uniform start P hardly changes although no cluster has formed, so the change has to be
     small relative to the departure from uniform. `stays_uniform` says that m is at or above its
     critical value; the run then ends once P is uniform up to rounding.
     """
-    rows.start(update.weigh(P.T, rows.sample_weight))
-    history: list[float] = []
-    converged, departure, block = False, 0.0, blocks.smallest
-    while not converged and len(history) < max_iter:
-        change, departure = sweep(rows, P, update, block, blocks.panel(block))
-        history.append(update.objective(rows))
-        report(len(history), history[-1], change)
-        converged = change < tol * departure
-        if stays_uniform and departure < 1e-6:
+    run = Run(list(history), False, 0.0)
+    while not run.converged and len(run.history) < max_iter:
+        change, run.departure = sweeps.sweep()
+        run.history.append(sweeps.objective())
+        report(run.history, change)
+        run.converged = change < tol * run.departure
+        if stays_uniform and run.departure < 1e-6:
             break
-        softness = (1.0 - 1.0 / P.shape[1]) * (1.0 - departure)
-        block = blocks.choose(change, departure, softness)
-    return Run(P, history, converged, departure)
+    return run
 
 
-def read_out(rows: Rows, P: np.ndarray, update: Update) -> None:
+def run_sweeps(rows: Rows, P: Array, update: Update, blocks: Blocks, **options: Any) -> Run:
+    """Sweep P in place until it converges (see `converge`), and return it with the run."""
+    run = converge(BlockSweeps(rows, P, update, blocks), **options)
+    run.P = P
+    return run
+
+
+def read_out(rows: Rows, P: Array, update: Update) -> None:
     """Set every row of P from the current sums of `rows`, without updating them."""
-    for part in chunks_of(rows.X):
+    for part in rows.parts():
         P[rows.index(part)] = update.assign(rows.scores(part), rows.mass, rows.floor).T

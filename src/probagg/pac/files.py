@@ -1,0 +1,230 @@
+"""Rows in files: NumPy's memory maps, Parquet and Arrow, read piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.aggregation import Array
+from probagg.errors import InputError, import_optional
+from probagg.pac.frame import chunks
+from probagg.pac.rounds import Chunks, Survey, Tally, look
+
+PIECE_BYTES = 2**20  # of a memory map, read at once
+PIECES = 4  # per round, at least: then every round is a sample of the whole file
+KEPT_BYTES = 2**28  # of the sums of all rounds, where a file has few pieces
+
+
+class FileRows:
+    """The rows of a file, or of what was opened from one, in pieces that are read as needed."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+    columns: list[str] | None = None
+    starts: np.ndarray  # (pieces + 1,) the first row of every piece, and the number of rows
+
+    def read(self, piece: int) -> np.ndarray:
+        """Return the rows of one piece as float32 or float64."""
+        raise NotImplementedError
+
+    def load(self) -> np.ndarray:
+        """Return all rows."""
+        return np.concatenate([self.read(piece) for piece in range(self.n_pieces)])
+
+    @property
+    def n_pieces(self) -> int:
+        return len(self.starts) - 1
+
+    def map(self, function: Any, *, width: int | None, dtype: Any) -> np.ndarray:
+        """Return the results of a function of rows, joined."""
+        n = self.shape[0]
+        found = np.empty(n if width is None else (n, width), dtype)
+        for piece in range(self.n_pieces):
+            found[self.starts[piece] : self.starts[piece + 1]] = function(self.read(piece))
+        return found
+
+
+class MappedRows(FileRows):
+    """A memory map, in slices."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiu":
+            raise InputError(
+                f"The memory map holds {X.dtype} of shape {X.shape}, but numbers of shape "
+                "(n_samples, n_features) are needed."
+            )
+        self.X, self.shape, self.dtype = X, X.shape, _floating(X.dtype)
+        size = min(PIECE_BYTES // (X.shape[1] * X.itemsize), X.shape[0] // 1024)
+        slices = chunks(X.shape[0], max(1, size))
+        self.starts = np.array([0, *(rows.stop for rows in slices)])
+
+    def read(self, piece: int) -> np.ndarray:
+        return np.array(self.X[self.starts[piece] : self.starts[piece + 1]], self.dtype)
+
+    def load(self) -> np.ndarray:
+        return np.asarray(self.X, self.dtype)
+
+
+class BatchRows(FileRows):
+    """Arrow record batches or Parquet row groups. Columns are joined as one float type."""
+
+    def __init__(self, schema: Any, sizes: list[int], read: Any, where: str) -> None:
+        import pyarrow as pa
+
+        numeric = [pa.types.is_floating(t) or pa.types.is_integer(t) for t in schema.types]
+        others = [name for name, good in zip(schema.names, numeric, strict=True) if not good]
+        if others or not schema.names or not sum(sizes):
+            raise InputError(
+                f"{where} has {sum(sizes):,} rows and columns that are not numbers: "
+                f"{', '.join(others) or 'none'}. Rows of numbers are needed: leave the others out, "
+                "or encode them."
+            )
+        self._read, self._where, self.columns = read, where, list(schema.names)
+        self.shape = sum(sizes), len(schema.names)
+        wide = any(t.bit_width > 32 for t in schema.types)
+        self.dtype = np.dtype(np.float64 if wide else np.float32)
+        self.starts = np.cumsum([0, *sizes])
+
+    def read(self, piece: int) -> np.ndarray:
+        batch = self._read(piece)
+        nulls = [name for name in self.columns or () if batch.column(name).null_count]
+        if nulls:
+            raise InputError(
+                f"{self._where} has missing values in the column {nulls[0]!r}. Fill them in or "
+                "leave those rows out."
+            )
+        X = np.empty((batch.num_rows, self.shape[1]), self.dtype)
+        for number, column in enumerate(batch.columns):
+            X[:, number] = column.to_numpy(zero_copy_only=False) if _is_flat(column) else column
+        return X
+
+
+def _is_flat(column: Any) -> bool:
+    return not hasattr(column, "chunks")  # a ChunkedArray of a table converts itself
+
+
+def _floating(dtype: np.dtype) -> np.dtype:
+    if dtype in (np.float32, np.float64):
+        return dtype
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+def is_file_source(X: Any) -> bool:
+    """Return whether X is a path, a memory map, or was opened by pyarrow."""
+    opened = type(X).__module__.partition(".")[0] == "pyarrow"
+    return opened or isinstance(X, str | PathLike | np.memmap)
+
+
+def open_file(X: Any) -> FileRows:
+    """Return the rows of a .npy, .parquet or .arrow file, a memory map, or a pyarrow object.
+
+    Of pyarrow: a `Table`, a `parquet.ParquetFile`, or a file of record batches that
+    `ipc.open_file` returned.
+    """
+    if isinstance(X, np.memmap):
+        return MappedRows(X)
+    if isinstance(X, str | PathLike):
+        return _open_path(Path(X).expanduser())
+    where = f"The {type(X).__name__}"
+    if hasattr(X, "read_row_group"):
+        sizes = [X.metadata.row_group(i).num_rows for i in range(X.num_row_groups)]
+        return BatchRows(X.schema_arrow, sizes, X.read_row_group, where)
+    if hasattr(X, "get_batch"):
+        sizes = [X.get_batch(i).num_rows for i in range(X.num_record_batches)]
+        return BatchRows(X.schema, sizes, X.get_batch, where)
+    if hasattr(X, "to_batches"):
+        batches = X.to_batches()
+        return BatchRows(X.schema, [b.num_rows for b in batches], batches.__getitem__, where)
+    raise InputError(
+        f"X is a pyarrow {type(X).__name__}, which can be read once only, but PAC reads the rows "
+        "several times. Pass a Table, a ParquetFile or ipc.open_file(path), or call partial_fit "
+        "with each batch."
+    )
+
+
+def _open_path(path: Path) -> FileRows:
+    suffix = path.suffix.lower()
+    if suffix not in (".npy", ".parquet", ".arrow", ".feather"):
+        raise InputError(
+            f"{path} is not a file that PAC reads: .npy, .parquet, .arrow or .feather is needed. "
+            "Read it yourself and pass the array."
+        )
+    try:
+        if suffix == ".npy":
+            return MappedRows(np.load(path, mmap_mode="r", allow_pickle=False))
+        pa = import_optional("pyarrow", f"Reading {path}", "table")
+        parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
+        if suffix == ".parquet":
+            return open_file(parquet.ParquetFile(path))
+        return open_file(pa.ipc.open_file(pa.memory_map(str(path))))
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} cannot be read ({error}).") from error
+
+
+class FileChunks(Chunks):
+    """The rounds of a file. Each piece of it is read once per sweep.
+
+    Where pieces are many, as in a memory map, a round is a random choice of them. Where they are
+    few, as the row groups of a Parquet file, each is divided into strides, which are rounds.
+    """
+
+    def __init__(self, rows: FileRows, weights: np.ndarray | None, K: int) -> None:
+        self.rows, self.weights, self.shape, self.K = rows, weights, rows.shape, K
+        self._last: tuple[int, np.ndarray] | None = None
+
+    def survey(self, places: np.ndarray) -> Survey:
+        rows, found = self.rows, []
+        for piece in range(rows.n_pieces):
+            start, stop = rows.starts[piece : piece + 2]
+            if start < stop:
+                inside = places[np.searchsorted(places, start) : np.searchsorted(places, stop)]
+                found.append(look(rows.read(piece), inside - start))
+        sample, low, high = zip(*found, strict=True)
+        w = self.weights
+        return Survey(
+            X=np.concatenate(sample),
+            weights=None if w is None else w[places],
+            bounds=(np.min(low, axis=0), np.max(high, axis=0)),
+            n_rows=self.shape[0] if w is None else float(w.sum()),
+        )
+
+    def n_rounds(self, wanted: int) -> int:
+        n_pieces, size = self.rows.n_pieces, 8 * self.K * (self.shape[1] + 2)
+        if n_pieces >= PIECES * wanted:
+            return wanted
+        affordable = KEPT_BYTES // (size * n_pieces)
+        return n_pieces * int(np.clip(affordable, -(-wanted // n_pieces), wanted))
+
+    def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
+        return sum(tally(X, w) for X, w in self._round(number, n_rounds))
+
+    @cached_property
+    def _shuffled(self) -> np.ndarray:
+        return np.random.default_rng(0).permutation(self.rows.n_pieces)
+
+    def _round(self, number: int, n_rounds: int) -> Iterator[tuple[np.ndarray, Any]]:
+        """Yield the rows of a round, and their weights."""
+        strides = 1
+        if self.rows.n_pieces >= PIECES * n_rounds:
+            pieces = self._shuffled[number::n_rounds]
+        else:
+            strides = n_rounds // self.rows.n_pieces
+            pieces = self._shuffled[number // strides :][:1]
+        for piece in pieces:
+            start, stop = self.rows.starts[piece : piece + 2]
+            which = slice(number % strides, None, strides)
+            w = None if self.weights is None else self.weights[start:stop][which]
+            yield self._read(piece)[which], w
+
+    def _read(self, piece: int) -> np.ndarray:
+        """Return a piece; the strides of one follow each other."""
+        if self._last is None or self._last[0] != piece:
+            self._last = piece, self.rows.read(piece)
+        return self._last[1]

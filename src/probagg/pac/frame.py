@@ -1,0 +1,123 @@
+"""The coordinates PAC computes in: rows centred, scaled and lifted, NumPy, CSR or torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from probagg.aggregation import dual, embed, namespace
+
+CHUNK_NUMBERS = 2**18  # per chunk in which rows are prepared and scored
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The map from a user's rows to the lifted rows PAC computes with.
+
+    Scores depend on differences only and assignments on ratios of scores, so rows are centred and
+    divided by a power of two near their size: an offset of 1e8 or a unit of 1e150 loses no digits.
+    CSR rows are not centred, as that would make them dense.
+    """
+
+    metric: str
+    center: Any  # (D,), an array or a tensor
+    scale: float
+
+    @classmethod
+    def of(cls, X: Any, metric: str, bounds: tuple[Any, Any] | None = None) -> Frame:
+        """Return the frame for the rows X, or for more rows with these minima and maxima."""
+        if sp.issparse(X):
+            spread = abs(X).max() if metric == "sqeuclidean" else 1.0
+            return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread))
+        xp = namespace(X)
+        # Any centre near the bulk of the data will do; the median of some rows ignores outliers.
+        some = embed(X[:: 1 + len(X) // 512], metric)
+        median = np.median(some if xp is np else some.cpu().numpy(), axis=0)
+        center = xp.asarray(median, dtype=some.dtype, device=some.device)
+        if metric == "cosine":
+            return cls(metric, center, 1.0)
+        low, high = bounds or (xp.amin(X, 0), xp.amax(X, 0))
+        return cls(metric, center, _power_of_two(xp.maximum(high - center, center - low).max()))
+
+    def __call__(self, X: Any) -> Any:
+        """Return the lifted rows of X, dense or CSR as X is."""
+        if sp.issparse(X) and self.center.any():
+            X = X.toarray()  # new rows for a model of dense ones; one chunk at a time
+        if sp.issparse(X):
+            X = _embed_sparse(X, self.metric) * X.dtype.type(1.0 / self.scale)
+            squares = X.multiply(X).sum(1)[:, None]
+            return sp.hstack([X, squares, np.ones_like(squares)], format="csr", dtype=X.dtype)
+        X, D, xp = embed(X, self.metric), X.shape[1], namespace(X)
+        dtype = xp.result_type(X, self.center)
+        lifted = xp.empty((X.shape[0], D + 2), dtype=dtype, device=X.device)
+        rows = lifted[:, :D]
+        xp.subtract(X, self.center, out=rows)
+        rows *= 1.0 / self.scale
+        if xp is np:
+            np.einsum("ij,ij->i", rows, rows, out=lifted[:, D])  # without a temporary array
+        else:
+            lifted[:, D] = (rows * rows).sum(1)
+        lifted[:, D + 1] = 1.0
+        return lifted
+
+    def like(self, X: Any) -> Frame:
+        """Return the frame for rows of the kind of X: arrays, or tensors on its device."""
+        return replace(self, center=like(self.center, X))
+
+
+def like(array: Any, X: Any) -> Any:
+    """Return an array or a tensor as the kind of array that X is, on its device."""
+    if is_tensor(X):
+        return namespace(X).as_tensor(array, device=X.device)
+    return array.cpu().numpy() if is_tensor(array) else array
+
+
+def is_tensor(X: Any) -> bool:
+    """Return whether X is a torch tensor, without importing torch."""
+    return type(X).__module__.partition(".")[0] == "torch"
+
+
+def chunks(n_rows: int, size: int) -> Iterator[slice]:
+    """Return slices of at most `size` that cover `n_rows`."""
+    return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
+
+
+def chunks_of(X: Any) -> Iterator[slice]:
+    """Return slices of the rows of X that fit in the processor's cache."""
+    width = X.nnz // max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]
+    return chunks(X.shape[0], max(1, CHUNK_NUMBERS // (width + 2)))
+
+
+def _power_of_two(size: float) -> float:
+    return float(2.0 ** np.frexp(float(size))[1]) if size > 0 else 1.0
+
+
+def _embed_sparse(X: Any, metric: str) -> Any:
+    """Return what `aggregation.embed` returns, for CSR rows."""
+    if metric == "sqeuclidean":
+        return X
+    tiny = np.finfo(X.dtype).tiny
+    X = sp.diags_array(1.0 / np.maximum(abs(X).max(axis=1).toarray(), tiny)) @ X
+    lengths = np.sqrt(np.maximum(2.0 * X.multiply(X).sum(1), tiny))
+    return (sp.diags_array(1.0 / lengths) @ X).tocsr()
+
+
+def linear_scores(lifted: Any, sums: Any) -> Any:
+    """Return the sums of Eq. 8 for lifted rows, (K, rows): `dual(sums) @ rows.T` in their dtype."""
+    if is_tensor(lifted):
+        return dual(sums).to(lifted.dtype) @ lifted.T
+    side = np.empty(sums.shape, lifted.dtype)
+    np.multiply(sums[:, :-2], -2.0, out=side[:, :-2], casting="same_kind")
+    side[:, -2:] = sums[:, :-3:-1]
+    return np.ascontiguousarray((lifted @ side.T).T)
+
+
+def linear_floor(sums: Any, dtype: Any) -> Any:
+    """Return the rounding errors of these sums, (K, 1): about eps sum_j p_jk |x_j|^2."""
+    info = namespace(sums).finfo(dtype)
+    floor = sums[:, -2:-1].clip(0.0) * float(info.eps) + float(info.tiny)
+    return namespace(sums).asarray(floor, dtype=dtype)

@@ -1,0 +1,143 @@
+"""One way to open and to map rows, whatever holds them: computation follows the array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import (
+    _check_feature_names,
+    _check_n_features,
+    _check_sample_weight,
+    validate_data,
+)
+
+from probagg.aggregation import LINEAR_METRICS, Array, namespace
+from probagg.errors import InputError
+from probagg.pac.checks import ROWS, check_distances, check_sparse
+from probagg.pac.dask_rows import DaskChunks, is_dask, map_dask, open_dask
+from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
+from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor
+from probagg.pac.solver import is_large
+from probagg.pac.tensors import check_tensor
+
+KEPT_BYTES = 2**30  # of P, or as much as X
+
+
+def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return valid rows: an array, a CSR array, a tensor, `FileRows` or a Dask array.
+
+    As scikit-learn's `validate_data`, it sets or checks `n_features_in_` of the estimator.
+    """
+    names = None
+    if is_dask(X):
+        names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        rows = open_dask(X)
+    elif is_tensor(X):
+        rows = check_tensor(X)
+    elif is_file_source(X):
+        rows = open_file(X)
+        names = rows.columns
+    else:
+        checked = validate_data(estimator, X, reset=reset, **ROWS)
+        return check_sparse(checked, estimator.metric)
+    if estimator.metric not in LINEAR_METRICS:
+        raise InputError(
+            f"metric={estimator.metric!r} is for arrays in memory. Use 'sqeuclidean' or 'cosine', "
+            "or pass X as a NumPy array."
+        )
+    _check_n_features(estimator, rows, reset=reset)
+    _check_names(estimator, names, reset)
+    return rows
+
+
+def _check_names(estimator: Any, names: list[str] | None, reset: bool) -> None:
+    if names is None:
+        _check_feature_names(estimator, np.empty((0, 0)), reset=reset)
+    elif reset:
+        estimator.feature_names_in_ = np.array(names, object)
+    elif hasattr(estimator, "feature_names_in_"):
+        fitted = estimator.feature_names_in_.tolist()
+        if names != fitted:
+            raise InputError(
+                f"PAC was fitted on the columns {', '.join(fitted)}, but X has {', '.join(names)}. "
+                "Pass the same columns in the same order."
+            )
+
+
+def check_weights(rows: Any, sample_weight: Any) -> Any:
+    """Return one weight of at least 0 per row, in the kind of the rows, or None."""
+    if sample_weight is None:
+        return None
+    given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
+    given = given.detach().cpu().numpy() if is_tensor(given) else given
+    dtype = rows.dtype if isinstance(rows.dtype, np.dtype) else np.float64
+    w = _check_sample_weight(given, _Shaped(rows.shape), dtype=dtype, ensure_non_negative=True)
+    if not w.any():
+        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+    if is_tensor(rows):
+        dtype = rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
+        return namespace(rows).as_tensor(w, dtype=dtype, device=rows.device)
+    return w
+
+
+class _Shaped:
+    """What scikit-learn needs to know of rows to check their weights."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
+    """Return rows as the solver takes them: in memory, or in `Chunks` where they are many."""
+    if isinstance(rows, FileRows):
+        return FileChunks(rows, weights, K) if is_large(rows.shape[0], K) else rows.load()
+    if is_dask(rows):
+        return DaskChunks(rows, weights)
+    return check_distances(rows) if metric == "precomputed" else rows
+
+
+def keeps_probabilities(rows: Any, K: int) -> bool:
+    """Return whether P of rows that were fitted in rounds is kept: lazily, or if small enough."""
+    if isinstance(rows, FileRows):
+        return False
+    return is_dask(rows) or 4 * rows.shape[0] * K <= max(rows.nbytes, KEPT_BYTES)
+
+
+def map_rows(
+    rows: Any, function: Callable[[Any], Array], *, width: int | None, dtype: Any, cost: int
+) -> Any:
+    """Return the results of a function of rows, joined: a number or `width` numbers per row.
+
+    The function is called with parts of the rows, none with more than its `cost` in memory allows:
+    the numbers per row that it computes with.
+    """
+    if is_dask(rows):
+        return map_dask(rows, _InParts(function, cost), width=width, dtype=dtype)
+    if isinstance(rows, FileRows):
+        return rows.map(_InParts(function, cost), width=width, dtype=dtype)
+    return _InParts(function, cost)(rows)
+
+
+class _InParts:
+    """A function of rows, called with as many at a time as fit in the cache."""
+
+    def __init__(self, function: Callable[[Any], Array], cost: int) -> None:
+        self.function, self.cost = function, cost
+
+    def __call__(self, rows: Any) -> Array:
+        numbers = 2**27 if is_tensor(rows) else CHUNK_NUMBERS
+        parts = list(chunks(rows.shape[0], max(1, numbers // self.cost)))
+        if len(parts) == 1:
+            return self.function(rows)
+        return namespace_of(rows).concatenate([self.function(rows[part]) for part in parts])
+
+
+def namespace_of(rows: Any) -> Any:
+    """Return the module of the results for these rows; those of CSR rows are NumPy's."""
+    return np if sp.issparse(rows) else namespace(rows)
