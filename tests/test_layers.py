@@ -59,7 +59,7 @@ HEAVY = {
     "jinja2": {"report"},
     "onnx": {"export"},
     "onnxruntime": {"embed", "export"},
-    "dask": set(),
+    "dask": {"pac"},
     "typer": {"cli"},
 }
 

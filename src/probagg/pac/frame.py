@@ -76,6 +76,13 @@ def like(array: Any, X: Any) -> Any:
     return array.cpu().numpy() if is_tensor(array) else array
 
 
+def numpy_dtype(X: Any) -> Any:
+    """Return the type of the numbers that rows X are computed with, as NumPy's."""
+    if is_tensor(X):
+        return np.float64 if X.dtype.itemsize == 8 else np.float32
+    return X.dtype
+
+
 def is_tensor(X: Any) -> bool:
     """Return whether X is a torch tensor, without importing torch."""
     return type(X).__module__.partition(".")[0] == "torch"

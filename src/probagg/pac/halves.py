@@ -53,7 +53,7 @@ class Half:
 
     def start(self, K: int, generator: np.random.Generator) -> None:
         """Cluster the rows from a near-uniform start."""
-        self.P = near_uniform(len(self.index), K, self.rows.X.dtype, generator)
+        self.P = near_uniform(self.rows.X, K, generator)
         self._sweep(FIRST_SWEEPS)
 
     def reduce(self, K: int) -> None:

@@ -162,4 +162,3 @@ def look(X: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
             "Fill them in or leave those rows out."
         )
     return X[places], *bounds
-

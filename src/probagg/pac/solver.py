@@ -187,18 +187,18 @@ class Solver:
         self, rows: Any, update: Update, critical_m: float, generator: np.random.Generator
     ) -> Run:
         """Sweep from one start: given, near-uniform, from a sample, or annealed."""
-        N, K, dtype = rows.X.shape[0], self.n_clusters, rows.X.dtype
+        N, K = rows.X.shape[0], self.n_clusters
         if not isinstance(self.init, str):
-            P = rows.arrange(given_start(self.init, N, K, dtype))
+            P = rows.arrange(given_start(self.init, rows.X, K))
         elif self.init == "auto" and isinstance(rows, LinearRows) and is_large(N, K):
             sample = rows.sample(sample_size(K), generator)
-            noise = near_uniform(sample.X.shape[0], K, dtype, generator)
+            noise = near_uniform(sample.X, K, generator)
             self._sweep(sample, noise, update, critical_m, "sample")
             rows.sums = sample.sums
-            P = rows.arrange(np.empty((N, K), dtype))
+            P = rows.arrange(np.empty((N, K), rows.X.dtype))
             read_out(rows, P, update)
         else:
-            P = rows.arrange(near_uniform(N, K, dtype, generator))
+            P = rows.arrange(near_uniform(rows.X, K, generator))
             soft = 1.0 + min(2.0 * (update.m - 1.0), 0.9 * (critical_m - 1.0))
             if self.init == "annealed" and soft > update.m:
                 P = self._sweep(rows, P, replace(update, m=soft), critical_m, "annealing").P

@@ -24,7 +24,7 @@ from probagg.aggregation import (
     namespace,
 )
 from probagg.errors import InputError
-from probagg.pac.frame import chunks
+from probagg.pac.frame import chunks, is_tensor, like, numpy_dtype
 from probagg.pac.rows import Rows
 
 LARGEST_BLOCK = 4096  # rows; larger blocks do not fit in the processor's cache
@@ -71,25 +71,32 @@ class Blocks:
         return block if 2 * block > PANEL else self.largest * -(-PANEL // self.largest)
 
 
-def near_uniform(N: int, K: int, dtype: Any, generator: np.random.Generator) -> np.ndarray:
-    """Return the paper's start: every p_ik is 1/K plus about 2 % of noise."""
-    P = generator.random((N, K), dtype)
+def near_uniform(X: Array, K: int, generator: np.random.Generator) -> Array:
+    """Return the paper's start for rows X: every p_ik is 1/K plus about 2 % of noise."""
+    shape, dtype = (X.shape[0], K), numpy_dtype(X)
+    if is_tensor(X) and X.device.type == "cuda":  # drawn there: copying P takes longer
+        torch = namespace(X)
+        on_device = torch.Generator(X.device).manual_seed(int(generator.integers(2**31)))
+        P = torch.rand(shape, generator=on_device, device=X.device)
+    else:
+        P = like(generator.random(shape, dtype), X)
     P *= 0.02
     P += 1.0
-    P /= P.sum(1, keepdims=True)
+    P /= P.sum(1)[:, None]
     return P
 
 
-def given_start(init: Any, N: int, K: int, dtype: Any) -> np.ndarray:
-    """Return the start that a user passed as `init`, with rows scaled to sum to 1."""
-    P = check_array(init, dtype=dtype, copy=True, input_name="init")
-    if P.shape != (N, K) or P.min() < 0 or not P.sum(1).min() > 0:
+def given_start(init: Any, X: Array, K: int) -> Array:
+    """Return the start that a user passed as `init` for rows X, with rows scaled to sum to 1."""
+    init = init.detach().cpu().numpy() if is_tensor(init) else init
+    P = check_array(init, dtype=numpy_dtype(X), copy=True, input_name="init")
+    if P.shape != (X.shape[0], K) or P.min() < 0 or not P.sum(1).min() > 0:
         raise InputError(
             f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities of "
-            f"shape (n_samples, n_clusters) = {(N, K)} are needed, with a positive sum in each "
-            "row. Pass such an array, or init='uniform'."
+            f"shape (n_samples, n_clusters) = {(X.shape[0], K)} are needed, with a positive sum in "
+            "each row. Pass such an array, or init='uniform'."
         )
-    return P / P.sum(1, keepdims=True)
+    return like(P / P.sum(1, keepdims=True), X)
 
 
 @dataclass(frozen=True)
