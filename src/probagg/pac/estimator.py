@@ -288,7 +288,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         training rows they compare with.
         """
         check_is_fitted(self)
-        changed = {"checkpoint": None}
+        changed: dict[str, Any] = {"checkpoint": None}
         changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
         save_model(path, self._model, describe(self, _SAVED, **changed))
 

@@ -51,7 +51,7 @@ class TensorRows(LinearRows):
         self._lifted = frame(X if order is None else X[order])
         self._last = None
 
-    def each(self, step: Callable[[Any], None], parts: Iterable[slice]) -> None:  # type: ignore[override]
+    def each(self, step: Callable[[Any], None], parts: Iterable[slice]) -> None:
         """Call `step` with each slice; many on a GPU are one CUDA graph, replayed.
 
         A step launches some tens of small kernels, and starting each from Python takes longer than
