@@ -22,7 +22,7 @@ from probagg.pac.sweeps import Update
 from probagg.pac.tensors import TensorChunks
 
 
-def mixture(N, D, K, seed=0, dtype=torch.float32, separation=0.6, device="cuda"):
+def mixture(N, D, K, seed=0, dtype=torch.float32, separation=0.9, device="cuda"):
     """Draw N rows around K centres, both with variances 1/j along axis j, as features have them.
 
     Two components are about 8 `separation` standard deviations apart, and K - 1 are around each.
@@ -160,7 +160,7 @@ def main() -> None:
             json.dump(results, file, indent=1)
 
     N, K = (128_116, 100) if options.small else (1_281_167, 1000)
-    results["imagenet 0.6"] = beside_lloyd(N, 768, K, 0.6)
+    results["imagenet 0.9"] = beside_lloyd(N, 768, K, 0.9)
     save()
     if not options.skip_large:
         X, _ = mixture(10**7 if options.small else 10**8, 128, K, dtype=torch.float16)
@@ -171,7 +171,7 @@ def main() -> None:
             print("half", precision, seconds, flush=True)
         del X
         save()
-    results["imagenet 0.9"] = beside_lloyd(N, 768, K, 0.9)
+    results["imagenet 1.2"] = beside_lloyd(N, 768, K, 1.2)
     save()
 
 
