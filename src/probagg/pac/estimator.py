@@ -20,11 +20,18 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from probagg.errors import InputError
-from probagg.estimators import check_n_samples, describe, labels_of, rebuild
+from probagg.estimators import check_n_samples, describe, draw_seed, labels_of, rebuild
 from probagg.pac.advice import problems
-from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse
+from probagg.pac.checks import (
+    CONSTRAINTS,
+    ROWS,
+    check_distances,
+    check_sparse,
+    check_streamable,
+)
 from probagg.pac.model import LinearModel, Model, load_model, save_model
 from probagg.pac.solver import Solver
+from probagg.pac.stream import Clusters, Stream
 from probagg.pac.sweeps import Update
 
 _SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
@@ -73,6 +80,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The number of runs from different starts; the one with the lowest objective is kept.
     aggregate : {"p", "p_m"}, default="p"
         What the score sums: p (Eq. 8), or p^m, which makes each update an exact descent step.
+    forgetting : float in (0, 1], default=1.0
+        The factor by which each call of `partial_fit` multiplies the weight of all rows before. 1
+        forgets nothing; at 0.9 the last 10 chunks have two thirds of the weight. `fit` ignores it.
     random_state : int, RandomState instance or None, default=None
         Determines the start and the order of samples.
     verbose : int, default=0
@@ -81,16 +91,17 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int64
-        The most probable cluster of each sample.
+        The most probable cluster of each sample (of the last chunk, after `partial_fit`).
     probabilities_ : ndarray of shape (n_samples, n_clusters)
-        The probability P of each sample in each cluster.
+        The probability P of each of these samples in each cluster.
     objective_ : float
         J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1), each cluster times mass^(balance - 1), and with
-        p^m for both p when `aggregate="p_m"`.
+        p^m for both p when `aggregate="p_m"`. In a stream, of all rows with the probabilities with
+        which they are counted.
     objective_history_ : list of float
-        The objective after each sweep.
+        The objective after each sweep of `fit`.
     n_iter_ : int
-        The number of sweeps.
+        The number of sweeps of `fit`, or of chunks since `partial_fit` was first called.
     critical_m_ : float
         The m at and above which uniform probabilities are stable.
     m_ : float
@@ -133,6 +144,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tol: float = 1e-3,
         n_init: int = 1,
         aggregate: str = "p",
+        forgetting: float = 1.0,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -147,6 +159,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.tol = tol
         self.n_init = n_init
         self.aggregate = aggregate
+        self.forgetting = forgetting
         self.random_state = random_state
         self.verbose = verbose
 
@@ -159,16 +172,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         X = self._validate_rows(X, reset=True)
         X = check_distances(X) if self.metric == "precomputed" else X
         check_n_samples(X.shape[0], self.n_clusters)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(
-                sample_weight, X, dtype=X.dtype, ensure_non_negative=True
-            )
-            if not sample_weight.any():
-                raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
-        solver = Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
-        solution = solver.solve(X, sample_weight)
-        self._set_model(solution.model, solution.update)
-        self.critical_m_, self.m_ = solution.critical_m, solution.update.m
+        weights = self._validate_weights(sample_weight, X)
+        if weights is not None and not weights.any():
+            raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+        solution = self._solver().solve(X, weights)
+        self._stream: Stream | None = None  # a stream before this fit is forgotten
+        self._set_model(solution.model, solution.update, solution.critical_m)
         self.probabilities_ = solution.P
         self.labels_ = labels_of(solution.P)
         self.objective_history_ = solution.history
@@ -178,19 +187,69 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             warnings.warn(problem, ConvergenceWarning, stacklevel=2)
         return self
 
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add a chunk of a stream of rows to the clusters, in memory that does not grow.
+
+        The rows are assigned and added to the moments once. A random sample of the stream (5,000
+        rows, or 100 per cluster where that is more) corrects the clusters when their masses move or
+        half of the weight is new, so rows may come in any order. A chunk may have a single row;
+        clusters form once K rows have been seen. After `fit` or `load`, the stream continues with
+        the fitted clusters, and the sample corrects them once the stream has four times their
+        weight. Linear metrics only.
+        """
+        self._validate_params()
+        check_streamable(self.metric, self.init)
+        stream, solver = getattr(self, "_stream", None), self._solver()
+        X = self._validate_rows(X, reset=stream is None and not hasattr(self, "_model"))
+        weights = self._validate_weights(sample_weight, X)
+        if stream is None:
+            seed = draw_seed(self.random_state)
+            stream = self._stream = Stream(self.n_clusters, np.random.default_rng(seed))
+            if hasattr(self, "_model"):
+                clusters = Clusters.of(self._model, self._update, self.critical_m_, solver)
+                stream.start_from(clusters)
+        found = stream.add(X, weights, solver, self.forgetting)
+        if stream.clusters is not None:
+            clusters = stream.clusters
+            self._set_model(clusters.model, clusters.update, clusters.critical_m)
+            self.probabilities_ = self.predict_proba(X)
+            self.labels_ = labels_of(self.probabilities_)
+            self.objective_, self.n_iter_ = clusters.objective, stream.n_chunks
+        for problem in found:
+            warnings.warn(problem, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _solver(self) -> Solver:
+        return Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
+
+    def _validate_weights(self, sample_weight: Any, X: Any) -> np.ndarray | None:
+        if sample_weight is None:
+            return None
+        return _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+
     def _validate_rows(self, X: Any, reset: bool) -> Any:
         return check_sparse(validate_data(self, X, reset=reset, **ROWS), self.metric)
 
-    def _set_model(self, model: Model, update: Update) -> None:
+    def _set_model(self, model: Model, update: Update, critical_m: float) -> None:
         self._model, self._update = model, update
+        self.m_, self.critical_m_ = update.m, critical_m
         if isinstance(model, LinearModel):
             self.moments_, self.cluster_means_ = model.user_moments, model.means
         elif hasattr(self, "moments_"):  # of an earlier fit
             del self.moments_, self.cluster_means_
 
+    def _check_fitted(self) -> None:
+        stream, message = getattr(self, "_stream", None), None
+        if stream is not None:
+            message = (
+                f"This %(name)s has seen {stream.sample.n_rows} rows of a stream and forms clusters "
+                f"at n_clusters={self.n_clusters}. Call partial_fit with more rows."
+            )
+        check_is_fitted(self, msg=message)
+
     def _sums(self, X: Any) -> np.ndarray:
         """Return the sums of Eq. 8 for the rows of X, (K, n), in the model's unit."""
-        check_is_fitted(self)
+        self._check_fitted()
         return np.ascontiguousarray(self._model.scores(self._validate_rows(X, reset=False)).T)
 
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -219,7 +278,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         For the linear metrics that is the K moments, a few kilobytes; other metrics add the
         training rows they compare with.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         changed = {} if isinstance(self.init, str) else {"init": "uniform"}
         save_model(path, self._model, describe(self, _SAVED, **changed))
 
@@ -228,7 +287,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """Return a PAC that can predict, from a file that `save` wrote."""
         model, description = load_model(path)
         pac = rebuild(cls, description)
-        pac._set_model(model, Update(pac.m_, pac.aggregate, pac.balance))
+        pac._set_model(model, Update(pac.m_, pac.aggregate, pac.balance), pac.critical_m_)
         return pac
 
     @property
