@@ -31,7 +31,7 @@ from probagg.pac.checks import (
 )
 from probagg.pac.model import LinearModel, Model, load_model, save_model
 from probagg.pac.solver import Solver
-from probagg.pac.stream import Clusters, Stream
+from probagg.pac.stream import Stream, check_continues
 from probagg.pac.sweeps import Update
 
 _SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
@@ -202,12 +202,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         stream, solver = getattr(self, "_stream", None), self._solver()
         X = self._validate_rows(X, reset=stream is None and not hasattr(self, "_model"))
         weights = self._validate_weights(sample_weight, X)
+        model = check_continues(self._model, solver) if hasattr(self, "_model") else None
         if stream is None:
-            seed = draw_seed(self.random_state)
-            stream = self._stream = Stream(self.n_clusters, np.random.default_rng(seed))
-            if hasattr(self, "_model"):
-                clusters = Clusters.of(self._model, self._update, self.critical_m_, solver)
-                stream.start_from(clusters)
+            stream = Stream(self.n_clusters, np.random.default_rng(draw_seed(self.random_state)))
+            if model is not None:
+                stream.start_from(model, self._update, self.critical_m_)
+            self._stream = stream
         found = stream.add(X, weights, solver, self.forgetting)
         if stream.clusters is not None:
             clusters = stream.clusters
@@ -242,8 +242,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         stream, message = getattr(self, "_stream", None), None
         if stream is not None:
             message = (
-                f"This %(name)s has seen {stream.sample.n_rows} rows of a stream and forms clusters "
-                f"at n_clusters={self.n_clusters}. Call partial_fit with more rows."
+                f"This %(name)s has seen {stream.sample.n_rows} rows of a stream; clusters form "
+                f"after n_clusters={self.n_clusters}. Call partial_fit with more rows."
             )
         check_is_fitted(self, msg=message)
 

@@ -43,20 +43,6 @@ class Clusters:
     update: Update
     critical_m: float
 
-    @classmethod
-    def of(cls, model: Model, update: Update, critical_m: float, solver: Solver) -> Clusters:
-        """Return the clusters of a fit, or raise an error if `solver` is for other ones."""
-        if not isinstance(model, LinearModel) or model.frame.metric != solver.metric:
-            changed = f"another metric than {solver.metric!r}"
-        elif len(model.mass) != solver.n_clusters:
-            changed = f"n_clusters={len(model.mass)}, not {solver.n_clusters}"
-        else:
-            return cls(model, update, critical_m)
-        raise InputError(
-            f"The clusters were fitted with {changed}, so partial_fit cannot continue them. Call "
-            "fit, or partial_fit of a clone, to start again."
-        )
-
     def at(self, frame: Frame, sums: np.ndarray) -> Clusters:
         """Return clusters with other moments."""
         return replace(self, model=LinearModel(frame, Moments.of_sums(sums)))
@@ -108,9 +94,9 @@ class Stream:
         self._started = 0.0  # of all rows at the last new start
         self._masses = np.zeros(0)  # of the clusters when they were last corrected
 
-    def start_from(self, clusters: Clusters) -> None:
+    def start_from(self, model: LinearModel, update: Update, critical_m: float) -> None:
         """Continue with the clusters of a fit; their mass counts as rows seen."""
-        self.clusters, self._masses = clusters, clusters.model.mass.copy()
+        self.clusters, self._masses = Clusters(model, update, critical_m), model.mass.copy()
         self._weight = self._fitted = self._started = float(self._masses.sum())
 
     def add(
@@ -151,7 +137,7 @@ class Stream:
         if not (new or self._moved() >= MOVED * self._weight):
             return []
         X, w = self.sample.X, self.sample.weights(self._log_growth)
-        weights, found = w.astype(X.dtype), []
+        weights, found = w.astype(X.dtype), list[str]()
         if self.clusters is not None:
             sweeps = solver.max_iter if new else min(solver.max_iter, SWEEPS)
             self.clusters = self._refine(self.clusters, X, weights, solver, sweeps)
@@ -173,7 +159,8 @@ class Stream:
         self, clusters: Clusters, X: Any, w: np.ndarray, solver: Solver, sweeps: int
     ) -> Clusters:
         """Return clusters after some sweeps over the sample."""
-        rows = LinearRows(X, w, self._generator.permutation(len(w)), Frame.of(X, solver.metric))
+        order = self._generator.permutation(len(w)) if solver.shuffle else None
+        rows = LinearRows(X, w, order, Frame.of(X, solver.metric))
         clusters, lifted = clusters.lift(X)
         P = rows.arrange(clusters.assign(lifted).T)
         blocks = Blocks.of(solver.block_size, rows, solver.n_clusters, clusters.update.m)
@@ -182,28 +169,38 @@ class Stream:
 
     def _restart(self, X: Any, w: np.ndarray, solver: Solver) -> tuple[Clusters, list[str]]:
         """Return the clusters of a new start, or the present ones where they are about as good."""
-        seed = int(self._generator.integers(2**31))
+        seed, old = int(self._generator.integers(2**31)), self.clusters
         solution = replace(solver, random_state=seed).solve(X, w)
-        new, old = (
-            Clusters.of(solution.model, solution.update, solution.critical_m, solver),
-            self.clusters,
-        )
+        assert isinstance(solution.model, LinearModel)
+        new = Clusters(solution.model, solution.update, solution.critical_m)
         found = problems(solution) if len(w) >= 10 * solver.n_clusters else []
         if old is None:
             return self._log(solver, "first", new), found
         if new.objective >= (1.0 - GAIN) * old.objective:
             return replace(new, model=old.model), found
-        P = old.assign(old.model.frame(X))
-        order = match(P, solution.P.T, w)
-        return self._log(
-            solver, "new", new.at(new.model.frame, new.model.moments.sums[order])
-        ), found
+        order = match(old.assign(old.model.frame(X)), solution.P.T, w)
+        new = new.at(new.model.frame, new.model.moments.sums[order])
+        return self._log(solver, "new", new), found
 
     def _log(self, solver: Solver, kind: str, clusters: Clusters) -> Clusters:
         message = "stream, chunk %d: %s clusters from a sample of %d rows, J %.6g"
         n, J = self.sample.n_rows, clusters.objective
         log_progress(solver.verbose >= 1, message, self.n_chunks, kind, n, J)
         return clusters
+
+
+def check_continues(model: Model, solver: Solver) -> LinearModel:
+    """Return the model, or raise an error if the solver's parameters are for other clusters."""
+    if not isinstance(model, LinearModel) or model.frame.metric != solver.metric:
+        other = f"another metric than {solver.metric!r}"
+    elif len(model.mass) != solver.n_clusters:
+        other = f"n_clusters={len(model.mass)}, not {solver.n_clusters}"
+    else:
+        return model
+    raise InputError(
+        f"The clusters were fitted with {other}, so partial_fit cannot continue them. Set the "
+        "parameter back, or start again: with fit, or with partial_fit of a clone."
+    )
 
 
 def add_rows(
