@@ -48,10 +48,10 @@ class Sample:
         if sp.issparse(X):
             self._X = sp.vstack([self._X, X], "csr")[kept] if old else X[kept]
             return
-        if self._X is None:
+        if self._X is None or not np.can_cast(X.dtype, self._X.dtype):
+            before = self._X[:old] if old else X[:0]
             self._X = np.empty((self.size, X.shape[1]), X.dtype)
-        if X.dtype != self._X.dtype:
-            self._X = self._X.astype(np.result_type(self._X, X))
+            self._X[:old] = before
         places = np.flatnonzero(kept >= old)
         self._X[places] = X[kept[places] - old]
 
