@@ -241,7 +241,7 @@ class Solution:
     """The best run of a solver."""
 
     solver: Solver
-    P: Array | None  # (N, K), in the order of the rows; None where it is not kept
+    P: Array  # (N, K), in the order of the rows; None where it is not kept
     model: Model  # scores new rows
     update: Update  # with the m used
     critical_m: float

@@ -19,7 +19,7 @@ from probagg.errors import InputError
 from probagg.pac.checks import ROWS, check_distances, check_sparse
 from probagg.pac.dask_rows import DaskChunks, is_dask, map_dask, open_dask
 from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
-from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor
+from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like
 from probagg.pac.solver import is_large
 from probagg.pac.tensors import check_tensor
 
@@ -75,8 +75,6 @@ def check_weights(rows: Any, sample_weight: Any) -> Any:
     given = given.detach().cpu().numpy() if is_tensor(given) else given
     dtype = rows.dtype if isinstance(rows.dtype, np.dtype) else np.float64
     w = _check_sample_weight(given, _Shaped(rows.shape), dtype=dtype, ensure_non_negative=True)
-    if not w.any():
-        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
     if is_tensor(rows):
         dtype = rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
         return namespace(rows).as_tensor(w, dtype=dtype, device=rows.device)
@@ -100,6 +98,15 @@ def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
     if is_dask(rows):
         return DaskChunks(rows, weights)
     return check_distances(rows) if metric == "precomputed" else rows
+
+
+def in_memory(rows: Any) -> Any:
+    """Return rows as a NumPy or CSR array."""
+    if is_dask(rows):
+        raise InputError(
+            "partial_fit takes rows in memory. Pass X.compute(), or cluster the Dask array by fit."
+        )
+    return rows.load() if isinstance(rows, FileRows) else like(rows, np.empty(0))
 
 
 def keeps_probabilities(rows: Any, K: int) -> bool:
