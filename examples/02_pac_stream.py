@@ -1,4 +1,4 @@
-"""PAC on rows that arrive in chunks: any order, clusters that move, constant memory. Two seconds."""
+"""PAC on rows that arrive in chunks, in any order, with clusters that move. Takes five seconds."""
 
 import numpy as np
 from sklearn.datasets import load_digits
