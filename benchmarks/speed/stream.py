@@ -107,7 +107,10 @@ def resident_mb() -> float:
 
 
 def ten_million(kind: Any) -> dict[str, Any]:
-    """Return speed, growth of memory after the first million rows, and ACC of the last chunk."""
+    """Return speed, growth of memory after the first million rows, and ACC of a chunk.
+
+    The peak is that of the process, so only the memory of the method that runs first is its own.
+    """
     estimator, seconds, early = kind(20, random_state=0), 0.0, 0.0
     for i, (X, _) in enumerate(blobs(1000)):
         start = time.perf_counter()
