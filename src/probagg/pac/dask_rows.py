@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -92,24 +93,24 @@ class DaskChunks(Chunks):
     """
 
     def __init__(self, X: Any, weights: Any = None) -> None:
-        self.shape, self._w = X.shape, weights
-        ends = np.cumsum(X.chunks[0])
-        filled = np.flatnonzero(X.chunks[0])
-        self._spans = [(int(ends[i] - X.chunks[0][i]), int(ends[i])) for i in filled]
-        self._blocks = X.to_delayed().ravel()[filled]
-        none = np.full(len(filled), None)
-        self._weights = none if weights is None else weights.to_delayed()[filled]
+        import dask
+
+        self.shape = X.shape
+        self._arrays = dask.optimize(X, *([] if weights is None else [weights]))
+        sizes, ends = X.chunks[0], np.cumsum(X.chunks[0])
+        self._filled = [i for i, size in enumerate(sizes) if size]
+        self._starts = [int(ends[i]) - sizes[i] for i in self._filled]
 
     def survey(self, places: np.ndarray) -> Survey:
         import dask
 
-        inside = [
-            places[slice(*np.searchsorted(places, span))] - span[0] for span in self._spans
-        ]
-        tasks = map(dask.delayed(look), self._blocks, inside)
-        total = self.shape[0] if self._w is None else self._w.sum(dtype=float)
-        weights = None if self._w is None else self._w[places]
-        n_rows, weights, *found = dask.compute(total, weights, *tasks)
+        X, *w = self._arrays
+        inside = np.split(places, np.searchsorted(places, self._starts[1:]))
+        inside = [part - start for part, start in zip(inside, self._starts, strict=True)]
+        tasks = map(dask.delayed(look), X.to_delayed().ravel()[self._filled], inside)
+        n_rows, weights, *found = dask.compute(
+            w[0].sum(dtype=float) if w else self.shape[0], w[0][places] if w else None, *tasks
+        )
         sample, low, high = zip(*found, strict=True)
         return Survey(
             X=np.concatenate(sample),
@@ -119,18 +120,27 @@ class DaskChunks(Chunks):
         )
 
     def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
-        import dask
+        # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
+        # tally is part of it: scattered data would be lost with its worker.
+        from dask.delayed import Delayed
+        from dask.highlevelgraph import HighLevelGraph
 
-        # A node of the graph: scattered data would be lost with its worker.
-        shared = dask.delayed(tally, traverse=False)
-        sums = [
-            dask.delayed(_sums_of_stride)(X, w, shared, (number - start) % n_rounds, n_rounds)
-            for X, w, (start, _) in zip(self._blocks, self._weights, self._spans, strict=True)
-        ]
-        add = dask.delayed(sum)
-        while len(sums) > 1:
-            sums = [add(sums[i : i + FAN_IN]) for i in range(0, len(sums), FAN_IN)]
-        return sums[0].compute()
+        X, *w = self._arrays
+        name = f"pac-{uuid4().hex}"
+        tasks: dict[Any, Any] = {f"tally-{name}": tally}
+        for i, start in zip(self._filled, self._starts, strict=True):
+            weights = (w[0].name, i) if w else None
+            first = (number - start) % n_rounds
+            chunk = (X.name, i, 0), weights, f"tally-{name}", first, n_rounds
+            tasks[name, 0, len(tasks) - 1] = _sums_of_stride, *chunk
+        keys, level = list(tasks)[1:], 0
+        while len(keys) > 1:
+            level += 1
+            groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
+            keys = [(name, level, i) for i in range(len(groups))]
+            tasks |= {key: (sum, group) for key, group in zip(keys, groups, strict=True)}
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=self._arrays)
+        return Delayed(keys[0], graph, layer=name).compute()
 
 
 def _sums_of_stride(X: np.ndarray, w: Any, tally: Tally, first: int, step: int) -> np.ndarray:
