@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -21,15 +21,15 @@ def is_dask(X: Any) -> bool:
 
 def open_dask(X: Any) -> Any:
     """Return a Dask array of floats with known chunks of whole rows, or raise an error."""
-    if hasattr(X, "to_dask_array"):
-        others = [str(name) for name, kind in X.dtypes.items() if kind.kind not in "fiu"]
+    if hasattr(X, "to_dask_array") and X.ndim == 2:
+        others = [str(name) for name, kind in X.dtypes.items() if kind.kind not in "fiub"]
         if others:
             raise InputError(
                 f"The Dask DataFrame has columns that are not numbers: {', '.join(others)}. Leave "
                 f"them out: X.drop(columns={others})."
             )
         X = X.to_dask_array(lengths=True)
-    if getattr(X, "ndim", 0) != 2 or X.dtype.kind not in "fiu":
+    if getattr(X, "ndim", 0) != 2 or X.dtype.kind not in "fiub":
         raise InputError(
             f"X is a Dask {type(X).__name__} of {getattr(X, 'dtype', 'objects')} with "
             f"{getattr(X, 'ndim', 0)} dimensions, but numbers of shape (n_samples, n_features) "
@@ -58,56 +58,91 @@ def map_dask(X: Any, function: Any, *, width: int | None, dtype: Any) -> Any:
     return X.map_blocks(function, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
 
 
+def check_dask_weights(weights: Any, X: Any) -> Any:
+    """Return one weight of at least 0 per row of X, as a Dask array with chunks like those of X.
+
+    Weights in memory go to the workers once, instead of with every task.
+    """
+    import dask
+    import dask.array as da
+
+    if hasattr(weights, "to_dask_array"):
+        weights = weights.to_dask_array(lengths=True)
+    w = weights if is_dask(weights) else da.from_array(np.asarray(weights))
+    if w.shape != X.shape[:1] or w.dtype.kind not in "fiub":
+        raise InputError(
+            f"sample_weight is an array of {w.dtype} of shape {w.shape}, but one number for each "
+            f"of the {X.shape[0]} rows is needed."
+        )
+    w = w.astype(X.dtype).rechunk((X.chunks[0],))
+    w = w if is_dask(weights) else w.persist()
+    smallest, total = dask.compute(w.min(), w.sum())
+    if not (smallest >= 0 and 0 < total < np.inf):
+        raise InputError(
+            f"sample_weight has the smallest value {smallest} and the sum {total}, but weights of "
+            "at least 0 with a positive sum are needed."
+        )
+    return w
+
+
 class DaskChunks(Chunks):
-    """The rounds of a Dask array: every n-th row of each chunk.
+    """The rounds of a Dask array: every n-th row, wherever the chunks begin.
 
     Sums are added up in the order of the chunks, `FAN_IN` at a time, whichever worker they come
     from, so the result does not depend on the workers.
     """
 
     def __init__(self, X: Any, weights: Any = None) -> None:
+        import dask
+
         self.shape = X.shape
-        starts = np.cumsum([0, *X.chunks[0]])
-        kept = [i for i, size in enumerate(X.chunks[0]) if size]
-        blocks = X.to_delayed().ravel()
-        self._blocks = [blocks[i] for i in kept]
-        self._spans = [(int(a), int(b)) for a, b in pairwise(starts)]
-        self._spans = [self._spans[i] for i in kept]
-        self._weights = [None if weights is None else weights[a:b] for a, b in self._spans]
-        self._n_rows = X.shape[0] if weights is None else float(weights.sum())
+        self._arrays = dask.optimize(X, *([] if weights is None else [weights]))
+        sizes, ends = X.chunks[0], np.cumsum(X.chunks[0])
+        self._filled = [i for i, size in enumerate(sizes) if size]
+        self._starts = [int(ends[i]) - sizes[i] for i in self._filled]
 
     def survey(self, places: np.ndarray) -> Survey:
         import dask
 
-        parts = [np.searchsorted(places, span) for span in self._spans]
-        inside = [places[a:b] - span[0] for (a, b), span in zip(parts, self._spans, strict=True)]
-        tasks = map(dask.delayed(look), self._blocks, inside)
-        sample, low, high = zip(*dask.compute(*tasks), strict=True)
-        weights = None
-        if self._weights[0] is not None:
-            weights = np.concatenate([w[p] for w, p in zip(self._weights, inside, strict=True)])
+        X, *w = self._arrays
+        inside = np.split(places, np.searchsorted(places, self._starts[1:]))
+        inside = [part - start for part, start in zip(inside, self._starts, strict=True)]
+        tasks = map(dask.delayed(look), X.to_delayed().ravel()[self._filled], inside)
+        n_rows, weights, *found = dask.compute(
+            w[0].sum(dtype=float) if w else self.shape[0], w[0][places] if w else None, *tasks
+        )
+        sample, low, high = zip(*found, strict=True)
         return Survey(
             X=np.concatenate(sample),
             weights=weights,
             bounds=(np.min(low, axis=0), np.max(high, axis=0)),
-            n_rows=self._n_rows,
+            n_rows=float(n_rows),
         )
 
     def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
-        import dask
+        # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
+        # tally is part of it: scattered data would be lost with its worker.
+        from dask.delayed import Delayed
+        from dask.highlevelgraph import HighLevelGraph
 
-        shared = dask.delayed(tally)
-        stride = dask.delayed(_sums_of_stride)
-        sums = [
-            stride(block, w, shared, number, n_rounds)
-            for block, w in zip(self._blocks, self._weights, strict=True)
-        ]
-        add = dask.delayed(sum)
-        while len(sums) > 1:
-            sums = [add(sums[i : i + FAN_IN]) for i in range(0, len(sums), FAN_IN)]
-        return sums[0].compute()
+        X, *w = self._arrays
+        name = f"pac-{uuid4().hex}"
+        tasks: dict[Any, Any] = {f"tally-{name}": tally}
+        for i, start in zip(self._filled, self._starts, strict=True):
+            weights = (w[0].name, i) if w else None
+            first = (number - start) % n_rounds
+            chunk = (X.name, i, 0), weights, f"tally-{name}", first, n_rounds
+            tasks[name, 0, len(tasks) - 1] = _sums_of_stride, *chunk
+        keys, level = list(tasks)[1:], 0
+        while len(keys) > 1:
+            level += 1
+            groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
+            keys = [(name, level, i) for i in range(len(groups))]
+            tasks |= {key: (sum, group) for key, group in zip(keys, groups, strict=True)}
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=self._arrays)
+        return Delayed(keys[0], graph, layer=name).compute()
 
 
-def _sums_of_stride(X: np.ndarray, w: Any, tally: Tally, number: int, n_rounds: int) -> np.ndarray:
-    rows = slice(number, None, n_rounds)
+def _sums_of_stride(X: np.ndarray, w: Any, tally: Tally, first: int, step: int) -> np.ndarray:
+    rows = slice(first, None, step)
     return tally(X[rows], None if w is None else w[rows])

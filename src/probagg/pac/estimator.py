@@ -282,7 +282,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """Return the results of a function of (model, rows) for all rows."""
         D = rows.shape[1] if isinstance(self._model, LinearModel) else 16 * len(self._model.A)
         cost = D + (2 if isinstance(self._model, LinearModel) else 0)
-        return map_rows(rows, partial(function, self), width=width, dtype=dtype, cost=cost)
+        bare = PAC()  # lazy results must neither carry nor follow the attributes of this one
+        bare._set_model(self._model, self._update)
+        return map_rows(rows, partial(function, bare), width=width, dtype=dtype, cost=cost)
 
     def _map_proba(self, rows: Any) -> Any:
         return self._map(rows, PAC._proba, self._n_features_out, self._dtype(rows))

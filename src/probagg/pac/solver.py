@@ -18,7 +18,7 @@ from probagg.pac.checkpoint import Checkpoint
 from probagg.pac.frame import Frame, is_tensor, like
 from probagg.pac.model import LinearModel, Model, PairwiseModel, training_distances
 from probagg.pac.pairwise import PairwiseRows
-from probagg.pac.rounds import PROBE_ROWS, Chunks, RoundSweeps, choose_rounds
+from probagg.pac.rounds import PROBE_ROWS, Chunks, RoundSweeps, Survey, choose_rounds
 from probagg.pac.rows import LinearRows
 from probagg.pac.sweeps import (
     Blocks,
@@ -136,7 +136,7 @@ class Solver:
         N, size = data.shape[0], min(data.shape[0], sample_size(self.n_clusters))
         places = np.sort(generator.choice(N, size, replace=False, shuffle=False))
         survey = data.survey(places)
-        checkpoint.match(self._identity(data, survey.X))
+        checkpoint.match(self._identity(data, survey))
         frame, order = Frame.of(survey.X, self.metric, survey.bounds), generator.permutation(size)
         sample = rows_of(survey.X, self.metric, survey.weights, order, frame)
         probe = rows_of(survey.X[order[:PROBE_ROWS]], self.metric, frame=frame)
@@ -223,11 +223,12 @@ class Solver:
         message = "%s, sweep %d: J %.6g, change %.2g"
         log_progress(self.verbose >= 2, message, name, n, J, change)
 
-    def _identity(self, data: Chunks, sample: Array) -> dict[str, Any]:
+    def _identity(self, data: Chunks, survey: Survey) -> dict[str, Any]:
         """Return what a checkpoint must have been made with to be resumed."""
         names = ("n_clusters", "m", "metric", "balance", "aggregate", "block_size", "init")
-        settings = {name: str(getattr(self, name)) for name in names}
-        digest = fingerprint([like(sample, np.empty(0)).tobytes()])
+        settings = {name: str(getattr(self, name)) for name in (*names, "n_init", "random_state")}
+        sample = [part for part in (survey.X, survey.weights) if part is not None]
+        digest = fingerprint([like(part, np.empty(0)).tobytes() for part in sample])
         return settings | {"shape": list(data.shape), "data": digest}
 
     def _model(self, rows: Any, X: Any) -> Model:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 from probagg.aggregation import LINEAR_METRICS, Array, namespace
 from probagg.errors import InputError
 from probagg.pac.checks import ROWS, check_distances, check_sparse
-from probagg.pac.dask_rows import DaskChunks, is_dask, map_dask, open_dask
+from probagg.pac.dask_rows import DaskChunks, check_dask_weights, is_dask, map_dask, open_dask
 from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
 from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like
 from probagg.pac.solver import is_large
@@ -71,6 +71,8 @@ def check_weights(rows: Any, sample_weight: Any) -> Any:
     """Return one weight of at least 0 per row, in the kind of the rows, or None."""
     if sample_weight is None:
         return None
+    if is_dask(rows):
+        return check_dask_weights(sample_weight, rows)
     given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
     given = given.detach().cpu().numpy() if is_tensor(given) else given
     dtype = rows.dtype if isinstance(rows.dtype, np.dtype) else np.float64
@@ -140,7 +142,7 @@ class _InParts:
     def __call__(self, rows: Any) -> Array:
         numbers = 2**27 if is_tensor(rows) else CHUNK_NUMBERS
         parts = list(chunks(rows.shape[0], max(1, numbers // self.cost)))
-        if len(parts) == 1:
+        if len(parts) <= 1:
             return self.function(rows)
         return namespace_of(rows).concatenate([self.function(rows[part]) for part in parts])
 
