@@ -154,6 +154,11 @@ def choose_rounds(block_size: int | str, N: int, n_sample: int, m: float, P: Arr
 
 def look(X: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return some rows of a part of the data, and the minima and maxima of all its columns."""
+    return X[places], *check_finite(X)
+
+
+def check_finite(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the minima and maxima of the columns; missing or infinite values are an error."""
     bounds = X.min(0), X.max(0)
     if not np.isfinite(bounds).all():  # NaN spreads
         columns = np.flatnonzero(~np.isfinite(bounds).all(0))
@@ -161,4 +166,4 @@ def look(X: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
             f"X has missing or infinite values, the first in column {columns[0]} (counted from 0). "
             "Fill them in or leave those rows out."
         )
-    return X[places], *bounds
+    return bounds
