@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 import warnings
+from functools import partial
 
 import torch
 from sklearn.metrics import adjusted_rand_score
@@ -93,39 +94,44 @@ def product_limit(D, K, rows=2**17):
     return 20 * 2e-12 * rows * D * K / seconds
 
 
-def sweep_seconds(X, K, repeats=3):
-    """Return the seconds of one sweep, and of its parts."""
-    sums = torch.rand(K, X.shape[1] + 2, device=X.device, dtype=torch.float64) * len(X) / K
-    sums[:, -2:] = sums[:, -2:].abs() + len(X) / K
+def sweep_seconds(X, K):
+    """Return the seconds of one sweep in blocks of the mean cluster size."""
+    scale = torch.arange(1, X.shape[1] + 1, device=X.device) ** -0.5
+    sums = torch.randn(K, X.shape[1] + 2, device=X.device, dtype=torch.float64) * len(X) / K
+    sums[:, :-2] *= scale
+    sums[:, -2:] = len(X) / K
     data = TensorChunks(X, None, K)
     tally = Tally(Frame.of(X[:5000].float(), "sqeuclidean"), sums, Update(1.03))
-    data.sums(tally, 0, 8)
-    _, seconds = timed(lambda: [data.sums(tally, r, 8) for _ in range(repeats) for r in range(8)])
-    return seconds / repeats
+
+    def sweep(parts):
+        for part in range(parts):
+            for _, block in data.blocks(part, len(X) // K):
+                data.sums(tally, block)
+
+    sweep(1)
+    return timed(sweep, data.n_parts)[1]
 
 
-def beside_lloyd(N, D, K, separation):
-    """Fit both, to convergence."""
+def beside_lloyd(N, D, K, separation, save):
+    """Fit both to convergence, in single precision and with TF32 products."""
     X, y = mixture(N, D, K, separation=separation)
     truth = y.cpu().numpy()
     results = {"N": N, "D": D, "K": K, "separation": separation}
     PAC(K, max_iter=2, random_state=0).fit(X[: 4 * K])  # libraries are loaded
-    labels = {}
     for precision in ("highest", "high"):
         torch.set_float32_matmul_precision(precision)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        pac, seconds = timed(PAC(K, random_state=0, verbose=0).fit, X)
-        labels[precision] = pac.labels_
-        sweep = sweep_seconds(X, K)
-        limit = product_limit(D, K)
+        pac, seconds = timed(PAC(K, random_state=0).fit, X)
+        peak = torch.cuda.max_memory_allocated() - before
+        sweep, limit = sweep_seconds(X, K), product_limit(D, K)
         results[f"pac {precision}"] = {
             "seconds": seconds,
             "sweeps": pac.n_iter_,
             "ari": adjusted_rand_score(truth, pac.labels_.cpu().numpy()),
             "inertia": inertia(X, pac.labels_, K),
             "objective": pac.objective_,
-            "peak_gb_above_x": (torch.cuda.max_memory_allocated() - before) / 1e9,
+            "peak_gb_above_x": peak / 1e9,
             "sweep_seconds": sweep,
             "product_tflops": limit,
             "share_of_product_limit": 4e-12 * N * (D + 2) * K / sweep / limit,
@@ -139,10 +145,12 @@ def beside_lloyd(N, D, K, separation):
             "inertia": inertia(X, found[0], K),
         }
         print(results[f"lloyd {precision}"], flush=True)
-    same = float((labels["highest"] == labels["high"]).double().mean())
-    results["labels_equal_tf32"] = same
-    print("labels equal with tf32:", same, flush=True)
-    return results
+        save(results)
+    tf32 = pac.predict(X)
+    torch.set_float32_matmul_precision("highest")
+    results["labels_equal_tf32"] = float((pac.predict(X) == tf32).double().mean())
+    print("labels of one model, tf32 and float32:", results["labels_equal_tf32"], flush=True)
+    save(results)
 
 
 def main() -> None:
@@ -150,29 +158,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="scale_gpu.json")
     parser.add_argument("--small", action="store_true", help="a tenth of the rows, K = 100")
-    parser.add_argument("--skip-large", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     results = {"device": torch.cuda.get_device_name(), "env": environment()}
 
-    def save() -> None:
+    def save(name, found) -> None:
+        results[name] = found
         with open(options.out, "w") as file:
             json.dump(results, file, indent=1)
 
     N, K = (128_116, 100) if options.small else (1_281_167, 1000)
-    results["imagenet 0.9"] = beside_lloyd(N, 768, K, 0.9)
-    save()
-    if not options.skip_large:
-        X, _ = mixture(10**7 if options.small else 10**8, 128, K, dtype=torch.float16)
-        for precision in ("highest", "high"):
-            torch.set_float32_matmul_precision(precision)
-            seconds = sweep_seconds(X, K, repeats=1)
-            results[f"half {precision}"] = {"N": len(X), "sweep_seconds": seconds}
-            print("half", precision, seconds, flush=True)
-        del X
-        save()
-    results["imagenet 1.2"] = beside_lloyd(N, 768, K, 1.2)
-    save()
+    beside_lloyd(N, 768, K, 1.2, partial(save, "imagenet 1.2"))
+    X, _ = mixture(10**7 if options.small else 10**8, 128, K, dtype=torch.float16)
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        seconds = sweep_seconds(X, K)
+        save(f"half {precision}", {"N": len(X), "D": 128, "K": K, "sweep_seconds": seconds})
+        print("half", precision, seconds, flush=True)
+    del X
+    beside_lloyd(N, 768, K, 0.9, partial(save, "imagenet 0.9"))
 
 
 if __name__ == "__main__":

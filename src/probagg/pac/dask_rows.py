@@ -1,4 +1,4 @@
-"""Dask arrays and DataFrames: a task per chunk and round, reduced in a fixed order."""
+"""Dask arrays and DataFrames: a task per chunk and block, reduced in a fixed order."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def check_dask_weights(weights: Any, X: Any) -> Any:
 
 
 class DaskChunks(Chunks):
-    """The rounds of a Dask array: every n-th row, wherever the chunks begin.
+    """A Dask array, in strides of its rows, wherever the chunks begin.
 
     Sums are added up in the order of the chunks, `FAN_IN` at a time, whichever worker they come
     from, so the result does not depend on the workers.
@@ -119,7 +119,7 @@ class DaskChunks(Chunks):
             n_rows=float(n_rows),
         )
 
-    def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
+    def sums(self, tally: Tally, block: Any) -> Array:
         # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
         # tally is part of it: scattered data would be lost with its worker.
         from dask.delayed import Delayed
@@ -130,8 +130,8 @@ class DaskChunks(Chunks):
         tasks: dict[Any, Any] = {f"tally-{name}": tally}
         for i, start in zip(self._filled, self._starts, strict=True):
             weights = (w[0].name, i) if w else None
-            first = (number - start) % n_rounds
-            chunk = (X.name, i, 0), weights, f"tally-{name}", first, n_rounds
+            first = (block[0] - start) % block[1]
+            chunk = (X.name, i, 0), weights, f"tally-{name}", first, block[1]
             tasks[name, 0, len(tasks) - 1] = _sums_of_stride, *chunk
         keys, level = list(tasks)[1:], 0
         while len(keys) > 1:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from numbers import Integral
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -283,7 +284,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         D = rows.shape[1] if isinstance(self._model, LinearModel) else 16 * len(self._model.A)
         cost = D + (2 if isinstance(self._model, LinearModel) else 0)
         bare = PAC()  # lazy results must neither carry nor follow the attributes of this one
-        bare._set_model(self._model, self._update)
+        bare._set_model(self._model, self._update, self.critical_m_)
         return map_rows(rows, partial(function, bare), width=width, dtype=dtype, cost=cost)
 
     def _map_proba(self, rows: Any) -> Any:
@@ -327,14 +328,16 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         a few rows at a time only, which allows thousands of clusters.
         """
         self._check_fitted()
-        if not 1 <= k <= self._n_features_out:
+        if not isinstance(k, Integral) or not 1 <= k <= self._n_features_out:
             raise InputError(
                 f"k is {k}, but a number from 1 to the {self._n_features_out} clusters is needed."
             )
         rows = open_rows(self, X, reset=False)
-        found = self._map(rows, partial(_top, k), 2 * k, np.float64)
-        xp = namespace(found) if is_tensor(found) else np
-        return found[:, :k].astype(np.int64) if xp is np else found[:, :k].long(), found[:, k:]
+        found = self._map(rows, partial(_top, int(k)), 2 * k, np.float64)
+        clusters, P = found[:, :k], found[:, k:]
+        if is_tensor(found):
+            return clusters.long(), P.to(self._dtype(rows))
+        return clusters.astype(np.int64), P.astype(self._dtype(rows))
 
     def transform(self, X: Any) -> Any:
         """Return scores (n_samples, n_clusters), aggregated distances to the clusters."""
@@ -395,7 +398,7 @@ def _top(k: int, pac: PAC, X: Any) -> Any:
     if is_tensor(P):
         values, clusters = P.topk(k, 1)
         return namespace(P).concatenate([clusters.double(), values.double()], 1)
-    clusters = np.argpartition(-P, k - 1, axis=1)[:, :k]
+    clusters = np.sort(np.argpartition(-P, k - 1, axis=1)[:, :k], axis=1)
     values = np.take_along_axis(P, clusters, 1)
     order = np.argsort(-values, axis=1, kind="stable")
     return np.hstack([np.take_along_axis(part, order, 1) for part in (clusters, values)])

@@ -31,19 +31,19 @@ def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
 
     As scikit-learn's `validate_data`, it sets or checks `n_features_in_` of the estimator.
     """
-    names = None
+    names, is_linear = None, estimator.metric in LINEAR_METRICS
     if is_dask(X):
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         rows = open_dask(X)
     elif is_tensor(X):
         rows = check_tensor(X)
-    elif is_file_source(X):
+    elif is_file_source(X) and (is_linear or not isinstance(X, np.memmap)):
         rows = open_file(X)
         names = rows.columns
     else:
         checked = validate_data(estimator, X, reset=reset, **ROWS)
         return check_sparse(checked, estimator.metric)
-    if estimator.metric not in LINEAR_METRICS:
+    if not is_linear:
         raise InputError(
             f"metric={estimator.metric!r} is for arrays in memory. Use 'sqeuclidean' or 'cosine', "
             "or pass X as a NumPy array."
@@ -96,7 +96,7 @@ class _Shaped:
 def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
     """Return rows as the solver takes them: in memory, or in `Chunks` where they are many."""
     if isinstance(rows, FileRows):
-        return FileChunks(rows, weights, K) if is_large(rows.shape[0], K) else rows.load()
+        return FileChunks(rows, weights) if is_large(rows.shape[0], K) else rows.load()
     if is_dask(rows):
         return DaskChunks(rows, weights)
     return check_distances(rows) if metric == "precomputed" else rows
