@@ -45,7 +45,7 @@ def lloyd(X, K, seed=0, tol=1e-4, max_iter=300):
     centers = X[torch.randperm(len(X), generator=generator, device=X.device)[:K]].clone()
     limit = tol * float(X[:100_000].var(0).mean())
     squares = None
-    for n_iter in range(1, max_iter + 1):
+    for n_iter in range(1, max_iter + 1):  # noqa: B007
         first = torch.zeros_like(centers)
         mass = torch.zeros(K, device=X.device)
         labels, squares = [], 0.0
