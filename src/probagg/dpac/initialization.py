@@ -47,7 +47,8 @@ def recut_runs(runs: list[Solution], features: Tensor, near: Tensor) -> list[Sol
     """Return PAC's runs from the given ones with two clusters divided anew (`neighbours.recut`).
 
     PAC can divide two similar classes wrongly in every run: on BYOL's features of CIFAR-10 all
-    twelve cut across cats and dogs, and the right division has a 0.2 % higher objective.
+    twelve cut across cats and dogs, and the right division has a 0.2 % higher objective
+    (docs/cifar10.md, "The start").
     """
     starts = [recut(near, smooth(near, probabilities(run, near))) for run in lowest(runs)]
     return [
