@@ -44,7 +44,7 @@ def sample_size(K: int) -> int:
 
 def is_large(N: int, K: int) -> bool:
     """Return whether a data set is clustered from a sample of its rows."""
-    return N >= 4 * sample_size(K)
+    return 4 * sample_size(K) <= N
 
 
 def rows_of(
