@@ -296,7 +296,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
 
     saved = Checkpoint(tmp_path / "fit.safetensors", 0)
     saved.match({"data": "other"})
-    saved.write(np.zeros((4, K, D + 2)), [1.0])
+    saved.write(np.zeros((4, K, D + 2)), 1, [1.0])
     with pytest.raises(InputError, match="written by another fit"):
         PAC(K, checkpoint=tmp_path / "fit.safetensors").fit(_write("npy", _blobs(), tmp_path))
 

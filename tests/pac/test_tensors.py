@@ -59,7 +59,9 @@ def test_fitted_attributes_are_tensors_of_the_type_of_x(digits):
     assert torch.equal(clusters[:, 0], pac.labels_)
     torch.testing.assert_close(values[:, 0].float(), pac.probabilities_.amax(1))
     assert pac.transform(X).shape == (len(X), 10)
-    assert pac.score(X) == pytest.approx(PAC(10, random_state=0).fit(digits).score(digits), rel=1e-5)
+    assert pac.score(X) == pytest.approx(
+        PAC(10, random_state=0).fit(digits).score(digits), rel=1e-5
+    )
 
 
 def test_a_model_of_tensors_predicts_arrays_and_the_other_way_round(digits, tmp_path):
@@ -99,7 +101,11 @@ def test_weights_count_as_repeated_rows(digits):
 def test_rounds_of_a_large_tensor_reach_the_objective_of_a_fit_in_memory(digits, order):
     X = np.concatenate([digits, digits + 0.5])  # 3,594 rows, a sample of 600
     y = np.tile(load_digits().target, 2)
-    rows = np.argsort(y, kind="stable") if order == "sorted" else np.random.default_rng(0).permutation(len(X))
+    rows = (
+        np.argsort(y, kind="stable")
+        if order == "sorted"
+        else np.random.default_rng(0).permutation(len(X))
+    )
     whole = PAC(10, random_state=0, n_init=3).fit(X)
     pac = PAC(10, random_state=0, n_init=3).fit(torch.from_numpy(X[rows]))
     assert pac.objective_ <= 1.005 * whole.objective_
@@ -138,6 +144,7 @@ def test_a_gpu_reaches_the_objective_of_the_cpu_on_the_device(digits, K):
     """With K = 100 a sweep has enough panels to be replayed as a CUDA graph."""
     X = torch.from_numpy(digits).cuda()
     pac = PAC(K, random_state=0).fit(X)
-    assert pac.labels_.is_cuda and pac.probabilities_.is_cuda
+    assert pac.labels_.is_cuda
+    assert pac.probabilities_.is_cuda
     cpu = PAC(K, random_state=0).fit(digits)
     assert pac.objective_ == pytest.approx(cpu.objective_, rel=0.02)

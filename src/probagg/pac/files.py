@@ -25,6 +25,28 @@ class FileRows:
     dtype: np.dtype
     columns: list[str] | None = None
     starts: np.ndarray  # (pieces + 1,) the first row of every piece, and the number of rows
+    ndim = 2
+    _last: tuple[int, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """Return some rows: a slice of them, or places in rising order."""
+        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        edges = np.searchsorted(places, self.starts)
+        found = [np.empty((0, self.shape[1]), self.dtype)]
+        for piece in np.flatnonzero(edges[:-1] < edges[1:]).tolist():
+            inside = places[edges[piece] : edges[piece + 1]] - self.starts[piece]
+            found.append(self.read_again(piece)[inside])
+        return np.concatenate(found)
+
+    def read_again(self, piece: int) -> np.ndarray:
+        """Return a piece as `read` does, and keep it until another one is asked for."""
+        if self._last is None or self._last[0] != piece:
+            self._last = None  # two pieces may be more than memory allows
+            self._last = piece, self.read(piece)
+        return self._last[1]
 
     def read(self, piece: int) -> np.ndarray:
         """Return the rows of one piece as float32 or float64."""
@@ -122,9 +144,9 @@ def _floating(dtype: np.dtype) -> np.dtype:
 
 
 def is_file_source(X: Any) -> bool:
-    """Return whether X is a path, a memory map, or was opened by pyarrow."""
+    """Return whether X is a path, a memory map, or was opened by pyarrow or `open_file`."""
     opened = type(X).__module__.partition(".")[0] == "pyarrow"
-    return opened or isinstance(X, str | PathLike | np.memmap)
+    return opened or isinstance(X, str | PathLike | np.memmap | FileRows)
 
 
 def open_file(X: Any) -> FileRows:
@@ -133,6 +155,8 @@ def open_file(X: Any) -> FileRows:
     Of pyarrow: a `Table`, a `RecordBatch`, a `parquet.ParquetFile`, a `dataset` of Parquet files,
     or a file of record batches that `ipc.open_file` returned.
     """
+    if isinstance(X, FileRows):
+        return X
     if isinstance(X, np.memmap):
         return MappedRows(X)
     if isinstance(X, str | PathLike):
@@ -207,7 +231,6 @@ class FileChunks(Chunks):
         filled = list(rows.filled)
         self._pieces = [filled[i] for i in np.random.default_rng(0).permutation(len(filled))]
         self.n_parts = min(PARTS, len(filled))
-        self._last: tuple[int, np.ndarray] | None = None
 
     def survey(self, places: np.ndarray) -> Survey:
         rows, found = self.rows, []
@@ -248,12 +271,6 @@ class FileChunks(Chunks):
             start, stop = self.rows.starts[piece : piece + 2]
             rows = slice(first, None, step)
             w = None if self.weights is None else self.weights[start:stop][rows]
-            total = total + tally(self._read(piece)[rows], w)
+            X = self.rows.read_again(piece)  # the strides of one follow each other
+            total = total + tally(X[rows], w)
         return total
-
-    def _read(self, piece: int) -> np.ndarray:
-        """Return a piece; the strides of one follow each other."""
-        if self._last is None or self._last[0] != piece:
-            self._last = None  # two pieces may be more than memory allows
-            self._last = piece, self.rows.read(piece)
-        return self._last[1]
