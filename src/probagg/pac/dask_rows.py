@@ -122,23 +122,23 @@ class DaskChunks(Chunks):
     def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
         # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
         # tally is part of it: scattered data would be lost with its worker.
+        from dask.task_spec import DataNode, List, Task, TaskRef
         from dask.delayed import Delayed
         from dask.highlevelgraph import HighLevelGraph
 
         X, *w = self._arrays
         name = f"pac-{uuid4().hex}"
-        tasks: dict[Any, Any] = {f"tally-{name}": tally}
-        for i, start in zip(self._filled, self._starts, strict=True):
-            weights = (w[0].name, i) if w else None
-            first = (number - start) % n_rounds
-            chunk = (X.name, i, 0), weights, f"tally-{name}", first, n_rounds
-            tasks[name, 0, len(tasks) - 1] = _sums_of_stride, *chunk
-        keys, level = list(tasks)[1:], 0
+        shared, keys = f"tally-{name}", [(name, 0, i) for i in self._filled]
+        tasks: dict[Any, Any] = {shared: DataNode(shared, tally)}
+        for key, i, start in zip(keys, self._filled, self._starts, strict=True):
+            rows, weights = TaskRef((X.name, i, 0)), TaskRef((w[0].name, i)) if w else None
+            stride = (number - start) % n_rounds, n_rounds
+            tasks[key] = Task(key, _sums_of_stride, rows, weights, TaskRef(shared), *stride)
         while len(keys) > 1:
-            level += 1
             groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
-            keys = [(name, level, i) for i in range(len(groups))]
-            tasks |= {key: (sum, group) for key, group in zip(keys, groups, strict=True)}
+            keys = [(name, keys[0][1] + 1, i) for i in range(len(groups))]
+            for key, group in zip(keys, groups, strict=True):
+                tasks[key] = Task(key, sum, List(*map(TaskRef, group)))
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=self._arrays)
         return Delayed(keys[0], graph, layer=name).compute()
 
