@@ -53,9 +53,10 @@ def open_dask(X: Any) -> Any:
 def map_dask(X: Any, function: Any, *, width: int | None, dtype: Any) -> Any:
     """Return a lazy Dask array of the results of a function of rows."""
     if width is None:
-        return X.map_blocks(function, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
-    chunks = (X.chunks[0], (width,))
-    return X.map_blocks(function, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
+        meta = np.empty(0, dtype)
+        return X.map_blocks(function, dtype=dtype, drop_axis=1, meta=meta, token="pac")
+    chunks, meta = (X.chunks[0], (width,)), np.empty((0, 0), dtype)
+    return X.map_blocks(function, dtype=dtype, chunks=chunks, meta=meta, token="pac")
 
 
 def check_dask_weights(weights: Any, X: Any) -> Any:
@@ -122,9 +123,9 @@ class DaskChunks(Chunks):
     def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
         # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
         # tally is part of it: scattered data would be lost with its worker.
-        from dask.task_spec import DataNode, List, Task, TaskRef
         from dask.delayed import Delayed
         from dask.highlevelgraph import HighLevelGraph
+        from dask.task_spec import DataNode, List, Task, TaskRef
 
         X, *w = self._arrays
         name = f"pac-{uuid4().hex}"
