@@ -27,9 +27,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from record import record
 
 SETS = ("digits", "pendigits", "isolet", "mnist-test")
-SEEDS = range(3)
-CHUNKS = (2, 6, 30, 200)
-SMALL = (2, 6, 30)  # chunks of the fits from a small sample
+SEEDS = range(3)  # in memory; Dask fits use the first
+CHUNKS = {"all rows": (2, 6, 30, 200), "a tenth": (2, 30)}  # by the rows of the start's sample
 BUDGET = float(os.environ.get("DASK_SCALE_SECONDS", 420))  # later cells are left out, and named
 BEGAN = time.perf_counter()
 WHOLE = solver.sample_size
@@ -78,32 +77,37 @@ def on_dask(X, K: int, n_chunks: int, seed: int, memory: list[PAC]) -> dict:
     }
 
 
-def study(name: str, order: str) -> dict:
-    """Fit one data set in memory and in chunks, from a sample of all rows and of a tenth."""
+def in_memory(name: str, order: str) -> dict:
+    """Fit one data set in memory."""
     matrix = load(name)
     K = len(np.unique(matrix.y))
     shuffled = np.random.default_rng(0).permutation(len(matrix.X))
     X = matrix.X[shuffled if order == "shuffled" else np.argsort(matrix.y, kind="stable")]
     runs = [fitted(X, K, seed) for seed in SEEDS]
-    memory = [pac for pac, _ in runs]
-    result = {"data": name, "order": order, "shape": X.shape, "n_clusters": K, "left_out": []}
-    result["seconds_in_memory"] = float(np.median([seconds for _, seconds in runs]))
-    for sample, sizes in (("all rows", CHUNKS), ("a tenth", SMALL)):
-        rows = max(len(X) // 10, 60 * K)
-        solver.sample_size = WHOLE if sample == "all rows" else lambda K, rows=rows: rows
-        for n_chunks in sizes:
-            for seed in SEEDS if n_chunks == 2 else [0]:
-                if time.perf_counter() - BEGAN > BUDGET:
-                    result["left_out"].append([sample, n_chunks, seed])
-                    continue
-                cell = {"sample": sample} | on_dask(X, K, n_chunks, seed, memory)
-                result.setdefault("fits", []).append(cell)
-                print(name, order, {k: cell[k] for k in list(cell)[:6]}, f"{cell['seconds']:.1f} s")
+    seconds = float(np.median([seconds for _, seconds in runs]))
+    return {"name": name, "order": order, "X": X, "K": K, "runs": runs, "seconds": seconds}
+
+
+def study(sets: list[dict], sample: str) -> list[dict]:
+    """Fit the data sets in chunks, starting from a sample of all rows or of a tenth."""
+    cells = []
+    for data in sets:
+        X, K = data["X"], data["K"]
+        rows = len(X) if sample == "all rows" else max(len(X) // 10, 60 * K)
+        solver.sample_size = lambda K, rows=rows: rows
+        for n_chunks in CHUNKS[sample]:
+            cell = {"data": data["name"], "order": data["order"], "sample": sample, "rows": len(X)}
+            if time.perf_counter() - BEGAN > BUDGET:
+                cells.append(cell | {"asked_chunks": n_chunks, "left_out": "out of time"})
+                continue
+            cell |= on_dask(X, K, n_chunks, 0, [pac for pac, _ in data["runs"]])
+            cells.append(cell | {"seconds_in_memory": data["seconds"]})
+            print(cells[-1], flush=True)
     solver.sample_size = WHOLE
-    return result
+    return cells
 
 
-def blobs(N: int, n_workers: int, in_memory: bool) -> dict:
+def blobs(N: int, n_workers: int, beside_memory: bool) -> dict:
     """Fit blobs that the workers draw, N x 32 in float32 around 20 centres."""
     size = 100_000
     centers = np.random.default_rng(1).uniform(-10, 10, (20, 32)).astype(np.float32)
@@ -122,7 +126,7 @@ def blobs(N: int, n_workers: int, in_memory: bool) -> dict:
     rounds = CountedChunks.rounds // pac.n_iter_
     result = {"rows": N, "workers": n_workers, "seconds": seconds, "sweeps": pac.n_iter_}
     result |= {"rounds": rounds, "bytes_per_sweep": 2 * rounds * X.numblocks[0] * 20 * 34 * 8}
-    if in_memory:
+    if beside_memory:
         whole, result["seconds_in_memory"] = fitted(X.compute(), 20, 0)
         result["objective_to_memory"] = pac.objective_ / whole.objective_
         result["sweeps_in_memory"] = whole.n_iter_
@@ -132,7 +136,7 @@ def blobs(N: int, n_workers: int, in_memory: bool) -> dict:
 
 def killed(n_workers: int = 2) -> dict:
     """Compare the labels of a fit with those of one in which a worker is killed after a sweep."""
-    X = da.from_array(load("pendigits").X, chunks=(500, -1))
+    X = da.from_array(load("pendigits").X, chunks=(1000, -1))
     solver.sample_size = lambda K: 60 * K
     with cluster(n_workers) as workers, Client(workers) as client:
         expected = PAC(10, random_state=0).fit(X).labels_.compute()
@@ -155,13 +159,13 @@ def killed(n_workers: int = 2) -> dict:
     return {"workers": n_workers, "worker_died": replaced, "same_labels": same, "seconds": seconds}
 
 
-def workers_do_not_matter(counts=(1, 2, 4)) -> dict:
+def workers_do_not_matter(counts=(2, 4)) -> dict:
     """Fit Pendigits with several numbers of workers, and compare the sums to the bit."""
     solver.sample_size = lambda K: 60 * K
     results = {}
     for n_workers in counts:
         with cluster(n_workers) as workers, Client(workers):
-            X = da.from_array(load("pendigits").X, chunks=(400, -1)).persist()
+            X = da.from_array(load("pendigits").X, chunks=(1000, -1)).persist()
             pac, seconds = fitted(X, 10, 0)
             results[n_workers] = pac.moments_.first.tobytes(), pac.objective_, seconds
     solver.sample_size = WHOLE
@@ -205,11 +209,12 @@ def main() -> None:
     results["blobs"] = []
     for n_workers in (2, 4):
         with cluster(n_workers) as workers, Client(workers):
-            results["blobs"].append(blobs(10**6, n_workers, in_memory=n_workers == 2))
+            results["blobs"].append(blobs(10**6, n_workers, beside_memory=n_workers == 2))
     with cluster(2) as workers, Client(workers):
-        results["sets"] = [study(name, o) for name in SETS for o in ("shuffled", "sorted")]
+        sets = [in_memory(name, order) for name in SETS for order in ("shuffled", "sorted")]
+        results["sets"] = study(sets, "all rows") + study(sets, "a tenth")
         if time.perf_counter() - BEGAN < BUDGET:
-            results["blobs"].append(blobs(10**7, 2, in_memory=False))
+            results["blobs"].append(blobs(10**7, 2, beside_memory=False))
     results["seconds"] = time.perf_counter() - BEGAN
     record("dask", results)
 

