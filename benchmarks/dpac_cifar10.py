@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 import sys
 import time
 from pathlib import Path
@@ -49,6 +50,7 @@ from probagg.environment import environment
 from probagg.errors import Interrupted
 from probagg.metrics import clustering_accuracy, evaluate
 from probagg.opa.diagnose import diagnose
+from probagg.progress import logger
 
 STAGES = {"pretrain": PretrainStage, "cluster": ClusterStage}
 K = 10
@@ -298,6 +300,8 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="compile short stages too")
     parser.add_argument("--name", help="write benchmarks/results/NAME.json")
     a = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
+    logger.setLevel(logging.INFO)  # the runs of PAC among which clustering starts
     a.stages = a.stages.split(",")
     images = open_lab_images(a.data)
     rows = np.arange(a.first or len(images))

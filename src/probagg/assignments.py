@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from probagg.yardstick import Yardstick
 
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
 BORDERLINE, OUTLIER = "borderline", "outlier"
+PART_NUMBERS = 2**22  # probabilities in memory at once
+PART_ROWS = 2**16  # of the table, as text at once
 BORDERLINE_RATIO = 0.5  # of the second probability to the first, from which a sample is borderline
 
 
@@ -74,8 +77,8 @@ class Assignments:
     @classmethod
     def of(
         cls,
-        P: np.ndarray,
-        X: np.ndarray,
+        P: Any,
+        X: Any,
         yardstick: Yardstick | None,
         names: Sequence[object],
         groups: np.ndarray | None = None,
@@ -84,9 +87,27 @@ class Assignments:
     ) -> Self:
         """Assign samples by probabilities P (n, K), with X (n, D) the features behind them.
 
-        `groups` (K,) gives the survivor of each merged cluster: probabilities add up, and distances
-        are to the centre of the most probable part.
+        Both are read in slices of rows, so they need not be in memory. `groups` (K,) gives the
+        survivor of each merged cluster: probabilities add up, and distances are to the centre of
+        the most probable part.
         """
+        parts = [cls._columns(P[rows], X[rows], yardstick, groups) for rows in parts_of(P)]
+        return cls._joined([str(name) for name in names], parts, heading, {})
+
+    @classmethod
+    def _joined(
+        cls, names: list[str], parts: list[tuple], heading: str, cluster_names: dict[int, str]
+    ) -> Self:
+        """Return one table from parts, each with the arrays of `COLUMNS`."""
+        joined = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        columns: dict[str, Any] = dict(zip(COLUMNS, joined, strict=True))
+        return cls(names, **columns, heading=heading, cluster_names=cluster_names)
+
+    @staticmethod
+    def _columns(
+        P: np.ndarray, X: Any, yardstick: Yardstick | None, groups: np.ndarray | None
+    ) -> tuple[np.ndarray, ...]:
+        """Return all columns but the names, of some samples (see `of`)."""
         every, own = np.arange(len(P)), P.argmax(1)
         groups = np.arange(P.shape[1]) if groups is None else groups
         survivors = np.unique(groups)
@@ -105,8 +126,7 @@ class Assignments:
             far = distance > yardstick.limits[own]
         flag = np.where(p_second >= BORDERLINE_RATIO * p_first, BORDERLINE, "")
         flag = np.where(far, OUTLIER, flag)
-        columns = (first, p_first, second, p_second, distance, flag)
-        return cls([str(name) for name in names], *columns, heading)
+        return first, p_first, second, p_second, distance, flag
 
     def merge(self, groups: np.ndarray) -> Assignments:
         """Return the table with merged clusters as one; `groups` (K,) gives their survivors.
@@ -143,11 +163,15 @@ class Assignments:
 
     def to_csv(self) -> str:
         """Return the table as text, as in assignments.csv."""
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(self)
-        table.writerows(self._lines())
-        return text.getvalue()
+        return "".join(self.csv_parts())
+
+    def csv_parts(self) -> Iterator[str]:
+        """Yield the text of `to_csv` in parts."""
+        lines: Iterator[Any] = itertools.chain([self], self._lines())
+        while some := list(itertools.islice(lines, PART_ROWS)):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows(some)
+            yield text.getvalue()
 
     def _lines(self) -> Iterator[list[str]]:
         """Yield the cells of each sample as text; what is unknown is empty."""
@@ -212,8 +236,8 @@ class Assignments:
         """
         try:
             with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-                header, *rows = [row for row in csv.reader(file) if row] or [[]]
-            return cls._parse(header, rows, n_clusters)
+                rows = (row for row in csv.reader(file) if row)
+                return cls._parse(next(rows, []), rows, n_clusters)
         except OSError as error:
             why = f"cannot be read ({error.strerror})"
         except (ValueError, OverflowError, csv.Error) as error:
@@ -221,38 +245,56 @@ class Assignments:
         raise InputError(f"{path} {why}. Restore the file, or run probagg cluster again.")
 
     @classmethod
-    def _parse(cls, header: list[str], rows: list[list[str]], n_clusters: int | None) -> Self:
+    def _parse(cls, header: list[str], rows: Iterator[list[str]], n_clusters: int | None) -> Self:
         if header[:1] not in (["path"], ["row"]) or tuple(header[1:7]) != COLUMNS:
             raise ValueError(f"its first line is {','.join(header)[:80]!r}")
-        if uneven := next((row for row in rows if len(row) != len(header)), None):
-            raise ValueError(
-                f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
-            )
-        if not rows:
+        names: list[str] = []
+        cluster_names: dict[int, str] = {}
+        parts = []
+        while some := list(itertools.islice(rows, PART_ROWS)):
+            if uneven := next((row for row in some if len(row) != len(header)), None):
+                raise ValueError(
+                    f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
+                )
+            cells = list(zip(*some, strict=True))
+            names += cells[0]
+            if header[0] == "row":
+                np.array(cells[0], np.int64)  # raises where a row is not a number
+            parts.append(_parse_columns(*cells[1:7]))
+            if header[7:8] == ["name"]:
+                labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
+                cluster_names |= {k: label for k, label in labels if label}
+        if not names:
             raise ValueError("it has no samples")
-        names, first, p_first, second, p_second, distance, flag, *more = zip(*rows, strict=True)
-        cluster = np.array(first, np.int64)
-        second_cluster = np.array([k or -1 for k in second], np.int64)
+        table = cls._joined(names, parts, header[0], cluster_names)
         known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
-        if cluster.min() < 0 or max(cluster.max(), second_cluster.max()) >= known:
+        highest = max(table.cluster.max(), table.second_cluster.max())
+        if table.cluster.min() < 0 or highest >= known:
             raise ValueError(f"a cluster is not among 0 to {known - 1}")
-        if header[0] == "row":
-            np.array(names, np.int64)  # raises where a row is not a number
-        labels = zip(cluster.tolist(), more[0], strict=True) if header[7:8] == ["name"] else ()
-        return cls(
-            list(names),
-            cluster,
-            np.array(p_first, float),
-            second_cluster,
-            np.array([p or 0.0 for p in p_second], float),
-            np.array([d or np.nan for d in distance], float),
-            np.array(flag, str),
-            header[0],
-            {k: label for k, label in labels if label},
-        )
+        return table
 
 
-def overlaps(P: np.ndarray, assigned: Assignments, most: int = 50) -> list[tuple]:
+def _parse_columns(
+    first: Any, p_first: Any, second: Any, p_second: Any, distance: Any, flag: Any
+) -> tuple[np.ndarray, ...]:
+    """Return the arrays of `COLUMNS` from cells of text; what is unknown is empty there."""
+    return (
+        np.array(first, np.int64),
+        np.array(p_first, float),
+        np.array([k or -1 for k in second], np.int64),
+        np.array([p or 0.0 for p in p_second], float),
+        np.array([d or np.nan for d in distance], float),
+        np.array(flag, str),
+    )
+
+
+def parts_of(P: Any) -> Iterator[slice]:
+    """Return slices of all rows of P (n, K), at least one."""
+    n, size = P.shape[0], max(1, PART_NUMBERS // P.shape[1])
+    return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
+
+
+def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple]:
     """Return the pairs of clusters that the model confuses most, the worst first.
 
     Each is (first, second, mean_probability, samples): the mean probability that samples of either
@@ -260,7 +302,8 @@ def overlaps(P: np.ndarray, assigned: Assignments, most: int = 50) -> list[tuple
     """
     K = P.shape[1]
     given = np.zeros((K, K))
-    np.add.at(given, assigned.cluster, P)
+    for rows in parts_of(P):
+        np.add.at(given, assigned.cluster[rows], P[rows])
     sizes = np.bincount(assigned.cluster, minlength=K)
     borderline = assigned.second_probability >= BORDERLINE_RATIO * assigned.probability
     between = np.zeros((K, K), int)

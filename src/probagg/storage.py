@@ -43,12 +43,13 @@ def file_fingerprint(path: str | PathLike[str], length: int) -> str:
         return fingerprint(iter(lambda: file.read(1 << 20), b""), length)
 
 
-def write_atomically(path: str | PathLike[str], data: bytes) -> None:
-    """Write a file whole or not at all."""
+def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -> None:
+    """Write a file, whole or not at all; `data` may come in parts."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_bytes(data)
+        with temporary.open("wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -11,12 +11,14 @@ from probagg.dpac import initialization
 from probagg.dpac.initialization import (
     fit_head,
     initialize_classifier,
-    select_by_modularity,
+    recut_runs,
+    select_by_confidence,
 )
 from probagg.dpac.neighbours import nearest, sharpness
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import Cluster
 from probagg.metrics import clustering_accuracy
+from probagg.pac.solver import Solver
 
 
 def clusters(generator, n=300, dim=16):
@@ -61,40 +63,57 @@ def test_a_linear_head_fits_features_of_small_norm_from_few_rows(n, generator):
 class Run(NamedTuple):
     """What is read from a solution of PAC."""
 
-    objective_: float
+    history: list[float]
     P: np.ndarray
+    solver: Solver = Solver(3)
 
 
-@pytest.mark.parametrize("other", ["one", "mixed", "merged"])
-def test_the_run_of_highest_modularity_is_selected(generator, other):
-    """Whatever its objective; a run with fewer clusters, whose neighbours agree too, is not."""
+def soft(labels):
+    return 0.94 * np.eye(3)[labels] + 0.02
+
+
+@pytest.mark.parametrize(("objective", "selected"), [(100.4, True), (100.6, False)])
+def test_the_most_confident_run_near_the_lowest_objective_is_selected(
+    generator, objective, selected
+):
+    """A division through the middle of a group stays undecided where neighbours disagree."""
     X, y = clusters(generator)
     near = nearest(X, 3, "sqeuclidean")
-    labels = {
-        "one": torch.zeros_like(y),
-        "mixed": torch.randint(3, y.shape, generator=generator),
-        "merged": y.clamp(max=1),
-    }[other]
-    lower, right = Run(100.0, np.eye(3)[labels]), Run(103.0, 0.94 * np.eye(3)[y] + 0.02)
+    wrong = y.clone()
+    wrong[y == 1] = torch.randint(1, 3, (100,), generator=generator)
+    lower, right = Run([100.0], soft(wrong)), Run([objective], soft(y))
     for runs in ([lower, right], [right, lower]):
-        chosen, Q = select_by_modularity(runs, near)
-        assert runs[chosen] is right
-        assert torch.equal(Q.argmax(1), y)
+        P = select_by_confidence(runs, near)
+        assert torch.equal(P.argmax(1), y if selected else wrong)
 
 
-def test_plain_and_annealed_runs_at_the_papers_balance_are_compared(generator, monkeypatch):
+def test_a_run_that_cut_across_two_groups_is_repaired(generator):
+    y = torch.arange(400) % 2
+    X = torch.stack([6.0 * torch.rand(400, generator=generator), 4.0 * y], 1)
+    X[:, 1] += 0.5 * torch.randn(400, generator=generator)
+    near = nearest(X, 2, "sqeuclidean")
+    across = (X[:, 0] > 3.0).long()
+    run = Run([1.0], 0.94 * np.eye(2)[across] + 0.03, Solver(2, m=1.05))
+    (again,) = recut_runs([run], X, near)
+    assert clustering_accuracy(y, across) < 0.6
+    assert clustering_accuracy(y, again.P.argmax(1)) > 0.99
+    assert again.solver.m == 1.05
+
+
+def test_plain_and_annealed_runs_and_their_recuts_are_compared(generator, monkeypatch):
     X, _ = clusters(generator)
     seen = []
 
     def first(runs, near):
         seen.extend(runs)
-        return select_by_modularity(runs, near)
+        return select_by_confidence(runs, near)
 
-    monkeypatch.setattr(initialization, "select_by_modularity", first)
+    monkeypatch.setattr(initialization, "select_by_confidence", first)
     initialize_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
     solvers = [run.solver for run in seen]
-    assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers] == [
+    assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers[:12]] == [
         (seed, 1.0, 1) for seed in range(2, 14)
     ]
-    assert {pac.init for pac in solvers} == {"auto", "annealed"}
+    assert {pac.init for pac in solvers[:12]} == {"auto", "annealed"}
     assert {(pac.m, pac.metric) for pac in solvers} == {(1.05, "sqeuclidean")}
+    assert all(pac.init.shape == (300, 3) for pac in solvers[12:])

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from probagg.dpac import neighbours
-from probagg.dpac.neighbours import nearest, sharpen, sharpness, smooth
+from probagg.dpac.neighbours import nearest, recut, sharpen, sharpness, smooth
+from probagg.metrics import clustering_accuracy
 
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
@@ -56,6 +57,40 @@ def test_smoothing_does_not_shrink_a_small_cluster():
     near = torch.stack([rows, (rows + 1) % 100, (rows - 1) % 100], 1)
     P = torch.eye(2)[(rows < 4).long()]
     assert 3.0 < smooth(near, P)[:, 1].sum() < 6.0
+
+
+def parallel(generator, n=400):
+    """Two long parallel groups, and a third one far away."""
+    y = torch.arange(n) % 2
+    X = torch.stack([6.0 * torch.rand(n, generator=generator), 1.0 * y], 1)
+    X[:, 1] += 0.1 * torch.randn(n, generator=generator)
+    far = torch.tensor([3.0, 20.0]) + torch.randn(n // 2, 2, generator=generator)
+    return torch.cat([X, far]), torch.cat([y, torch.full((n // 2,), 2)])
+
+
+def test_two_groups_that_were_cut_across_are_divided_along_the_gap(generator):
+    """PAC halves two long groups across, since that has the lower objective."""
+    X, y = parallel(generator)
+    across = torch.where(y == 2, 2, (X[:, 0] > 3.0).long())
+    Q = recut(nearest(X, 3, "sqeuclidean"), 0.94 * torch.eye(3)[across] + 0.02)
+    torch.testing.assert_close(Q.sum(1), torch.ones(len(y)))
+    assert (across == y).float().mean() < 0.7
+    assert clustering_accuracy(y, Q.argmax(1)) > 0.99
+
+
+def test_with_two_clusters_all_rows_are_divided(generator):
+    X, y = parallel(generator)
+    X, y = X[y < 2], y[y < 2]
+    Q = recut(nearest(X, 2, "sqeuclidean"), torch.eye(2)[(X[:, 0] > 3.0).long()])
+    assert clustering_accuracy(y, Q.argmax(1)) > 0.99
+
+
+def test_clusters_that_are_too_small_or_not_connected_are_not_divided(generator):
+    X, y = parallel(generator, n=16)
+    assert recut(nearest(X, 3, "sqeuclidean"), torch.eye(3)[y]) is None
+    rows = torch.arange(200).reshape(2, 100).repeat_interleave(100, 0)
+    assert recut(rows, torch.eye(2)[torch.arange(200) // 100]) is None
+    assert recut(rows, torch.full((200, 3), 1 / 3)) is None  # all rows have the same label
 
 
 def test_an_offset_does_not_change_the_graph(generator):

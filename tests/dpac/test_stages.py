@@ -352,6 +352,20 @@ def test_pseudo_labels_keep_their_masses_whatever_the_head_predicts():
     torch.testing.assert_close(stage.pseudo_labels.sum(0), masses, atol=0.5, rtol=0.0)
 
 
+def test_a_start_from_pac_uses_the_statistics_of_clean_views():
+    """As the clean view of a training step does, whatever views trained the network before."""
+    setup, _ = setup_of("cluster.start=pac", n=120)
+    setup.model.backbone(torch.randn(50, 3, 8, 8) + 3.0)
+    ClusterStage(setup).before_epoch(0)
+    found, _ = infer_all(setup)
+    setup.model.train()
+    with torch.no_grad():
+        expected = setup.model.backbone(
+            setup.views.clean(torch.from_numpy(setup.feed.images.array))
+        )
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.05)
+
+
 def test_strata_are_the_classifiers_clusters_in_both_stages():
     setup, _ = setup_of("cluster.stratify=true")
     for stage in (ClusterStage(setup), ClassifierLabels(setup)):

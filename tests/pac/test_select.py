@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
 from probagg.errors import InputError
-from probagg.pac.halves import Half, Measures, join, recoveries, separation
 from probagg.pac.frame import Frame
+from probagg.pac.halves import Half, Measures, join, recoveries, separation
 from probagg.pac.rows import LinearRows
 from probagg.pac.select import select_n_clusters
 from probagg.pac.selection import choose

@@ -15,6 +15,7 @@ import numpy as np
 from probagg.errors import NoData, import_optional
 
 SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt", ".parquet")
+KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not converted in memory
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)  # of np.load
 
 
@@ -23,7 +24,7 @@ class Matrix:
     """Rows to cluster; classes are used for reporting only."""
 
     name: str
-    X: np.ndarray  # (rows, columns), float32 or float64; sparse rows stay a CSR array
+    X: np.ndarray  # (rows, columns), float32 or float64, or a map; sparse rows stay a CSR array
     y: np.ndarray | None = None
     columns: list[str] | None = None
 
@@ -81,12 +82,14 @@ def _checked(X: Any, where: str) -> Any:
         )
     if np.iscomplexobj(X):
         raise NoData(f"{where} holds complex numbers, but real ones are needed.")
-    X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float32)
+    mapped = isinstance(X, np.memmap) and X.nbytes >= KEPT_MAPPED
+    X = X if mapped or X.dtype in (np.float32, np.float64) else X.astype(np.float32)
     if hasattr(X, "indptr"):
         row_of = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         bad = np.unique(row_of[~np.isfinite(X.data)])
     else:
-        bad = np.flatnonzero(~np.isfinite(X).all(axis=1))
+        parts = (slice(start, start + 2**16) for start in range(0, len(X), 2**16))
+        bad = np.flatnonzero(~np.concatenate([np.isfinite(X[rows]).all(axis=1) for rows in parts]))
     if len(bad):
         raise NoData(
             f"{where} has {len(bad)} rows with missing or infinite values, the first is row "

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from probagg.aggregation import critical_m
 from probagg.dpac.feed import Feed
-from probagg.dpac.inference import infer
+from probagg.dpac.inference import estimate_statistics, infer
 from probagg.dpac.initialization import initialize_classifier
 from probagg.dpac.model import Model
 from probagg.dpac.offline import refresh_targets
@@ -137,11 +137,13 @@ class ClusterStage(NetworkStage):
     def before_epoch(self, epoch: int) -> Tensor | None:
         """Initialize the classifier, refresh offline targets, and return the strata."""
         settings = self.recipe.cluster
-        if epoch == 0 and settings.objective == "opa" and self.targets is None:
-            self._check_m()
         if epoch == 0 and settings.start == "pac":
+            # They are kept: the clean views of a training step are normalised in the same way.
+            estimate_statistics(self.model.backbone, self.views, self.feed)
             features, _ = infer(self.model, self.views, self.feed)
             initialize_classifier(self.model.classifier, features, settings, self.setup.seed)
+        if epoch == 0 and settings.objective == "opa" and self.targets is None:
+            self._check_m()
         if self.targets is not None and epoch % settings.refresh_epochs == 0:
             features, _ = infer(self.model, self.views, self.feed)
             refresh_targets(self.targets, features, settings, self.setup.seed + epoch)

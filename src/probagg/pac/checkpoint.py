@@ -17,7 +17,7 @@ FORMAT = "probagg.pac-checkpoint/1"
 
 
 class Checkpoint:
-    """One file: the sums of every round, the objectives so far, the seed, and which fit it is of.
+    """One file: the sums of every part, the objectives so far, the seed, and which fit it is of.
 
     Without a path nothing is saved.
     """
@@ -26,10 +26,12 @@ class Checkpoint:
         self.path, self.seed = None if path is None else Path(path), seed
         self.state: np.ndarray | None = None
         self.history: list[float] = []
+        self.block = 0
         self.identity: dict[str, Any] = {}
         if self.path is not None and self.path.exists():
             tensors, found = read_safetensors(self.path, FORMAT)
             self.state, self.history = tensors["state"], found["history"]
+            self.block = found["block"]
             self.seed, self.identity = found["seed"], found["identity"]
 
     def match(self, identity: dict[str, Any]) -> None:
@@ -43,11 +45,12 @@ class Checkpoint:
                 )
         self.identity = identity
 
-    def write(self, state: Array, history: list[float]) -> None:
+    def write(self, state: Array, block: int, history: list[float]) -> None:
         """Save the state after a sweep, in place of the one before."""
         if self.path is not None:
             arrays = {"state": state.cpu().numpy() if is_tensor(state) else state}
             description = {"identity": self.identity, "history": history, "seed": self.seed}
+            description["block"] = block
             write_safetensors(self.path, FORMAT, arrays, description)
 
     def delete(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from probagg.aggregation import LINEAR_METRICS
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
 from probagg.pac.frame import chunks_of
@@ -24,6 +25,7 @@ CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "tol": [Interval(Real, 0.0, None, closed="left")],
     "n_init": [Interval(Integral, 1, None, closed="left")],
     "aggregate": [StrOptions({"p", "p_m"})],
+    "forgetting": [Interval(Real, 0.0, 1.0, closed="right")],
     "checkpoint": [str, PathLike, None],
 }
 
@@ -40,6 +42,20 @@ def check_sparse(X: Any, metric: Any) -> Any:
             "dense array: X.toarray()."
         )
     return sp.csr_array(X)
+
+
+def check_streamable(metric: Any, init: Any) -> None:
+    """Raise an error unless rows can be clustered as a stream with these parameters."""
+    if metric not in LINEAR_METRICS:
+        raise InputError(
+            f"partial_fit needs metric='sqeuclidean' or 'cosine', but metric={metric!r}, which "
+            "compares every row with all others. Change the metric, or fit all rows at once."
+        )
+    if not isinstance(init, str):
+        raise InputError(
+            "partial_fit cannot use an array as init: it has one row per sample, and the samples "
+            "of a stream are not known. Pass init='auto', or fit first and then call partial_fit."
+        )
 
 
 def check_distances(D: np.ndarray) -> np.ndarray:

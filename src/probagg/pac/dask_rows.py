@@ -1,4 +1,4 @@
-"""Dask arrays and DataFrames: a task per chunk and round, reduced in a fixed order."""
+"""Dask arrays and DataFrames: a task per chunk and block, reduced in a fixed order."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def check_dask_weights(weights: Any, X: Any) -> Any:
 
 
 class DaskChunks(Chunks):
-    """The rounds of a Dask array: every n-th row, wherever the chunks begin.
+    """A Dask array, in strides of its rows, wherever the chunks begin.
 
     Sums are added up in the order of the chunks, `FAN_IN` at a time, whichever worker they come
     from, so the result does not depend on the workers.
@@ -120,7 +120,7 @@ class DaskChunks(Chunks):
             n_rows=float(n_rows),
         )
 
-    def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
+    def sums(self, tally: Tally, block: Any) -> Array:
         # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
         # tally is part of it: scattered data would be lost with its worker.
         from dask.delayed import Delayed
@@ -133,7 +133,7 @@ class DaskChunks(Chunks):
         tasks: dict[Any, Any] = {shared: DataNode(shared, tally)}
         for key, i, start in zip(keys, self._filled, self._starts, strict=True):
             rows, weights = TaskRef((X.name, i, 0)), TaskRef((w[0].name, i)) if w else None
-            stride = (number - start) % n_rounds, n_rounds
+            stride = (block[0] - start) % block[1], block[1]
             tasks[key] = Task(key, _sums_of_stride, rows, weights, TaskRef(shared), *stride)
         while len(keys) > 1:
             groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
+from numbers import Integral
 from os import PathLike
 from typing import Any, ClassVar, Self
 
@@ -22,14 +23,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from probagg.aggregation import namespace
 from probagg.errors import InputError
-from probagg.estimators import check_n_samples, describe, labels_of, rebuild
+from probagg.estimators import check_n_samples, describe, draw_seed, labels_of, rebuild
 from probagg.pac.advice import problems
-from probagg.pac.checks import CONSTRAINTS
+from probagg.pac.checks import CONSTRAINTS, check_streamable
 from probagg.pac.dask_rows import is_dask
 from probagg.pac.frame import is_tensor
 from probagg.pac.model import LinearModel, Model, load_model, save_model
 from probagg.pac.solver import Solver
-from probagg.pac.sources import check_weights, keeps_probabilities, map_rows, open_rows, to_solve
+from probagg.pac.sources import (
+    check_weights,
+    in_memory,
+    keeps_probabilities,
+    map_rows,
+    open_rows,
+    to_solve,
+)
+from probagg.pac.stream import Stream, check_continues
 from probagg.pac.sweeps import Update
 
 _SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
@@ -78,6 +87,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The number of runs from different starts; the one with the lowest objective is kept.
     aggregate : {"p", "p_m"}, default="p"
         What the score sums: p (Eq. 8), or p^m, which makes each update an exact descent step.
+    forgetting : float in (0, 1], default=1.0
+        The factor by which each call of `partial_fit` multiplies the weight of all rows before. 1
+        forgets nothing; at 0.9 the last 10 chunks have two thirds of the weight. `fit` ignores it.
+    checkpoint : path or None, default=None
+        A file in which a fit in rounds (see `fit`) saves its state after each sweep. If the fit is
+        interrupted, the same call resumes it, with the same result. The file is removed at the end.
     random_state : int, RandomState instance or None, default=None
         Determines the start and the order of samples.
     verbose : int, default=0
@@ -86,16 +101,18 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int64
-        The most probable cluster of each sample.
+        The most probable cluster of each sample (of the last chunk, after `partial_fit`).
     probabilities_ : ndarray of shape (n_samples, n_clusters)
-        The probability P of each sample in each cluster.
+        The probability P of each of these samples in each cluster. Not kept where it would be
+        large; see `fit`.
     objective_ : float
         J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1), each cluster times mass^(balance - 1), and with
-        p^m for both p when `aggregate="p_m"`.
+        p^m for both p when `aggregate="p_m"`. In a stream, of all rows with the probabilities with
+        which they are counted.
     objective_history_ : list of float
-        The objective after each sweep.
+        The objective after each sweep of `fit`.
     n_iter_ : int
-        The number of sweeps.
+        The number of sweeps of `fit`, or of chunks since `partial_fit` was first called.
     critical_m_ : float
         The m at and above which uniform probabilities are stable.
     m_ : float
@@ -138,6 +155,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tol: float = 1e-3,
         n_init: int = 1,
         aggregate: str = "p",
+        forgetting: float = 1.0,
         checkpoint: str | PathLike[str] | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -153,6 +171,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.tol = tol
         self.n_init = n_init
         self.aggregate = aggregate
+        self.forgetting = forgetting
         self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
@@ -160,17 +179,24 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of X, or the samples whose distances X holds (`metric="precomputed"`).
 
-        A sample of weight w counts as w samples in every score.
+        A sample of weight w counts as w samples in every score. Results follow X: those of a torch
+        tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
+
+        X may also be a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a
+        table or file of pyarrow. Of these, of tensors and of Dask arrays, large ones (from
+        4 max(50,000, 200 K) rows; every Dask array) are clustered in *rounds*: PAC on a sample of
+        the rows in memory, then sweeps that keep K (n_features + 2) numbers per round, and no P.
         """
         self._validate_params()
         rows = open_rows(self, X, reset=True)
         check_n_samples(rows.shape[0], self.n_clusters)
         weights = check_weights(rows, sample_weight)
-        solver = Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
+        if weights is not None and not weights.any():
+            raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
         data = to_solve(rows, weights, self.metric, self.n_clusters)
-        solution = solver.solve(data, weights)
-        self._set_model(solution.model, solution.update)
-        self.critical_m_, self.m_ = solution.critical_m, solution.update.m
+        solution = self._solver().solve(data, weights)
+        self._stream: Stream | None = None  # a stream before this fit is forgotten
+        self._set_model(solution.model, solution.update, solution.critical_m)
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
@@ -178,6 +204,41 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         for problem in problems(solution):
             warnings.warn(problem, ConvergenceWarning, stacklevel=2)
         return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add a chunk of a stream of rows to the clusters, in memory that does not grow.
+
+        The rows are assigned and added to the moments once. A random sample of the stream (5,000
+        rows, or 100 per cluster where that is more) corrects the clusters when their masses move or
+        half of the weight is new, so rows may come in any order. A chunk may have a single row;
+        clusters form once K rows have been seen. After `fit` or `load`, the stream continues with
+        the fitted clusters, and the sample corrects them once the stream has four times their
+        weight. Linear metrics only; the computation is NumPy's, also for tensors.
+        """
+        self._validate_params()
+        check_streamable(self.metric, self.init)
+        stream, solver = getattr(self, "_stream", None), self._solver()
+        rows = open_rows(self, X, reset=stream is None and not hasattr(self, "_model"))
+        chunk = in_memory(rows)
+        weights = check_weights(chunk, sample_weight)
+        model = check_continues(self._model, solver) if hasattr(self, "_model") else None
+        if stream is None:
+            stream = Stream(self.n_clusters, np.random.default_rng(draw_seed(self.random_state)))
+            if model is not None:
+                stream.start_from(model, self._update, self.critical_m_)
+            self._stream = stream
+        found = stream.add(chunk, weights, solver, self.forgetting)
+        if stream.clusters is not None:
+            clusters = stream.clusters
+            self._set_model(clusters.model, clusters.update, clusters.critical_m)
+            self.objective_, self.n_iter_ = clusters.objective, stream.n_chunks
+            self._keep(rows, self._map_proba(rows))
+        for problem in found:
+            warnings.warn(problem, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _solver(self) -> Solver:
+        return Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
 
     def _keep(self, rows: Any, P: Any) -> None:
         """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
@@ -189,7 +250,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     @property
     def probabilities_(self) -> Any:
         """The probability P of each sample in each cluster, (n_samples, n_clusters)."""
-        check_is_fitted(self)
+        if not hasattr(self, "_P"):
+            raise AttributeError("probabilities_ are there after fit.")
         if self._P is None:
             N, K = self._P_shape
             raise AttributeError(
@@ -199,20 +261,30 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             )
         return self._P
 
-    def _set_model(self, model: Model, update: Update) -> None:
+    def _set_model(self, model: Model, update: Update, critical_m: float) -> None:
         self._model, self._update = model, update
+        self.m_, self.critical_m_ = update.m, critical_m
         self._P, self._P_shape = None, (0, 0)
         if isinstance(model, LinearModel):
             self.moments_, self.cluster_means_ = model.user_moments, model.means
         elif hasattr(self, "moments_"):  # of an earlier fit
             del self.moments_, self.cluster_means_
 
+    def _check_fitted(self) -> None:
+        stream, message = getattr(self, "_stream", None), None
+        if stream is not None:
+            message = (
+                f"This %(name)s has seen {stream.sample.n_rows} rows of a stream; clusters form "
+                f"after n_clusters={self.n_clusters}. Call partial_fit with more rows."
+            )
+        check_is_fitted(self, msg=message)
+
     def _map(self, rows: Any, function: Any, width: int | None, dtype: Any) -> Any:
         """Return the results of a function of (model, rows) for all rows."""
         D = rows.shape[1] if isinstance(self._model, LinearModel) else 16 * len(self._model.A)
         cost = D + (2 if isinstance(self._model, LinearModel) else 0)
         bare = PAC()  # lazy results must neither carry nor follow the attributes of this one
-        bare._set_model(self._model, self._update)
+        bare._set_model(self._model, self._update, self.critical_m_)
         return map_rows(rows, partial(function, bare), width=width, dtype=dtype, cost=cost)
 
     def _map_proba(self, rows: Any) -> Any:
@@ -241,12 +313,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def predict_proba(self, X: Any) -> Any:
         """Return P for the rows of X, from the fitted clusters alone: rows do not interact."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self._map_proba(open_rows(self, X, reset=False))
 
     def predict(self, X: Any) -> Any:
         """Return the most probable cluster of each row, as int64."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self._map_labels(open_rows(self, X, reset=False))
 
     def predict_top(self, X: Any, k: int = 3) -> tuple[Any, Any]:
@@ -255,25 +327,27 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         Both are of shape (n_samples, k), most probable first. All K probabilities are in memory for
         a few rows at a time only, which allows thousands of clusters.
         """
-        check_is_fitted(self)
-        if not 1 <= k <= self._n_features_out:
+        self._check_fitted()
+        if not isinstance(k, Integral) or not 1 <= k <= self._n_features_out:
             raise InputError(
                 f"k is {k}, but a number from 1 to the {self._n_features_out} clusters is needed."
             )
         rows = open_rows(self, X, reset=False)
-        found = self._map(rows, partial(_top, k), 2 * k, np.float64)
-        xp = namespace(found) if is_tensor(found) else np
-        return found[:, :k].astype(np.int64) if xp is np else found[:, :k].long(), found[:, k:]
+        found = self._map(rows, partial(_top, int(k)), 2 * k, np.float64)
+        clusters, P = found[:, :k], found[:, k:]
+        if is_tensor(found):
+            return clusters.long(), P.to(self._dtype(rows))
+        return clusters.astype(np.int64), P.astype(self._dtype(rows))
 
     def transform(self, X: Any) -> Any:
         """Return scores (n_samples, n_clusters), aggregated distances to the clusters."""
-        check_is_fitted(self)
+        self._check_fitted()
         rows = open_rows(self, X, reset=False)
         return self._map(rows, PAC._scores, self._n_features_out, self._dtype(rows))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the objective per sample, for these rows and the fitted clusters."""
-        check_is_fitted(self)
+        self._check_fitted()
         rows = open_rows(self, X, reset=False)
         J = self._map(rows, PAC._objectives, None, np.float64)
         J = J.cpu().numpy() if is_tensor(J) else np.asarray(J)
@@ -289,8 +363,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         For the linear metrics that is the K moments, a few kilobytes; other metrics add the
         training rows they compare with.
         """
-        check_is_fitted(self)
-        changed = {"checkpoint": None}
+        self._check_fitted()
+        changed: dict[str, Any] = {"checkpoint": None}
         changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
         save_model(path, self._model, describe(self, _SAVED, **changed))
 
@@ -299,7 +373,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """Return a PAC that can predict, from a file that `save` wrote."""
         model, description = load_model(path)
         pac = rebuild(cls, description)
-        pac._set_model(model, Update(pac.m_, pac.aggregate, pac.balance))
+        pac._set_model(model, Update(pac.m_, pac.aggregate, pac.balance), pac.critical_m_)
         return pac
 
     @property
@@ -324,7 +398,7 @@ def _top(k: int, pac: PAC, X: Any) -> Any:
     if is_tensor(P):
         values, clusters = P.topk(k, 1)
         return namespace(P).concatenate([clusters.double(), values.double()], 1)
-    clusters = np.argpartition(-P, k - 1, axis=1)[:, :k]
+    clusters = np.sort(np.argpartition(-P, k - 1, axis=1)[:, :k], axis=1)
     values = np.take_along_axis(P, clusters, 1)
     order = np.argsort(-values, axis=1, kind="stable")
     return np.hstack([np.take_along_axis(part, order, 1) for part in (clusters, values)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,10 @@ import numpy as np
 from probagg.aggregation import Array
 from probagg.errors import InputError, import_optional
 from probagg.pac.frame import chunks
-from probagg.pac.rounds import Chunks, Survey, Tally, look
+from probagg.pac.rounds import PARTS, Chunks, Survey, Tally, check_finite, look
 
 PIECE_BYTES = 2**20  # of a memory map, read at once
-PIECES = 4  # per round, at least: then every round is a sample of the whole file
-KEPT_BYTES = 2**28  # of the sums of all rounds, where a file has few pieces
+PIECE_ROWS = 16  # at least
 
 
 class FileRows:
@@ -27,25 +25,58 @@ class FileRows:
     dtype: np.dtype
     columns: list[str] | None = None
     starts: np.ndarray  # (pieces + 1,) the first row of every piece, and the number of rows
+    ndim = 2
+    _last: tuple[int, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """Return some rows: a slice of them, or places in rising order."""
+        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        edges = np.searchsorted(places, self.starts)
+        found = [np.empty((0, self.shape[1]), self.dtype)]
+        for piece in np.flatnonzero(edges[:-1] < edges[1:]).tolist():
+            inside = places[edges[piece] : edges[piece + 1]] - self.starts[piece]
+            found.append(self.read_again(piece)[inside])
+        return np.concatenate(found)
+
+    def read_again(self, piece: int) -> np.ndarray:
+        """Return a piece as `read` does, and keep it until another one is asked for."""
+        if self._last is None or self._last[0] != piece:
+            self._last = None  # two pieces may be more than memory allows
+            self._last = piece, self.read(piece)
+        return self._last[1]
 
     def read(self, piece: int) -> np.ndarray:
         """Return the rows of one piece as float32 or float64."""
         raise NotImplementedError
 
     def load(self) -> np.ndarray:
-        """Return all rows."""
-        return np.concatenate([self.read(piece) for piece in range(self.n_pieces)])
+        """Return all rows, which must be finite."""
+        X = np.concatenate([self.read(piece) for piece in range(self.n_pieces)])
+        check_finite(X)
+        return X
 
     @property
     def n_pieces(self) -> int:
         return len(self.starts) - 1
 
+    @property
+    def filled(self) -> Iterator[int]:
+        """The numbers of the pieces that have rows."""
+        return (
+            piece for piece in range(self.n_pieces) if self.starts[piece] < self.starts[piece + 1]
+        )
+
     def map(self, function: Any, *, width: int | None, dtype: Any) -> np.ndarray:
         """Return the results of a function of rows, joined."""
         n = self.shape[0]
         found = np.empty(n if width is None else (n, width), dtype)
-        for piece in range(self.n_pieces):
-            found[self.starts[piece] : self.starts[piece + 1]] = function(self.read(piece))
+        for piece in self.filled:
+            X = self.read(piece)
+            check_finite(X)
+            found[self.starts[piece] : self.starts[piece + 1]] = function(X)
         return found
 
 
@@ -60,14 +91,11 @@ class MappedRows(FileRows):
             )
         self.X, self.shape, self.dtype = X, X.shape, _floating(X.dtype)
         size = min(PIECE_BYTES // (X.shape[1] * X.itemsize), X.shape[0] // 1024)
-        slices = chunks(X.shape[0], max(1, size))
+        slices = chunks(X.shape[0], max(PIECE_ROWS, size))
         self.starts = np.array([0, *(rows.stop for rows in slices)])
 
     def read(self, piece: int) -> np.ndarray:
         return np.array(self.X[self.starts[piece] : self.starts[piece + 1]], self.dtype)
-
-    def load(self) -> np.ndarray:
-        return np.asarray(self.X, self.dtype)
 
 
 class BatchRows(FileRows):
@@ -78,34 +106,35 @@ class BatchRows(FileRows):
 
         numeric = [pa.types.is_floating(t) or pa.types.is_integer(t) for t in schema.types]
         others = [name for name, good in zip(schema.names, numeric, strict=True) if not good]
-        if others or not schema.names or not sum(sizes):
+        if others:
             raise InputError(
-                f"{where} has {sum(sizes):,} rows and columns that are not numbers: "
-                f"{', '.join(others) or 'none'}. Rows of numbers are needed: leave the others out, "
-                "or encode them."
+                f"{where} has columns that are not numbers: {', '.join(others)}. Leave them out or "
+                "encode them."
+            )
+        self.shape = sum(sizes), len(schema.names)
+        if 0 in self.shape:
+            raise InputError(
+                f"{where} has {self.shape[0]:,} rows and {self.shape[1]:,} columns, but at least "
+                "one of each is needed."
             )
         self._read, self._where, self.columns = read, where, list(schema.names)
-        self.shape = sum(sizes), len(schema.names)
-        wide = any(t.bit_width > 32 for t in schema.types)
-        self.dtype = np.dtype(np.float64 if wide else np.float32)
+        self.dtype = np.result_type(
+            *(_floating(np.dtype(t.to_pandas_dtype())) for t in schema.types)
+        )
         self.starts = np.cumsum([0, *sizes])
 
     def read(self, piece: int) -> np.ndarray:
         batch = self._read(piece)
-        nulls = [name for name in self.columns or () if batch.column(name).null_count]
-        if nulls:
-            raise InputError(
-                f"{self._where} has missing values in the column {nulls[0]!r}. Fill them in or "
-                "leave those rows out."
-            )
         X = np.empty((batch.num_rows, self.shape[1]), self.dtype)
         for number, column in enumerate(batch.columns):
-            X[:, number] = column.to_numpy(zero_copy_only=False) if _is_flat(column) else column
+            if column.null_count:
+                name = batch.schema.names[number]
+                raise InputError(
+                    f"{self._where} has missing values in the column {name!r}. Fill them in or "
+                    "leave those rows out."
+                )
+            X[:, number] = column.to_numpy(zero_copy_only=False)
         return X
-
-
-def _is_flat(column: Any) -> bool:
-    return not hasattr(column, "chunks")  # a ChunkedArray of a table converts itself
 
 
 def _floating(dtype: np.dtype) -> np.dtype:
@@ -115,36 +144,57 @@ def _floating(dtype: np.dtype) -> np.dtype:
 
 
 def is_file_source(X: Any) -> bool:
-    """Return whether X is a path, a memory map, or was opened by pyarrow."""
+    """Return whether X is a path, a memory map, or was opened by pyarrow or `open_file`."""
     opened = type(X).__module__.partition(".")[0] == "pyarrow"
-    return opened or isinstance(X, str | PathLike | np.memmap)
+    return opened or isinstance(X, str | PathLike | np.memmap | FileRows)
 
 
 def open_file(X: Any) -> FileRows:
     """Return the rows of a .npy, .parquet or .arrow file, a memory map, or a pyarrow object.
 
-    Of pyarrow: a `Table`, a `parquet.ParquetFile`, or a file of record batches that
-    `ipc.open_file` returned.
+    Of pyarrow: a `Table`, a `RecordBatch`, a `parquet.ParquetFile`, a `dataset` of Parquet files,
+    or a file of record batches that `ipc.open_file` returned.
     """
+    if isinstance(X, FileRows):
+        return X
     if isinstance(X, np.memmap):
         return MappedRows(X)
     if isinstance(X, str | PathLike):
         return _open_path(Path(X).expanduser())
-    where = f"The {type(X).__name__}"
+    return _open_arrow(X, f"The {type(X).__name__}")
+
+
+def _open_arrow(X: Any, where: str) -> BatchRows:
+    """Return the rows of a pyarrow object; `where` names it in messages."""
     if hasattr(X, "read_row_group"):
         sizes = [X.metadata.row_group(i).num_rows for i in range(X.num_row_groups)]
         return BatchRows(X.schema_arrow, sizes, X.read_row_group, where)
+    if hasattr(X, "get_fragments"):
+        parts = [part for file in X.get_fragments() for part in _row_groups(file)]
+        sizes = [_n_rows(part) for part in parts]
+        return BatchRows(X.schema, sizes, lambda i: parts[i].to_table(X.schema), where)
     if hasattr(X, "get_batch"):
         sizes = [X.get_batch(i).num_rows for i in range(X.num_record_batches)]
         return BatchRows(X.schema, sizes, X.get_batch, where)
-    if hasattr(X, "to_batches"):
-        batches = X.to_batches()
+    if hasattr(X, "num_rows"):  # a Table or a RecordBatch
+        batches = X.to_batches() if hasattr(X, "to_batches") else [X]
         return BatchRows(X.schema, [b.num_rows for b in batches], batches.__getitem__, where)
     raise InputError(
         f"X is a pyarrow {type(X).__name__}, which can be read once only, but PAC reads the rows "
         "several times. Pass a Table, a ParquetFile or ipc.open_file(path), or call partial_fit "
         "with each batch."
     )
+
+
+def _row_groups(fragment: Any) -> list[Any]:
+    split = getattr(fragment, "split_by_row_group", None)  # of Parquet files
+    return split() if split else [fragment]
+
+
+def _n_rows(fragment: Any) -> int:
+    if hasattr(fragment, "row_groups"):  # `count_rows` counts those of the whole file
+        return sum(group.num_rows for group in fragment.row_groups)
+    return fragment.count_rows()
 
 
 def _open_path(path: Path) -> FileRows:
@@ -159,33 +209,35 @@ def _open_path(path: Path) -> FileRows:
             return MappedRows(np.load(path, mmap_mode="r", allow_pickle=False))
         pa = import_optional("pyarrow", f"Reading {path}", "table")
         parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
-        if suffix == ".parquet":
-            return open_file(parquet.ParquetFile(path))
-        return open_file(pa.ipc.open_file(pa.memory_map(str(path))))
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+        if suffix == ".parquet":  # mapped, as buffers would take as much memory as a row group
+            file = parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
+            return _open_arrow(file, str(path))
+        return _open_arrow(pa.ipc.open_file(pa.memory_map(str(path))), str(path))
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read ({error}).") from error
 
 
 class FileChunks(Chunks):
-    """The rounds of a file. Each piece of it is read once per sweep.
+    """A file in pieces, each of which is read once per sweep.
 
-    Where pieces are many, as in a memory map, a round is a random choice of them. Where they are
-    few, as the row groups of a Parquet file, each is divided into strides, which are rounds.
+    A part is a random choice of pieces, or one of them where they are few, as the row groups of a
+    Parquet file may be. A block is several pieces, or a stride of one.
     """
 
-    def __init__(self, rows: FileRows, weights: np.ndarray | None, K: int) -> None:
-        self.rows, self.weights, self.shape, self.K = rows, weights, rows.shape, K
-        self._last: tuple[int, np.ndarray] | None = None
+    def __init__(self, rows: FileRows, weights: np.ndarray | None) -> None:
+        self.rows, self.weights, self.shape = rows, weights, rows.shape
+        filled = list(rows.filled)
+        self._pieces = [filled[i] for i in np.random.default_rng(0).permutation(len(filled))]
+        self.n_parts = min(PARTS, len(filled))
 
     def survey(self, places: np.ndarray) -> Survey:
         rows, found = self.rows, []
-        for piece in range(rows.n_pieces):
+        for piece in rows.filled:
             start, stop = rows.starts[piece : piece + 2]
-            if start < stop:
-                inside = places[np.searchsorted(places, start) : np.searchsorted(places, stop)]
-                found.append(look(rows.read(piece), inside - start))
+            inside = places[np.searchsorted(places, start) : np.searchsorted(places, stop)]
+            found.append(look(rows.read(piece), inside - start))
         sample, low, high = zip(*found, strict=True)
         w = self.weights
         return Survey(
@@ -195,36 +247,30 @@ class FileChunks(Chunks):
             n_rows=self.shape[0] if w is None else float(w.sum()),
         )
 
-    def n_rounds(self, wanted: int) -> int:
-        n_pieces, size = self.rows.n_pieces, 8 * self.K * (self.shape[1] + 2)
-        if n_pieces >= PIECES * wanted:
-            return wanted
-        affordable = KEPT_BYTES // (size * n_pieces)
-        return n_pieces * int(np.clip(affordable, -(-wanted // n_pieces), wanted))
-
-    def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
-        return sum(tally(X, w) for X, w in self._round(number, n_rounds))
-
-    @cached_property
-    def _shuffled(self) -> np.ndarray:
-        return np.random.default_rng(0).permutation(self.rows.n_pieces)
-
-    def _round(self, number: int, n_rounds: int) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yield the rows of a round, and their weights."""
-        strides = 1
-        if self.rows.n_pieces >= PIECES * n_rounds:
-            pieces = self._shuffled[number::n_rounds]
-        else:
-            strides = n_rounds // self.rows.n_pieces
-            pieces = self._shuffled[number // strides :][:1]
+    def blocks(self, part: int, size: int) -> Iterator[tuple[float, Any]]:
+        pieces = self._pieces[part :: self.n_parts]
+        sizes = np.diff(self.rows.starts)
+        n_rows = float(sizes[pieces].sum())
+        waiting: list[int] = []
         for piece in pieces:
-            start, stop = self.rows.starts[piece : piece + 2]
-            which = slice(number % strides, None, strides)
-            w = None if self.weights is None else self.weights[start:stop][which]
-            yield self._read(piece)[which], w
+            strides = -(-int(sizes[piece]) // size)
+            if strides > 1:
+                for first in range(strides):
+                    yield sizes[piece] / strides / n_rows, [(piece, first, strides)]
+                continue
+            waiting.append(piece)
+            if sizes[waiting].sum() + sizes[piece] > size:
+                yield sizes[waiting].sum() / n_rows, [(piece, 0, 1) for piece in waiting]
+                waiting = []
+        if waiting:
+            yield sizes[waiting].sum() / n_rows, [(piece, 0, 1) for piece in waiting]
 
-    def _read(self, piece: int) -> np.ndarray:
-        """Return a piece; the strides of one follow each other."""
-        if self._last is None or self._last[0] != piece:
-            self._last = piece, self.rows.read(piece)
-        return self._last[1]
+    def sums(self, tally: Tally, block: Any) -> Array:
+        total: Any = 0.0
+        for piece, first, step in block:
+            start, stop = self.rows.starts[piece : piece + 2]
+            rows = slice(first, None, step)
+            w = None if self.weights is None else self.weights[start:stop][rows]
+            X = self.rows.read_again(piece)  # the strides of one follow each other
+            total = total + tally(X[rows], w)
+        return total

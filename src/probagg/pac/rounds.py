@@ -1,15 +1,17 @@
-"""Sweeps over data too large to keep P, or to be in one place: rounds.
+"""Sweeps over data too large to keep P, or to be in one place.
 
-A *round* is a block of rows that may lie anywhere: a share of every file or of every Dask chunk.
-All rows of a round are scored against the same sums, and the round keeps the sums of its own rows,
-K (D + 2) numbers. A sweep replaces the sums of one round after the other, so the total always
-counts every row once, with the probabilities it was given last. P is not stored (this is
-incremental EM; Neal and Hinton, 1998). The start is PAC on a sample in memory.
+The data is divided into a few *parts*, each spread over all of it. A part keeps the sums of its own
+rows, K (D + 2) numbers, instead of their probabilities. A sweep goes through the parts block by
+block, as `sweeps.BlockSweeps` does: all rows of a block are scored against the same sums, what they
+become is added, and their share of the part's old sums is taken away. At the end of each part the
+sums count every row exactly once, with the probabilities it was given last. (With a part per block
+this is incremental EM; Neal and Hinton, 1998.) The start is PAC on a sample in memory.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +21,10 @@ from probagg.aggregation import Array, namespace
 from probagg.errors import InputError
 from probagg.pac.frame import CHUNK_NUMBERS, Frame, chunks, linear_floor, linear_scores
 from probagg.pac.rows import LinearRows
-from probagg.pac.sweeps import Update, departure, read_out
+from probagg.pac.sweeps import Blocks, Update, departure, read_out
 
 PROBE_ROWS = 20_000  # of the sample, on which convergence is measured
-FEWEST, ROWS_PER_CLUSTER = 8, 60  # rounds; rows of the sample that make few rounds safe
+PARTS = 16  # of the data, whose sums are kept
 
 
 @dataclass(frozen=True)
@@ -39,18 +41,24 @@ class Chunks(ABC):
     """Rows that are read in parts, from a file, a Dask array or a large tensor."""
 
     shape: tuple[int, int]
+    n_parts: int = PARTS
 
     @abstractmethod
     def survey(self, places: np.ndarray) -> Survey:
         """Read everything once, and return the rows at these sorted places as the sample."""
 
-    def n_rounds(self, wanted: int) -> int:
-        """Return the number of rounds, of at least as many as `wanted`, that suits this data."""
-        return wanted
+    def blocks(self, part: int, size: int) -> Iterator[tuple[float, Any]]:
+        """Yield the blocks of a part, of about `size` rows, each with its share of the part.
+
+        Here a part is a stride of all rows, and a block a stride of the part: (first, step).
+        """
+        n = max(1, -(-self.shape[0] // (self.n_parts * size)))
+        for number in range(n):
+            yield 1.0 / n, (part + number * self.n_parts, self.n_parts * n)
 
     @abstractmethod
-    def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
-        """Return the tally, (K, D + 2), of the rows of one round."""
+    def sums(self, tally: Tally, block: Any) -> Array:
+        """Return the tally, (K, D + 2), of the rows of one block."""
 
 
 @dataclass(frozen=True)
@@ -76,47 +84,54 @@ class Tally:
 
 
 class RoundSweeps:
-    """Sweeps of rounds. Convergence is measured on a probe: P of some rows, before and after."""
+    """Sweeps of data in parts. Convergence is measured on a probe, P of some rows before and after.
 
-    def __init__(self, data: Chunks, probe: LinearRows, update: Update, n_rounds: int) -> None:
-        self.data, self.probe, self.update, self.n_rounds = data, probe, update, n_rounds
-        self.parts: list[Array] = []  # the sums of each round
-        self.total = self.probe.sums  # before the first sweep, those of the sample
-        K = len(self.total)
-        self.P = probe.arrange(_empty(probe.X, K))
+    `probe.sums` are those to start with.
+    """
+
+    def __init__(self, data: Chunks, probe: LinearRows, update: Update, blocks: Blocks) -> None:
+        self.data, self.probe, self.update, self.blocks = data, probe, update, blocks
+        self.parts: list[Array] = []  # the sums of each
+        self.block = blocks.smallest
+        self.total = probe.sums
+        self.P = probe.arrange(_empty(probe.X, len(self.total)))
         read_out(probe, self.P, update)
 
     @property
     def state(self) -> Array:
-        """(rounds, K, D + 2): all that a run needs to continue."""
+        """(parts, K, D + 2): with `block`, all that a run needs to continue."""
         return namespace(self.total).stack(self.parts)
 
-    @classmethod
-    def resumed(cls, data: Chunks, probe: LinearRows, update: Update, state: Array) -> RoundSweeps:
-        """Return sweeps that continue from the `state` of others."""
-        parts = list(state)
-        probe.sums = _sum(parts)
-        sweeps = cls(data, probe, update, len(parts))
-        sweeps.parts = parts
-        return sweeps
+    def resume(self, state: Array, block: int) -> None:
+        """Continue from the `state` of another run."""
+        self.parts, self.block = list(state), block
+        self.total = _sum(self.parts)
+        self._read_probe()
 
     def sweep(self) -> tuple[float, float]:
-        if self.parts:
-            for number, before in enumerate(self.parts):
-                self.parts[number] = self._round(number)
-                self.total = self.total + (self.parts[number] - before)
-        else:  # every row sees the sums of the sample
-            self.parts = [self._round(number) for number in range(self.n_rounds)]
+        is_first = not self.parts  # then every row sees the sums of the sample
+        before = self.parts or [self.total * 0.0] * self.data.n_parts
+        size = self.data.shape[0] if is_first else self.block
+        self.parts = []
+        for part, old in enumerate(before):
+            new = old * 0.0
+            for share, block in self.data.blocks(part, size):
+                found = self.data.sums(self._tally(), block)
+                new = new + found
+                if not is_first:
+                    self.total = self.total + (found - share * old)
+            self.parts.append(new)
         self.total = _sum(self.parts)  # without the rounding errors of updates
-        return self._read_probe()
+        change, departure = self._read_probe()
+        softness = (1.0 - 1.0 / len(self.total)) * (1.0 - departure)
+        self.block = self.blocks.choose(change, departure, softness)
+        return change, departure
 
     def objective(self) -> float:
         return self.update.objective(self.total)
 
-    def _round(self, number: int) -> Array:
-        return self.data.sums(
-            Tally(self.probe.frame, self.total, self.update), number, self.n_rounds
-        )
+    def _tally(self) -> Tally:
+        return Tally(self.probe.frame, self.total, self.update)
 
     def _read_probe(self) -> tuple[float, float]:
         before, self.P = self.P, self.probe.arrange(_empty(self.probe.X, len(self.total)))
@@ -136,25 +151,13 @@ def _empty(X: Array, K: int) -> Array:
     return namespace(X).empty((X.shape[0], K), dtype=X.dtype, device=X.device)
 
 
-def choose_rounds(block_size: int | str, N: int, n_sample: int, m: float, P: Array) -> int:
-    """Return the number of rounds of a sweep, from P (n, K) of the sample.
-
-    The rules are those of `sweeps.Blocks`. A sample of 60 rows per cluster has formed the clusters,
-    so what matters is the gain, alpha * softness / rounds: 1/4 is safe with at least 8 rounds, while
-    with 4 fits can diverge. Where the sample is smaller, a round is also at most a quarter of the
-    mean cluster size.
-    """
-    if block_size != "auto":
-        return max(1, -(-N // int(block_size)))
-    softness = 1.0 - float((P * P).sum()) / len(P)
-    rounds = max(FEWEST, int(np.ceil(4.0 * softness / (m - 1.0))))
-    if n_sample < ROWS_PER_CLUSTER * P.shape[1]:
-        rounds = max(rounds, 4 * P.shape[1])
-    return min(rounds, N)
-
-
 def look(X: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return some rows of a part of the data, and the minima and maxima of all its columns."""
+    return X[places], *check_finite(X)
+
+
+def check_finite(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the minima and maxima of the columns; missing or infinite values are an error."""
     bounds = X.min(0), X.max(0)
     if not np.isfinite(bounds).all():  # NaN spreads
         columns = np.flatnonzero(~np.isfinite(bounds).all(0))
@@ -162,4 +165,4 @@ def look(X: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
             f"X has missing or infinite values, the first in column {columns[0]} (counted from 0). "
             "Fill them in or leave those rows out."
         )
-    return X[places], *bounds
+    return bounds

@@ -18,7 +18,7 @@ from probagg.pac.checkpoint import Checkpoint
 from probagg.pac.frame import Frame, is_tensor, like
 from probagg.pac.model import LinearModel, Model, PairwiseModel, training_distances
 from probagg.pac.pairwise import PairwiseRows
-from probagg.pac.rounds import PROBE_ROWS, Chunks, RoundSweeps, Survey, choose_rounds
+from probagg.pac.rounds import PROBE_ROWS, Chunks, RoundSweeps, Survey
 from probagg.pac.rows import LinearRows
 from probagg.pac.sweeps import (
     Blocks,
@@ -35,6 +35,7 @@ from probagg.progress import log_progress
 from probagg.storage import fingerprint
 
 SAMPLE_ROWS = 50_000  # of a large data set, clustered first when init="auto"
+SAMPLE_TOL = 0.03  # at least, for the sample of data in parts: all rows move the clusters anyway
 
 
 def sample_size(K: int) -> int:
@@ -44,7 +45,7 @@ def sample_size(K: int) -> int:
 
 def is_large(N: int, K: int) -> bool:
     """Return whether a data set is clustered from a sample of its rows."""
-    return N >= 4 * sample_size(K)
+    return 4 * sample_size(K) <= N
 
 
 def rows_of(
@@ -143,17 +144,20 @@ class Solver:
         update, critical_m = self._update(sample)
 
         if checkpoint.state is None:
-            best = self._best_run(sample, update, critical_m, generator)
+            start = replace(self, tol=max(self.tol, SAMPLE_TOL))
+            start._best_run(sample, update, critical_m, generator)
             weight = size if survey.weights is None else float(survey.weights.sum())
             probe.sums = sample.sums * (survey.n_rows / weight)
-            n_rounds = choose_rounds(self.block_size, N, size, update.m, best.P)
-            sweeps = RoundSweeps(data, probe, update, data.n_rounds(n_rounds))
         else:
-            sweeps = RoundSweeps.resumed(data, probe, update, like(checkpoint.state, survey.X))
+            probe.sums = like(checkpoint.state, survey.X).sum(0)
+        blocks = Blocks.of_size(self.block_size, N, self.n_clusters, update.m, N)
+        sweeps = RoundSweeps(data, probe, update, blocks)
+        if checkpoint.state is not None:
+            sweeps.resume(like(checkpoint.state, survey.X), checkpoint.block)
 
         def report(history: list[float], change: float) -> None:
             self._log_sweep("rounds", len(history), history[-1] * sample.unit, change)
-            checkpoint.write(sweeps.state, history)
+            checkpoint.write(sweeps.state, sweeps.block, history)
 
         limits = self._limits(update, critical_m)
         run = converge(sweeps, history=checkpoint.history, report=report, **limits)
@@ -226,7 +230,7 @@ class Solver:
     def _identity(self, data: Chunks, survey: Survey) -> dict[str, Any]:
         """Return what a checkpoint must have been made with to be resumed."""
         names = ("n_clusters", "m", "metric", "balance", "aggregate", "block_size", "init")
-        settings = {name: str(getattr(self, name)) for name in (*names, "n_init", "random_state")}
+        settings = {name: str(getattr(self, name)) for name in (*names, "n_init")}
         sample = [part for part in (survey.X, survey.weights) if part is not None]
         digest = fingerprint([like(part, np.empty(0)).tobytes() for part in sample])
         return settings | {"shape": list(data.shape), "data": digest}
@@ -242,7 +246,7 @@ class Solution:
     """The best run of a solver."""
 
     solver: Solver
-    P: Array | None  # (N, K), in the order of the rows; None where it is not kept
+    P: Array  # (N, K), in the order of the rows; None where it is not kept
     model: Model  # scores new rows
     update: Update  # with the m used
     critical_m: float

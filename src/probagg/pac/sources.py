@@ -19,7 +19,7 @@ from probagg.errors import InputError
 from probagg.pac.checks import ROWS, check_distances, check_sparse
 from probagg.pac.dask_rows import DaskChunks, check_dask_weights, is_dask, map_dask, open_dask
 from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
-from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor
+from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like
 from probagg.pac.solver import is_large
 from probagg.pac.tensors import check_tensor
 
@@ -31,19 +31,19 @@ def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
 
     As scikit-learn's `validate_data`, it sets or checks `n_features_in_` of the estimator.
     """
-    names = None
+    names, is_linear = None, estimator.metric in LINEAR_METRICS
     if is_dask(X):
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         rows = open_dask(X)
     elif is_tensor(X):
         rows = check_tensor(X)
-    elif is_file_source(X):
+    elif is_file_source(X) and (is_linear or not isinstance(X, np.memmap)):
         rows = open_file(X)
         names = rows.columns
     else:
         checked = validate_data(estimator, X, reset=reset, **ROWS)
         return check_sparse(checked, estimator.metric)
-    if estimator.metric not in LINEAR_METRICS:
+    if not is_linear:
         raise InputError(
             f"metric={estimator.metric!r} is for arrays in memory. Use 'sqeuclidean' or 'cosine', "
             "or pass X as a NumPy array."
@@ -77,8 +77,6 @@ def check_weights(rows: Any, sample_weight: Any) -> Any:
     given = given.detach().cpu().numpy() if is_tensor(given) else given
     dtype = rows.dtype if isinstance(rows.dtype, np.dtype) else np.float64
     w = _check_sample_weight(given, _Shaped(rows.shape), dtype=dtype, ensure_non_negative=True)
-    if not w.any():
-        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
     if is_tensor(rows):
         dtype = rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
         return namespace(rows).as_tensor(w, dtype=dtype, device=rows.device)
@@ -98,10 +96,19 @@ class _Shaped:
 def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
     """Return rows as the solver takes them: in memory, or in `Chunks` where they are many."""
     if isinstance(rows, FileRows):
-        return FileChunks(rows, weights, K) if is_large(rows.shape[0], K) else rows.load()
+        return FileChunks(rows, weights) if is_large(rows.shape[0], K) else rows.load()
     if is_dask(rows):
         return DaskChunks(rows, weights)
     return check_distances(rows) if metric == "precomputed" else rows
+
+
+def in_memory(rows: Any) -> Any:
+    """Return rows as a NumPy or CSR array."""
+    if is_dask(rows):
+        raise InputError(
+            "partial_fit takes rows in memory. Pass X.compute(), or cluster the Dask array by fit."
+        )
+    return rows.load() if isinstance(rows, FileRows) else like(rows, np.empty(0))
 
 
 def keeps_probabilities(rows: Any, K: int) -> bool:

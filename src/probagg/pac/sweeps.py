@@ -51,13 +51,17 @@ class Blocks:
     @classmethod
     def of(cls, block_size: int | str, rows: Rows, K: int, m: float) -> Blocks:
         """Return the blocks for these rows."""
-        N = rows.X.shape[0]
+        N, w = rows.X.shape[0], rows.sample_weight
+        N_eff = N if w is None else int(float(w.sum()) ** 2 / float((w * w).sum()))
+        return cls.of_size(block_size, N if block_size != "auto" else N_eff, K, m, LARGEST_BLOCK)
+
+    @classmethod
+    def of_size(cls, block_size: int | str, N: int, K: int, m: float, limit: int) -> Blocks:
+        """Return the blocks for N rows, none larger than the limit."""
         if block_size != "auto":
             return cls(min(int(block_size), N), min(int(block_size), N), N, m)
-        w = rows.sample_weight
-        N_eff = N if w is None else int(w.sum(dtype=float) ** 2 / (w.astype(float) ** 2).sum())
-        smallest = max(1, min(N_eff // (4 * K), int(N_eff * (m - 1.0)), LARGEST_BLOCK))
-        return cls(smallest, min(4 * smallest, LARGEST_BLOCK), N_eff, m)
+        smallest = max(1, min(N // (4 * K), int(N * (m - 1.0)), limit))
+        return cls(smallest, min(4 * smallest, limit), N, m)
 
     def choose(self, change: float, departure: float, softness: float) -> int:
         """Return the block size of the next sweep, from change and departure of the last one."""

@@ -51,7 +51,7 @@ class TensorRows(LinearRows):
         self._lifted = frame(X if order is None else X[order])
         self._last = None
 
-    def each(self, step: Callable[[Any], None], parts: Iterable[slice]) -> None:  # type: ignore[override]
+    def each(self, step: Callable[[Any], None], parts: Iterable[slice]) -> None:
         """Call `step` with each slice; many on a GPU are one CUDA graph, replayed.
 
         A step launches some tens of small kernels, and starting each from Python takes longer than
@@ -105,7 +105,7 @@ class TensorRows(LinearRows):
 
 
 class TensorChunks(Chunks):
-    """A tensor too large for P; the rows of a round are a stride of it."""
+    """A tensor too large for P."""
 
     def __init__(self, X: Array, weights: Array | None, K: int) -> None:
         self.X, self.weights, self.shape = X, weights, tuple(X.shape)
@@ -126,9 +126,10 @@ class TensorChunks(Chunks):
     def _parts(self) -> Iterator[Array]:
         return (self.X[rows] for rows in chunks(len(self.X), self._chunk))
 
-    def sums(self, tally: Tally, number: int, n_rounds: int) -> Array:
-        w = None if self.weights is None else self.weights[number::n_rounds]
-        return tally(self.X[number::n_rounds], w, self._chunk)
+    def sums(self, tally: Tally, block: Any) -> Array:
+        rows = slice(block[0], None, block[1])
+        w = None if self.weights is None else self.weights[rows]
+        return tally(self.X[rows], w, self._chunk)
 
 
 def _floating(X: Array) -> Array:

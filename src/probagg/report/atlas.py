@@ -34,8 +34,8 @@ def positions(
     >>> rows.tolist(), xy.shape
     ([0, 1, 2], (3, 2))
     """
-    X = np.asarray(X)
-    if X.ndim != 2 or not X.size or max_points < 1:
+    X = X if hasattr(X, "ndim") else np.asarray(X)
+    if X.ndim != 2 or 0 in X.shape or max_points < 1:
         raise InputError(
             f"X has shape {X.shape} and max_points is {max_points}. A map needs at least one row, "
             "one column and one point."

@@ -7,19 +7,21 @@ import csv
 import io
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tomli_w
 
-from probagg.assignments import BORDERLINE, OUTLIER, Assignments, overlaps
+from probagg.assignments import BORDERLINE, OUTLIER, Assignments, overlaps, parts_of
 from probagg.environment import environment
 from probagg.progress import duration
 from probagg.run.folder import RunFolder
 from probagg.run.samples import Samples
 from probagg.yardstick import Yardstick
 
+PROFILE_NUMBERS = 2**25  # of a matrix; profiles.csv of a larger one is of a sample of its rows
 MOST_COLUMNS = 60  # of a matrix that profiles.csv holds
 MOST_BARS = 30  # clusters shown as bars
 
@@ -29,8 +31,8 @@ class Clustering:
     """The clusters of samples, the model and how they were made."""
 
     samples: Samples
-    P: np.ndarray  # (n, K)
-    X: np.ndarray  # (n, D): what distances are measured in
+    P: Any  # (n, K): an array, or `Predicted`
+    X: Any  # (n, D): what distances are measured in; an array, or the rows of a file
     metric: str
     model: Any  # anything with save(path)
     seconds: float
@@ -38,10 +40,10 @@ class Clustering:
     records: list[dict[str, Any]] = field(default_factory=list)  # for metrics.jsonl
     files: dict[str, str] = field(default_factory=dict)  # more files, by name
 
-    @property
+    @cached_property
     def labels(self) -> np.ndarray:
         """(n,) the most probable cluster."""
-        return self.P.argmax(1)
+        return np.concatenate([self.P[rows].argmax(1) for rows in parts_of(self.P)])
 
 
 def begin(folder: RunFolder, config: dict[str, Any]) -> None:
@@ -57,7 +59,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     assigned = Assignments.of(
         clustering.P, clustering.X, yardstick, samples.names, heading=samples.heading
     )
-    folder.write("assignments.csv", assigned.to_csv())
+    folder.write("assignments.csv", assigned.csv_parts())
     with contextlib.suppress(ImportError):  # pyarrow is optional
         folder.write("assignments.parquet", assigned.to_parquet())
     pairs = overlaps(clustering.P, assigned)
@@ -180,6 +182,9 @@ def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
     """Return mean and quartiles per cluster, as CSV, of the columns that differ most."""
     X = samples.features
     names = samples.columns or [f"column {j}" for j in range(X.shape[1])]
+    if (n := PROFILE_NUMBERS // X.shape[1]) < X.shape[0]:
+        some = np.sort(np.random.default_rng(0).choice(X.shape[0], max(n, 1), replace=False))
+        X, labels = X[some], labels[some]
     clusters = [k for k in range(K) if (labels == k).any()]
     means = np.array([X[labels == k].mean(0, dtype=np.float64) for k in clusters])
     spread = means.std(0) / np.maximum(X.std(0, dtype=np.float64), 1e-300)

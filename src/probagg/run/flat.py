@@ -10,6 +10,7 @@ from probagg.data.opening import is_image_source
 from probagg.errors import InputError
 from probagg.run import samples as opened
 from probagg.run.clustering import Clustering, begin
+from probagg.run.predicted import Predicted
 
 if TYPE_CHECKING:
     from probagg.run.folder import RunFolder
@@ -22,6 +23,7 @@ FEATURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "pac": {"metric": "cosine", "m": "auto", "n_init": 3},
     "opa": {"metric": "cosine"},
 }
+ENOUGH_TO_CHOOSE = 50_000  # rows of a file from which K is chosen
 LONG = 10.0  # seconds of fitting from which progress is shown
 
 
@@ -42,7 +44,8 @@ class Flat:
             self.backbone = _open_backbone(name, weights, device)
             options = FEATURE_DEFAULTS[method] | options
         else:
-            self.samples = opened.open_rows(source).label(request.labels)
+            in_parts = method == "pac"
+            self.samples = opened.open_rows(source, in_parts=in_parts).label(request.labels)
             if weights or (method == "pac" and "device" in options):
                 raise InputError(
                     f"weights and device are for networks, but {request.title} is a matrix. Leave "
@@ -117,7 +120,7 @@ class Flat:
         begin(folder, self._config(samples, model))
         return Clustering(
             samples=samples,
-            P=model.probabilities_ if self.method == "pac" else model.predict_proba(X),
+            P=_probabilities(model, X),
             X=X,
             metric=model.metric,
             model=model,
@@ -148,7 +151,7 @@ class Flat:
             key: self.options[key] for key in ("m", "metric", "balance") if key in self.options
         }
         selection = select_n_clusters(
-            samples.features,
+            samples.sample(ENOUGH_TO_CHOOSE, self.request.seed),
             self.k,
             **shared,
             random_state=self.request.seed,
@@ -181,6 +184,12 @@ def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
     from probagg.embed import DEFAULT, open_backbone
 
     return open_backbone(name or DEFAULT, weights, device=device)
+
+
+def _probabilities(model: Any, X: Any) -> Any:
+    """Return P of the rows that a model was fitted on; PAC does not keep it where X is large."""
+    kept = getattr(model, "probabilities_", None)
+    return Predicted(model, X) if kept is None else kept
 
 
 def _facts(model: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
@@ -138,14 +139,15 @@ class RunFolder:
                 ) from None
             self._lock.write_text(str(os.getpid()))
 
-    def write(self, name: str, data: str | bytes) -> Path:
-        """Write one file of the run, whole or not at all."""
+    def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
+        """Write one file of the run, whole or not at all; text may come in parts."""
         if not self._writing:
             self._begun.touch()
             self._remove_old_run()
             self._writing = True
         path = self.path / name
-        write_atomically(path, encode(data) if isinstance(data, str) else data)
+        data = iter([data]) if isinstance(data, str) else data
+        write_atomically(path, data if isinstance(data, bytes) else map(encode, data))
         self._files.add(name)
         return path
 

@@ -18,6 +18,7 @@ from probagg.run.compact import is_compact
 from probagg.run.contents import read_review
 from probagg.run.folder import MANIFEST, RunFolderError
 from probagg.run.monitor import LogMonitor, Monitor
+from probagg.run.predicted import Predicted
 from probagg.run.samples import Samples
 from probagg.storage import decode
 from probagg.yardstick import Yardstick
@@ -103,8 +104,9 @@ class RunModel:
         self.check_kind(source)
         model, yardstick = self.model(device), self.yardstick  # a damaged file fails before work
         if self.config["kind"] == "matrix":
-            samples = opened.open_rows(source).select(self.config.get("columns"))
-            X, P = samples.features, model.predict_proba(samples.features)
+            samples = opened.open_rows(source, in_parts=self.config["method"] == "pac")
+            samples = samples.select(self.config.get("columns"))
+            X, P = samples.features, Predicted(model, samples.features)
         elif (backbone := self.backbone(device)) is not None:
             samples = opened.embed_images(opened.open_pictures(source, monitor), backbone, monitor)
             X, P = samples.features, model.predict_proba(samples.features)

@@ -15,11 +15,14 @@ from probagg.data.folders import FolderImages
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import open_images, open_matrix
 from probagg.errors import InputError, Interrupted, NoData
+from probagg.pac.files import FileRows, open_file
 from probagg.run.monitor import Monitor
 
 if TYPE_CHECKING:
     from probagg.data.images import ImageSet
     from probagg.dpac.recipe import Recipe
+
+READ_IN_PARTS = 2**28  # bytes of a Parquet file from which it is
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Samples:
     source: str | None  # the name of a set, or an absolute path; None for data in memory
     names: list[str]  # paths in the folder, or row numbers
     heading: str  # of the names: path or row
-    X: np.ndarray | None = None  # features; images have none before they are embedded
+    X: Any = None  # features, an array or the rows of a file; images have none at first
     images: ImageSet | None = None
     columns: list[str] | None = None
     classes: Classes | None = None
@@ -45,7 +48,7 @@ class Samples:
         return one if len(self) == 1 else f"{one}s"
 
     @property
-    def features(self) -> np.ndarray:
+    def features(self) -> Any:
         """X, which must be there."""
         assert self.X is not None
         return self.X
@@ -76,7 +79,16 @@ class Samples:
                 f"with {', '.join(columns)}. Give the same columns; their order is free."
             )
         places = [self.columns.index(name) for name in columns]
-        return replace(self, X=self.features[:, places], columns=columns)
+        X = self.features.load() if isinstance(self.X, FileRows) else self.features
+        return replace(self, X=X[:, places], columns=columns)
+
+    def sample(self, size: int, seed: int) -> np.ndarray:
+        """Return the features; of a file that is read in parts, those of some random rows."""
+        X = self.features
+        if not isinstance(X, FileRows):
+            return X
+        size = min(size, len(X))
+        return X[np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))]
 
     def names_in(self, source: str | None) -> list[str] | None:
         """Return the names of these samples in another source, or None if they are not in it."""
@@ -112,12 +124,25 @@ def classes_of(labels: Any, names: list[str]) -> Classes:
     return Classes.of_text([str(c) if k else None for c, k in zip(found, known, strict=True)])
 
 
-def open_rows(source: Any) -> Samples:
-    """Open the rows of a matrix."""
+def open_rows(source: Any, *, in_parts: bool = False) -> Samples:
+    """Open the rows of a matrix; with `in_parts`, a large Parquet file is not read yet."""
+    if in_parts and _is_large_table(source):
+        rows = open_file(source)
+        # As for matrices in memory, the model has no names: `select` finds the columns.
+        columns, rows.columns = rows.columns, None
+        names = [str(row) for row in range(len(rows))]
+        return Samples(place_of(source), names, "row", rows, columns=columns)
     data = open_matrix(source)
     names = [str(row) for row in range(data.X.shape[0])]
     classes = _classes(data.y, None)
     return Samples(place_of(source), names, "row", data.X, columns=data.columns, classes=classes)
+
+
+def _is_large_table(source: Any) -> bool:
+    if not isinstance(source, str | PathLike) or source in benchmarks.ALL_NAMES:
+        return False
+    path = Path(source).expanduser()
+    return path.suffix.lower() == ".parquet" and path.stat().st_size >= READ_IN_PARTS
 
 
 def open_pictures(source: Any, monitor: Monitor) -> Samples:

@@ -1,0 +1,173 @@
+"""Time, memory and objective over three decades of N, D and K, beside k-means.
+
+python benchmarks/speed/scale.py [--size full|small] [--only N|D|K]    half an hour on two cores
+
+Each cell is a process of its own, which reads the same blobs from a file; its seconds are those of
+`fit`, its memory the largest anonymous (not file-backed) memory above that before the fit. "pac
+file" fits the memory map in a process that may not allocate more than a quarter of X and 256 MiB.
+Cells that are in results/scale.json already are not run again.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+METHODS = ("pac", "pac file", "k-means", "mini-batch k-means", "faiss k-means")
+CENTER = {"N": 10**5, "D": 32, "K": 20}
+DECADES = {
+    "N": (10**4, 10**5, 10**6, 10**7),
+    "D": (8, 80, 800),
+    "K": (10, 100, 1000),
+}
+SMALL = {"N": (10**4, 10**5, 10**6), "D": (8, 80), "K": (10, 100)}
+
+
+def write_blobs(path: Path, N: int, D: int, K: int) -> None:
+    """Write overlapping blobs in pieces, as float32."""
+    rng = np.random.default_rng(0)
+    centers = rng.uniform(-10, 10, (K, D)).astype(np.float32)
+    X = np.lib.format.open_memmap(path, "w+", np.float32, (N, D))
+    for start in range(0, N, 10**5):
+        stop = min(N, start + 10**5)
+        noise = rng.standard_normal((stop - start, D), np.float32)
+        X[start:stop] = centers[rng.integers(K, size=stop - start)] + 4 * noise
+    X.flush()
+
+
+def anonymous_memory() -> int:
+    """Return the resident memory of this process that no file backs, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def fit(method: str, path: str, K: int):
+    """Return a function that fits the rows of a file."""
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+
+    from probagg import PAC
+
+    X = np.load(path, mmap_mode="r")
+    if method == "pac file":
+        return lambda: PAC(K, random_state=0).fit(X)
+    X = np.array(X)
+    if method == "pac":
+        return lambda: PAC(K, random_state=0).fit(X)
+    if method == "faiss k-means":
+        import faiss
+
+        points = max(1, -(-len(X) // K))
+        model = faiss.Kmeans(X.shape[1], K, niter=25, seed=0, max_points_per_centroid=points)
+        return lambda: model.train(X)
+    kind = KMeans if method == "k-means" else MiniBatchKMeans
+    return lambda: kind(K, n_init=1, random_state=0).fit(X)
+
+
+def run_cell(method: str, path: str, K: int) -> None:
+    """Fit once, and print seconds, memory and the number of passes as JSON."""
+    warnings.simplefilter("ignore")
+    import resource
+
+    size = Path(path).stat().st_size
+    work = fit(method, path, K)
+    before, peak, done = anonymous_memory(), [0], threading.Event()
+    if method == "pac file":
+        data = next(
+            1024 * int(line.split()[1])
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("VmData")
+        )
+        limit = data + size // 4 + 2**28
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+    def watch() -> None:
+        while not done.wait(0.02):
+            peak[0] = max(peak[0], anonymous_memory())
+
+    threading.Thread(target=watch, daemon=True).start()
+    began = time.perf_counter()
+    model = work()
+    seconds = time.perf_counter() - began
+    done.set()
+    found = {
+        "seconds": seconds,
+        "memory_mb": (max(peak[0], before) - before) / 1e6,
+        "passes": getattr(model, "n_iter_", 25),
+    }
+    if model is not None and hasattr(model, "labels_"):
+        found["mean_square"] = mean_square(np.load(path, mmap_mode="r"), model.labels_, K)
+    print(json.dumps(found))
+
+
+def mean_square(X, labels, K: int) -> float:
+    """Return k-means' objective of a partition, per row."""
+    first, mass, total = np.zeros((K, X.shape[1])), np.zeros(K), 0.0
+    for start in range(0, len(X), 10**5):
+        part, near = X[start : start + 10**5].astype(np.float64), labels[start : start + 10**5]
+        first += indicator(near, K) @ part
+        mass += np.bincount(near, minlength=K)
+        total += (part**2).sum()
+    return float((total - ((first**2).sum(1) / np.maximum(mass, 1)).sum()) / len(X))
+
+
+def indicator(labels, K: int):
+    """Return the sparse (K, rows) matrix of a partition."""
+    from scipy.sparse import csr_array
+
+    n = len(labels)
+    return csr_array((np.ones(n), (labels, np.arange(n))), shape=(K, n))
+
+
+def main() -> None:
+    """Run the cells that are missing, and record all."""
+    from record import HERE, record
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--only", choices=tuple(DECADES))
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds per cell")
+    options = parser.parse_args()
+    target = HERE / "results" / "scale.json"
+    results = json.loads(target.read_text())["results"] if target.exists() else {}
+    for axis, values in (DECADES if options.size == "full" else SMALL).items():
+        if options.only not in (None, axis):
+            continue
+        for value in values:
+            shape = CENTER | {axis: value}
+            missing = [m for m in options.methods if f"{axis} {value} {m}" not in results]
+            if not missing:
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "rows.npy"
+                write_blobs(path, shape["N"], shape["D"], shape["K"])
+                for method in missing:
+                    command = [sys.executable, __file__, "cell", method, str(path), str(shape["K"])]
+                    try:
+                        run = subprocess.run(
+                            command, capture_output=True, text=True, timeout=options.timeout
+                        )
+                        lines = run.stdout.splitlines()
+                        found = json.loads(lines[-1]) if run.returncode == 0 else None
+                        error = run.stderr.strip().splitlines()[-1:] if found is None else []
+                    except subprocess.TimeoutExpired:
+                        found, error = None, [f"more than {options.timeout:g} s"]
+                    results[f"{axis} {value} {method}"] = shape | (found or {"error": error})
+                    print(f"{axis} {value:>9,} {method:>20}", found or error, flush=True)
+                    record("scale", results)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["cell"]:
+        run_cell(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    else:
+        main()

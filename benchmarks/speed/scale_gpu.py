@@ -1,0 +1,183 @@
+"""PAC on a CUDA GPU beside a plain Lloyd in torch, on the same tensors.
+
+python benchmarks/speed/scale_gpu.py [--out FILE] [--small]        about two minutes on an H200
+
+ImageNet's shape: 1,281,167 x 768, K = 1000, a mixture with overlap. Then the time of a sweep over
+10^8 x 128 in half precision, generated on the device.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from functools import partial
+
+import torch
+from sklearn.metrics import adjusted_rand_score
+
+from probagg import PAC
+from probagg.environment import environment
+from probagg.pac.frame import Frame
+from probagg.pac.rounds import Tally
+from probagg.pac.sweeps import Update
+from probagg.pac.tensors import TensorChunks
+
+
+def mixture(N, D, K, seed=0, dtype=torch.float32, separation=0.9, device="cuda"):
+    """Draw N rows around K centres, both with variances 1/j along axis j, as features have them.
+
+    Two components are about 8 `separation` standard deviations apart, and K - 1 are around each.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    scale = torch.arange(1, D + 1, device=device) ** -0.5
+    centers = torch.randn(K, D, generator=generator, device=device) * scale * separation
+    y = torch.randint(K, (N,), generator=generator, device=device)
+    X = torch.empty(N, D, dtype=dtype, device=device)
+    for rows in torch.arange(N, device=device).split(2**20):
+        noise = torch.randn(len(rows), D, generator=generator, device=device)
+        X[rows] = (centers[y[rows]] + noise * scale).to(dtype)
+    return X, y
+
+
+def lloyd(X, K, seed=0, tol=1e-4, max_iter=300):
+    """Run k-means from random rows until the centres settle, as scikit-learn's rule says."""
+    generator = torch.Generator(X.device).manual_seed(seed)
+    centers = X[torch.randperm(len(X), generator=generator, device=X.device)[:K]].clone()
+    limit = tol * float(X[:100_000].var(0).mean())
+    squares = None
+    for n_iter in range(1, max_iter + 1):  # noqa: B007
+        first = torch.zeros_like(centers)
+        mass = torch.zeros(K, device=X.device)
+        labels, squares = [], 0.0
+        for part in X.split(2**17):
+            d = torch.addmm((centers * centers).sum(1)[None], part, centers.T, alpha=-2.0)
+            least, near = d.min(1)
+            squares += least.double().sum() + (part.double() ** 2).sum()
+            first.index_add_(0, near, part)
+            mass.index_add_(0, near, torch.ones_like(least))
+            labels.append(near)
+        new = torch.where(mass[:, None] > 0, first / mass.clip(1)[:, None], centers)
+        moved = float(((new - centers) ** 2).sum())
+        centers = new
+        if moved <= limit:
+            break
+    return torch.cat(labels), n_iter, float(squares)
+
+
+def timed(function, *arguments, **options):
+    """Return the result and the seconds it took."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    found = function(*arguments, **options)
+    torch.cuda.synchronize()
+    return found, time.perf_counter() - began
+
+
+def inertia(X, labels, K):
+    """Return k-means' objective of a partition."""
+    D = X.shape[1]
+    first = torch.zeros(K, D, device=X.device, dtype=torch.float64)
+    mass = torch.zeros(K, device=X.device, dtype=torch.float64)
+    total = 0.0
+    for part, near in zip(X.split(2**17), labels.split(2**17), strict=True):
+        first.index_add_(0, near, part.double())
+        mass.index_add_(0, near, torch.ones(len(part), device=X.device, dtype=torch.float64))
+        total += float((part.double() ** 2).sum())
+    return total - float(((first**2).sum(1) / mass.clip(1)).sum())
+
+
+def product_limit(D, K, rows=2**17):
+    """Return the rate of the plain matrix product of the same shape, in TFLOP/s."""
+    A, B = torch.randn(rows, D, device="cuda"), torch.randn(K, D, device="cuda")
+    A @ B.T
+    _, seconds = timed(lambda: [A @ B.T for _ in range(20)])
+    return 20 * 2e-12 * rows * D * K / seconds
+
+
+def sweep_seconds(X, K):
+    """Return the seconds of one sweep in blocks of the mean cluster size."""
+    scale = torch.arange(1, X.shape[1] + 1, device=X.device) ** -0.5
+    sums = torch.randn(K, X.shape[1] + 2, device=X.device, dtype=torch.float64) * len(X) / K
+    sums[:, :-2] *= scale
+    sums[:, -2:] = len(X) / K
+    data = TensorChunks(X, None, K)
+    tally = Tally(Frame.of(X[:5000].float(), "sqeuclidean"), sums, Update(1.03))
+
+    def sweep(parts):
+        for part in range(parts):
+            for _, block in data.blocks(part, len(X) // K):
+                data.sums(tally, block)
+
+    sweep(1)
+    return timed(sweep, data.n_parts)[1]
+
+
+def beside_lloyd(N, D, K, separation, save):
+    """Fit both to convergence, in single precision and with TF32 products."""
+    X, y = mixture(N, D, K, separation=separation)
+    truth = y.cpu().numpy()
+    results = {"N": N, "D": D, "K": K, "separation": separation}
+    PAC(K, max_iter=2, random_state=0).fit(X[: 4 * K])  # libraries are loaded
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        pac, seconds = timed(PAC(K, random_state=0).fit, X)
+        peak = torch.cuda.max_memory_allocated() - before
+        sweep, limit = sweep_seconds(X, K), product_limit(D, K)
+        results[f"pac {precision}"] = {
+            "seconds": seconds,
+            "sweeps": pac.n_iter_,
+            "ari": adjusted_rand_score(truth, pac.labels_.cpu().numpy()),
+            "inertia": inertia(X, pac.labels_, K),
+            "objective": pac.objective_,
+            "peak_gb_above_x": peak / 1e9,
+            "sweep_seconds": sweep,
+            "product_tflops": limit,
+            "share_of_product_limit": 4e-12 * N * (D + 2) * K / sweep / limit,
+        }
+        print(precision, results[f"pac {precision}"], flush=True)
+        found, seconds = timed(lloyd, X, K)
+        results[f"lloyd {precision}"] = {
+            "seconds": seconds,
+            "iterations": found[1],
+            "ari": adjusted_rand_score(truth, found[0].cpu().numpy()),
+            "inertia": inertia(X, found[0], K),
+        }
+        print(results[f"lloyd {precision}"], flush=True)
+        save(results)
+    tf32 = pac.predict(X)
+    torch.set_float32_matmul_precision("highest")
+    results["labels_equal_tf32"] = float((pac.predict(X) == tf32).double().mean())
+    print("labels of one model, tf32 and float32:", results["labels_equal_tf32"], flush=True)
+    save(results)
+
+
+def main() -> None:
+    """Print and write all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="scale_gpu.json")
+    parser.add_argument("--small", action="store_true", help="a tenth of the rows, K = 100")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    results = {"device": torch.cuda.get_device_name(), "env": environment()}
+
+    def save(name, found) -> None:
+        results[name] = found
+        with open(options.out, "w") as file:
+            json.dump(results, file, indent=1)
+
+    N, K = (128_116, 100) if options.small else (1_281_167, 1000)
+    beside_lloyd(N, 768, K, 1.2, partial(save, "imagenet 1.2"))
+    X, _ = mixture(10**7 if options.small else 10**8, 128, K, dtype=torch.float16)
+    for precision in ("highest", "high"):
+        torch.set_float32_matmul_precision(precision)
+        seconds = sweep_seconds(X, K)
+        save(f"half {precision}", {"N": len(X), "D": 128, "K": K, "sweep_seconds": seconds})
+        print("half", precision, seconds, flush=True)
+    del X
+    beside_lloyd(N, 768, K, 0.9, partial(save, "imagenet 0.9"))
+
+
+if __name__ == "__main__":
+    main()
