@@ -125,7 +125,10 @@ def blobs(N: int, n_workers: int, beside_memory: bool) -> dict:
     pac, seconds = fitted(X, 20, 0)
     rounds = CountedChunks.rounds // pac.n_iter_
     result = {"rows": N, "workers": n_workers, "seconds": seconds, "sweeps": pac.n_iter_}
-    result |= {"blocks_per_sweep": rounds, "bytes_per_sweep": 2 * rounds * X.numblocks[0] * 20 * 34 * 8}
+    result |= {
+        "blocks_per_sweep": rounds,
+        "bytes_per_sweep": 2 * rounds * X.numblocks[0] * 20 * 34 * 8,
+    }
     if beside_memory:
         whole, result["seconds_in_memory"] = fitted(X.compute(), 20, 0)
         result["objective_to_memory"] = pac.objective_ / whole.objective_
