@@ -138,11 +138,11 @@ def blobs(N: int, n_workers: int, beside_memory: bool) -> dict:
 
 
 def killed(n_workers: int = 2) -> dict:
-    """Compare the labels of a fit with those of one in which a worker is killed after a sweep."""
+    """Compare the labels of a fit with those of one in which a worker is killed in a sweep."""
     X = da.from_array(load("pendigits").X, chunks=(1000, -1))
     solver.sample_size = lambda K: 60 * K
     with cluster(n_workers) as workers, Client(workers) as client:
-        expected = PAC(10, random_state=0).fit(X).labels_.compute()
+        expected = PAC(10, random_state=0, max_iter=4).fit(X).labels_.compute()
         before = client.run(os.getpid)
 
         class Kill(logging.Handler):
@@ -153,7 +153,7 @@ def killed(n_workers: int = 2) -> dict:
 
         handler = Kill()
         logging.getLogger("probagg").addHandler(handler)
-        pac, seconds = fitted(X, 10, 0, verbose=2)
+        pac, seconds = fitted(X, 10, 0, verbose=2, max_iter=4)
         logging.getLogger("probagg").removeHandler(handler)
         labels = pac.labels_.compute()
         replaced = sorted(client.run(os.getpid).values()) != sorted(before.values())
@@ -169,7 +169,7 @@ def workers_do_not_matter(counts=(2, 4)) -> dict:
     for n_workers in counts:
         with cluster(n_workers) as workers, Client(workers):
             X = da.from_array(load("pendigits").X, chunks=(1000, -1)).persist()
-            pac, seconds = fitted(X, 10, 0)
+            pac, seconds = fitted(X, 10, 0, max_iter=4)
             results[n_workers] = pac.moments_.first.tobytes(), pac.objective_, seconds
     solver.sample_size = WHOLE
     same = len({values[:2] for values in results.values()}) == 1
@@ -203,25 +203,32 @@ def projection(N=10**9, D=768, K=1000, n_workers=64, chunk=10**6) -> dict:
 
 
 def main() -> None:
-    """Run everything, and write results/dask.json."""
+    """Run everything, and write results/dask.json after each part."""
     import probagg.pac.sources as sources
 
     sources.DaskChunks = CountedChunks
-    results = {"seeds": len(SEEDS), "projection": projection(), "kill": killed()}
-    print(results)
+    results = {"seeds_in_memory": len(SEEDS), "projection": projection(), "sets": [], "blobs": []}
+    results["kill"] = killed()
     results["workers"] = workers_do_not_matter()
-    print(results["workers"])
-    results["blobs"] = []
+    keep(results)
+    with cluster(2) as workers, Client(workers):
+        for name in SETS:
+            sets = [in_memory(name, order) for order in ("shuffled", "sorted")]
+            results["sets"] += study(sets, "all rows") + study(sets, "a tenth")
+            keep(results)
     for n_workers in (2, 4):
         with cluster(n_workers) as workers, Client(workers):
             results["blobs"].append(blobs(10**6, n_workers, beside_memory=n_workers == 2))
-    with cluster(2) as workers, Client(workers):
-        sets = [in_memory(name, order) for name in SETS for order in ("shuffled", "sorted")]
-        results["sets"] = study(sets, "all rows") + study(sets, "a tenth")
-        if time.perf_counter() - BEGAN < BUDGET:
+            keep(results)
+    if time.perf_counter() - BEGAN < BUDGET:
+        with cluster(2) as workers, Client(workers):
             results["blobs"].append(blobs(10**7, 2, beside_memory=False))
-    results["seconds"] = time.perf_counter() - BEGAN
-    record("dask", results)
+            keep(results)
+
+
+def keep(results: dict) -> None:
+    """Write what there is so far."""
+    record("dask", results | {"seconds": time.perf_counter() - BEGAN})
 
 
 if __name__ == "__main__":
