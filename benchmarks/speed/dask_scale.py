@@ -70,7 +70,7 @@ def on_dask(X, K: int, n_chunks: int, seed: int, memory: list[PAC]) -> dict:
         "objective_to_median": pac.objective_ / float(np.median([p.objective_ for p in memory])),
         "sweeps": pac.n_iter_,
         "sweeps_in_memory": memory[seed].n_iter_,
-        "rounds": rounds,
+        "blocks_per_sweep": rounds,
         "bytes_per_sweep": 2 * rounds * chunked.numblocks[0] * sums,
         "smallest_cluster": int(np.bincount(pac.labels_.compute(), minlength=K).min()),
         "seconds": seconds,
@@ -125,7 +125,10 @@ def blobs(N: int, n_workers: int, beside_memory: bool) -> dict:
     pac, seconds = fitted(X, 20, 0)
     rounds = CountedChunks.rounds // pac.n_iter_
     result = {"rows": N, "workers": n_workers, "seconds": seconds, "sweeps": pac.n_iter_}
-    result |= {"rounds": rounds, "bytes_per_sweep": 2 * rounds * X.numblocks[0] * 20 * 34 * 8}
+    result |= {
+        "blocks_per_sweep": rounds,
+        "bytes_per_sweep": 2 * rounds * X.numblocks[0] * 20 * 34 * 8,
+    }
     if beside_memory:
         whole, result["seconds_in_memory"] = fitted(X.compute(), 20, 0)
         result["objective_to_memory"] = pac.objective_ / whole.objective_
@@ -135,11 +138,11 @@ def blobs(N: int, n_workers: int, beside_memory: bool) -> dict:
 
 
 def killed(n_workers: int = 2) -> dict:
-    """Compare the labels of a fit with those of one in which a worker is killed after a sweep."""
+    """Compare the labels of a fit with those of one in which a worker is killed in a sweep."""
     X = da.from_array(load("pendigits").X, chunks=(1000, -1))
     solver.sample_size = lambda K: 60 * K
     with cluster(n_workers) as workers, Client(workers) as client:
-        expected = PAC(10, random_state=0).fit(X).labels_.compute()
+        expected = PAC(10, random_state=0, max_iter=4).fit(X).labels_.compute()
         before = client.run(os.getpid)
 
         class Kill(logging.Handler):
@@ -150,7 +153,7 @@ def killed(n_workers: int = 2) -> dict:
 
         handler = Kill()
         logging.getLogger("probagg").addHandler(handler)
-        pac, seconds = fitted(X, 10, 0, verbose=2)
+        pac, seconds = fitted(X, 10, 0, verbose=2, max_iter=4)
         logging.getLogger("probagg").removeHandler(handler)
         labels = pac.labels_.compute()
         replaced = sorted(client.run(os.getpid).values()) != sorted(before.values())
@@ -166,14 +169,14 @@ def workers_do_not_matter(counts=(2, 4)) -> dict:
     for n_workers in counts:
         with cluster(n_workers) as workers, Client(workers):
             X = da.from_array(load("pendigits").X, chunks=(1000, -1)).persist()
-            pac, seconds = fitted(X, 10, 0)
+            pac, seconds = fitted(X, 10, 0, max_iter=4)
             results[n_workers] = pac.moments_.first.tobytes(), pac.objective_, seconds
     solver.sample_size = WHOLE
     same = len({values[:2] for values in results.values()}) == 1
     return {"same_to_the_bit": same, "seconds": {n: r[2] for n, r in results.items()}}
 
 
-def projection(N=10**9, D=768, K=1000, n_workers=64, chunk=10**6, rounds=8) -> dict:
+def projection(N=10**9, D=768, K=1000, n_workers=64, chunk=10**6) -> dict:
     """Measure the kernel on one core, and compute what a sweep of a cluster would take."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((8192, D), np.float32)
@@ -185,38 +188,47 @@ def projection(N=10**9, D=768, K=1000, n_workers=64, chunk=10**6, rounds=8) -> d
     tally(X)
     rate = len(X) / (time.perf_counter() - began)
     sums = K * (D + 2) * 8
+    exchanged = 2 * K * (N // chunk) * sums / 1e9  # K blocks once assignments settle, 4 K before
     return {
         "measured_rows_per_second_and_core": rate,
         "threads": os.environ.get("OMP_NUM_THREADS", "all"),
         "computed_for": {"rows": N, "features": D, "clusters": K, "workers": n_workers},
-        "assumed": {"cores_per_worker": 1, "rows_per_chunk": chunk, "rounds": rounds},
+        "assumed": {"cores_per_worker": 1, "rows_per_chunk": chunk, "blocks_per_sweep": K},
         "seconds_per_sweep_on_one_core_each": N / n_workers / rate,
-        "gigabytes_exchanged_per_sweep": 2 * rounds * (N // chunk) * sums / 1e9,
-        "gigabytes_per_worker_and_sweep": 2 * rounds * (N // chunk) * sums / 1e9 / n_workers,
+        "gigabytes_exchanged_per_sweep": exchanged,
+        "gigabytes_per_worker_and_sweep": exchanged / n_workers,
+        "gigabytes_per_worker_and_sweep_summed_on_workers_first": 2 * K * sums / 1e9,
         "terabytes_of_rows_in_float32": N * D * 4 / 1e12,
     }
 
 
 def main() -> None:
-    """Run everything, and write results/dask.json."""
+    """Run everything, and write results/dask.json after each part."""
     import probagg.pac.sources as sources
 
     sources.DaskChunks = CountedChunks
-    results = {"seeds": len(SEEDS), "projection": projection(), "kill": killed()}
-    print(results)
+    results = {"seeds_in_memory": len(SEEDS), "projection": projection(), "sets": [], "blobs": []}
+    results["kill"] = killed()
     results["workers"] = workers_do_not_matter()
-    print(results["workers"])
-    results["blobs"] = []
+    keep(results)
+    with cluster(2) as workers, Client(workers):
+        for name in SETS:
+            sets = [in_memory(name, order) for order in ("shuffled", "sorted")]
+            results["sets"] += study(sets, "all rows") + study(sets, "a tenth")
+            keep(results)
     for n_workers in (2, 4):
         with cluster(n_workers) as workers, Client(workers):
             results["blobs"].append(blobs(10**6, n_workers, beside_memory=n_workers == 2))
-    with cluster(2) as workers, Client(workers):
-        sets = [in_memory(name, order) for name in SETS for order in ("shuffled", "sorted")]
-        results["sets"] = study(sets, "all rows") + study(sets, "a tenth")
-        if time.perf_counter() - BEGAN < BUDGET:
+            keep(results)
+    if time.perf_counter() - BEGAN < BUDGET:
+        with cluster(2) as workers, Client(workers):
             results["blobs"].append(blobs(10**7, 2, beside_memory=False))
-    results["seconds"] = time.perf_counter() - BEGAN
-    record("dask", results)
+            keep(results)
+
+
+def keep(results: dict) -> None:
+    """Write what there is so far."""
+    record("dask", results | {"seconds": time.perf_counter() - BEGAN})
 
 
 if __name__ == "__main__":
