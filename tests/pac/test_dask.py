@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import threading
+import warnings
 
 import dask
 import dask.array as da
@@ -84,6 +85,13 @@ def fit(X, **options):
     return PAC(CLUSTERS, random_state=0, **options).fit(X)
 
 
+def short(X, **options):
+    """Stop after a few sweeps: what is compared does not depend on convergence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit(X, max_iter=4, **options)
+
+
 def same_to_the_bit(a, b):
     return (
         a.objective_history_ == b.objective_history_
@@ -97,7 +105,7 @@ def test_chunks_do_not_change_the_solution(orders, order, small_sample):
     """A round is every n-th row of all, so chunks matter only for rounding errors."""
     X = orders[order]
     memory = fit(X)
-    for n_chunks in (2, 6, 30):
+    for n_chunks in (2, 30):
         pac = fit(da.from_array(X, chunks=(-(-len(X) // n_chunks), -1)))
         assert pac.objective_ <= 1.005 * memory.objective_, n_chunks
         assert pac.n_iter_ <= 1.5 * memory.n_iter_
