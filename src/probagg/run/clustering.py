@@ -21,7 +21,7 @@ from probagg.run.folder import RunFolder
 from probagg.run.samples import Samples
 from probagg.yardstick import Yardstick
 
-PROFILE_NUMBERS = 2**25  # of a matrix; profiles.csv of a larger one is of a sample of its rows
+LARGE, SAMPLE = 2**26, 2**24  # numbers in a matrix of which profiles.csv is of a sample; in that
 MOST_COLUMNS = 60  # of a matrix that profiles.csv holds
 MOST_BARS = 30  # clusters shown as bars
 
@@ -182,9 +182,12 @@ def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
     """Return mean and quartiles per cluster, as CSV, of the columns that differ most."""
     X = samples.features
     names = samples.columns or [f"column {j}" for j in range(X.shape[1])]
-    if (n := PROFILE_NUMBERS // X.shape[1]) < X.shape[0]:
-        some = np.sort(np.random.default_rng(0).choice(X.shape[0], max(n, 1), replace=False))
+    if X.shape[0] * X.shape[1] > LARGE:
+        size = max(1, SAMPLE // X.shape[1])
+        some = np.sort(np.random.default_rng(0).choice(X.shape[0], size, replace=False))
         X, labels = X[some], labels[some]
+    else:
+        X = X[:]  # in memory, if it was in a file
     clusters = [k for k in range(K) if (labels == k).any()]
     means = np.array([X[labels == k].mean(0, dtype=np.float64) for k in clusters])
     spread = means.std(0) / np.maximum(X.std(0, dtype=np.float64), 1e-300)
