@@ -27,7 +27,7 @@ from record import record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 from probagg.dpac.initialization import INITS
-from probagg.dpac.neighbours import nearest, sharpness, smooth
+from probagg.dpac.neighbours import modularity, nearest, sharpness, smooth
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")
 LOW = 1e-4  # above the lowest objective: the same optimum
@@ -78,13 +78,6 @@ def compare(name: str) -> dict[str, Any]:
         "surest": max(runs, key=lambda run: run["sharpness"]),
         "most modular": max(runs, key=lambda run: run["modularity"]),
     }
-
-
-def modularity(near: torch.Tensor, Q: torch.Tensor) -> float:
-    """Return the share of neighbours with the row's own label, less the share by chance."""
-    labels = Q.argmax(1)
-    sizes = torch.bincount(labels, minlength=Q.shape[1]) / len(labels)
-    return float((labels[near] == labels[:, None]).float().mean() - sizes.square().sum())
 
 
 def by_init(runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

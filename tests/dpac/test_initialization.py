@@ -11,8 +11,7 @@ from probagg.dpac import initialization
 from probagg.dpac.initialization import (
     fit_head,
     initialize_classifier,
-    recut_runs,
-    select_by_confidence,
+    select_run,
 )
 from probagg.dpac.neighbours import nearest, sharpness
 from probagg.dpac.pretext import mlp
@@ -72,19 +71,15 @@ def soft(labels):
     return 0.94 * np.eye(3)[labels] + 0.02
 
 
-@pytest.mark.parametrize(("objective", "selected"), [(100.4, True), (100.6, False)])
-def test_the_most_confident_run_near_the_lowest_objective_is_selected(
-    generator, objective, selected
-):
-    """A division through the middle of a group stays undecided where neighbours disagree."""
+def test_the_most_modular_run_is_selected(generator):
+    """A division through the middle of a group separates neighbours."""
     X, y = clusters(generator)
     near = nearest(X, 3, "sqeuclidean")
     wrong = y.clone()
     wrong[y == 1] = torch.randint(1, 3, (100,), generator=generator)
-    lower, right = Run([100.0], soft(wrong)), Run([objective], soft(y))
+    lower, right = Run([100.0], soft(wrong)), Run([100.4], soft(y))
     for runs in ([lower, right], [right, lower]):
-        P = select_by_confidence(runs, near)
-        assert torch.equal(P.argmax(1), y if selected else wrong)
+        assert torch.equal(select_run(runs, X, near).argmax(1), y)
 
 
 def test_a_run_that_cut_across_two_groups_is_repaired(generator):
@@ -94,26 +89,23 @@ def test_a_run_that_cut_across_two_groups_is_repaired(generator):
     near = nearest(X, 2, "sqeuclidean")
     across = (X[:, 0] > 3.0).long()
     run = Run([1.0], 0.94 * np.eye(2)[across] + 0.03, Solver(2, m=1.05))
-    (again,) = recut_runs([run], X, near)
     assert clustering_accuracy(y, across) < 0.6
-    assert clustering_accuracy(y, again.P.argmax(1)) > 0.99
-    assert again.solver.m == 1.05
+    assert clustering_accuracy(y, select_run([run], X, near).argmax(1)) > 0.99
 
 
-def test_plain_and_annealed_runs_and_their_recuts_are_compared(generator, monkeypatch):
+def test_plain_and_annealed_runs_are_compared(generator, monkeypatch):
     X, _ = clusters(generator)
     seen = []
 
-    def first(runs, near):
+    def first(runs, features, near):
         seen.extend(runs)
-        return select_by_confidence(runs, near)
+        return select_run(runs, features, near)
 
-    monkeypatch.setattr(initialization, "select_by_confidence", first)
+    monkeypatch.setattr(initialization, "select_run", first)
     initialize_classifier(mlp((16, 3), "batch"), X, Cluster(balance=0.25, m=1.05), seed=2)
     solvers = [run.solver for run in seen]
-    assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers[:12]] == [
+    assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers] == [
         (seed, 1.0, 1) for seed in range(2, 14)
     ]
-    assert {pac.init for pac in solvers[:12]} == {"auto", "annealed"}
+    assert {pac.init for pac in solvers} == {"auto", "annealed"}
     assert {(pac.m, pac.metric) for pac in solvers} == {(1.05, "sqeuclidean")}
-    assert all(pac.init.shape == (300, 3) for pac in solvers[12:])

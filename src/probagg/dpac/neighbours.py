@@ -63,14 +63,27 @@ def smooth(near: Tensor, P: Tensor, mass: Tensor | None = None, *, rounds: int =
     return Q
 
 
+def modularity(near: Tensor, Q: Tensor) -> float:
+    """Return the share of neighbours with the row's own label, less the share by chance.
+
+    >>> near = torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2]])
+    >>> Q = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> modularity(near, Q)
+    0.5
+    """
+    labels = Q.argmax(1)
+    sizes = torch.bincount(labels, minlength=Q.shape[1]) / len(labels)
+    return float((labels[near] == labels[:, None]).float().mean() - sizes.square().sum())
+
+
 @torch.no_grad()
 def recut(near: Tensor, Q: Tensor) -> Tensor | None:
     """Return Q with its two most connected clusters divided anew.
 
-    None is returned where the two are too small, no edge connects two clusters, or the eigenvector
-    does not converge.
     Their rows are divided into halves by the second eigenvector of the graph among them, which
     relaxes the normalised cut: the halves have few edges between them, whatever their distances.
+    None is returned where the two are too small, no edge connects two clusters, or the eigenvector
+    does not converge.
 
     >>> near = torch.arange(100).reshape(2, 50).repeat_interleave(50, 0)  # two groups of rows
     >>> Q = 0.8 * torch.eye(2)[torch.arange(100) % 2] + 0.1  # a division across both
