@@ -20,7 +20,7 @@ from probagg import PAC
 from probagg.data.benchmarks import load
 from probagg.pac.dask_rows import DaskChunks
 from probagg.pac.frame import Frame
-from probagg.pac.rounds import Tally
+from probagg.pac.parts import Tally
 from probagg.pac.sweeps import Update
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -147,7 +147,7 @@ def killed(n_workers: int = 2) -> dict:
 
         class Kill(logging.Handler):
             def emit(self, record):
-                if "rounds, sweep 2" in record.getMessage():
+                if "parts, sweep 2" in record.getMessage():
                     pid = next(iter(before.values()))
                     threading.Timer(0.05, os.kill, (pid, signal.SIGKILL)).start()
 

@@ -18,7 +18,7 @@ from sklearn.metrics import adjusted_rand_score
 from probagg import PAC
 from probagg.environment import environment
 from probagg.pac.frame import Frame
-from probagg.pac.rounds import Tally
+from probagg.pac.parts import Tally
 from probagg.pac.sweeps import Update
 from probagg.pac.tensors import TensorChunks
 

@@ -31,7 +31,7 @@ def threads():
 
 @pytest.fixture
 def small_sample(monkeypatch):
-    """Start from 60 rows per cluster, so that the rounds have something left to do."""
+    """Start from 60 rows per cluster, so that the sweeps have something left to do."""
     monkeypatch.setattr("probagg.pac.solver.sample_size", lambda K: 60 * K)
 
 
@@ -60,11 +60,11 @@ def orders(digits):
 
 
 class AtSweep(logging.Handler):
-    """Calls a function when a sweep of the rounds is logged."""
+    """Calls a function when a sweep of the parts is logged."""
 
     def __init__(self, sweep, action):
         super().__init__()
-        self.message, self.action = f"rounds, sweep {sweep}:", action
+        self.message, self.action = f"parts, sweep {sweep}:", action
 
     def emit(self, record):
         if record.getMessage().startswith(self.message):
@@ -114,7 +114,7 @@ def test_chunks_do_not_change_the_solution(orders, order, small_sample):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_fits_from_a_small_sample_do_not_diverge(orders, seed, small_sample):
-    """With four rounds per sweep, one of these ends at 2.7 times the objective."""
+    """In blocks of a quarter of the rows, one of these ends at 2.7 times the objective."""
     X = orders["shuffled"]
     pac = PAC(CLUSTERS, random_state=seed).fit(da.from_array(X, chunks=(900, -1)))
     assert pac.objective_ <= 1.005 * PAC(CLUSTERS, random_state=seed).fit(X).objective_

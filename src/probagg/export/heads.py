@@ -53,7 +53,7 @@ class PACHead(nn.Module):
     def of(cls, pac: PAC) -> Self:
         """Return the head of a fitted PAC."""
         check_is_fitted(pac)
-        model = pac._model
+        model = pac._assigner.model
         if not isinstance(model, LinearModel):
             raise InputError(
                 f"These clusters were found with metric={pac.metric!r}, which compares a row with "

@@ -1,4 +1,4 @@
-"""The state of a fit in rounds, saved after each sweep so that an interrupted fit can resume."""
+"""The state of a fit in parts, saved after each sweep so that an interrupted fit can resume."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from probagg.aggregation import Array
 from probagg.errors import InputError
-from probagg.pac.rounds import Chunks, Survey, Tally, look
+from probagg.pac.parts import Chunks, Survey, Tally, look
 
 FAN_IN = 8  # sums that one task adds up
 

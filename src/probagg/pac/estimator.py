@@ -25,6 +25,7 @@ from probagg.aggregation import namespace
 from probagg.errors import InputError
 from probagg.estimators import check_n_samples, describe, draw_seed, labels_of, rebuild
 from probagg.pac.advice import problems
+from probagg.pac.assigner import Assigner
 from probagg.pac.checks import CONSTRAINTS, check_streamable
 from probagg.pac.dask_rows import is_dask
 from probagg.pac.frame import is_tensor
@@ -91,7 +92,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The factor by which each call of `partial_fit` multiplies the weight of all rows before. 1
         forgets nothing; at 0.9 the last 10 chunks have two thirds of the weight. `fit` ignores it.
     checkpoint : path or None, default=None
-        A file in which a fit in rounds (see `fit`) saves its state after each sweep. If the fit is
+        A file in which a fit in parts (see `fit`) saves its state after each sweep. If the fit is
         interrupted, the same call resumes it, with the same result. The file is removed at the end.
     random_state : int, RandomState instance or None, default=None
         Determines the start and the order of samples.
@@ -184,8 +185,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
         X may also be a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a
         table or file of pyarrow. Of these, of tensors and of Dask arrays, large ones (from
-        4 max(50,000, 200 K) rows; every Dask array) are clustered in *rounds*: PAC on a sample of
-        the rows in memory, then sweeps that keep K (n_features + 2) numbers per round, and no P.
+        4 max(50,000, 200 K) rows; every Dask array) are clustered in *parts*: PAC on a sample of
+        the rows in memory, then sweeps that keep K (n_features + 2) numbers per part, and no P.
         """
         self._validate_params()
         rows = open_rows(self, X, reset=True)
@@ -218,21 +219,24 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self._validate_params()
         check_streamable(self.metric, self.init)
         stream, solver = getattr(self, "_stream", None), self._solver()
-        rows = open_rows(self, X, reset=stream is None and not hasattr(self, "_model"))
+        rows = open_rows(self, X, reset=stream is None and not hasattr(self, "_assigner"))
         chunk = in_memory(rows)
         weights = check_weights(chunk, sample_weight)
-        model = check_continues(self._model, solver) if hasattr(self, "_model") else None
+        model = (
+            check_continues(self._assigner.model, solver) if hasattr(self, "_assigner") else None
+        )
         if stream is None:
             stream = Stream(self.n_clusters, np.random.default_rng(draw_seed(self.random_state)))
             if model is not None:
-                stream.start_from(model, self._update, self.critical_m_)
+                stream.start_from(model, self._assigner.update, self.critical_m_)
             self._stream = stream
         found = stream.add(chunk, weights, solver, self.forgetting)
         if stream.clusters is not None:
             clusters = stream.clusters
             self._set_model(clusters.model, clusters.update, clusters.critical_m)
             self.objective_, self.n_iter_ = clusters.objective, stream.n_chunks
-            self._keep(rows, self._map_proba(rows))
+            P = self._map(rows, self._assigner.probabilities, self._n_features_out)
+            self._keep(rows, P)
         for problem in found:
             warnings.warn(problem, ConvergenceWarning, stacklevel=2)
         return self
@@ -243,9 +247,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def _keep(self, rows: Any, P: Any) -> None:
         """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
         if P is None and keeps_probabilities(rows, self.n_clusters):
-            P = self._map_proba(rows)
+            P = self._map(rows, self._assigner.probabilities, self._n_features_out)
         self._P, self._P_shape = P, (rows.shape[0], self.n_clusters)
-        self.labels_ = self._map_labels(rows) if P is None or is_dask(rows) else labels_of(P)
+        if P is None or is_dask(rows):
+            self.labels_ = self._map(rows, self._assigner.labels, dtype=np.int64)
+        else:
+            self.labels_ = labels_of(P)
 
     @property
     def probabilities_(self) -> Any:
@@ -262,7 +269,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return self._P
 
     def _set_model(self, model: Model, update: Update, critical_m: float) -> None:
-        self._model, self._update = model, update
+        self._assigner = Assigner(model, update)
         self.m_, self.critical_m_ = update.m, critical_m
         self._P, self._P_shape = None, (0, 0)
         if isinstance(model, LinearModel):
@@ -279,47 +286,22 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             )
         check_is_fitted(self, msg=message)
 
-    def _map(self, rows: Any, function: Any, width: int | None, dtype: Any) -> Any:
-        """Return the results of a function of (model, rows) for all rows."""
-        D = rows.shape[1] if isinstance(self._model, LinearModel) else 16 * len(self._model.A)
-        cost = D + (2 if isinstance(self._model, LinearModel) else 0)
-        bare = PAC()  # lazy results must neither carry nor follow the attributes of this one
-        bare._set_model(self._model, self._update, self.critical_m_)
-        return map_rows(rows, partial(function, bare), width=width, dtype=dtype, cost=cost)
+    def _map(self, rows: Any, function: Any, width: int | None = None, dtype: Any = None) -> Any:
+        """Return the results of a function of some rows for all of them."""
+        dtype = _float_of(rows) if dtype is None else dtype
+        return map_rows(rows, function, width=width, dtype=dtype, cost=self._assigner.cost)
 
-    def _map_proba(self, rows: Any) -> Any:
-        return self._map(rows, PAC._proba, self._n_features_out, self._dtype(rows))
-
-    def _map_labels(self, rows: Any) -> Any:
-        return self._map(rows, PAC._labels, None, np.int64)
-
-    def _dtype(self, rows: Any) -> Any:
-        return np.result_type(rows.dtype, np.float32) if not is_tensor(rows) else rows.dtype
-
-    def _assign(self, X: Any) -> Any:
-        """Return P, (K, rows), of some rows."""
-        model = self._model.like(X)
-        return self._update.assign(model.scores(X), model.mass, model.floor)
-
-    def _proba(self, X: Any) -> Any:
-        return self._assign(X).T
-
-    def _labels(self, X: Any) -> Any:
-        return labels_of(self._proba(X))
-
-    def _scores(self, X: Any) -> Any:
-        model = self._model.like(X)
-        return self._update.scale(model.scores(X).clip(0.0), model.mass).T * model.unit
+    def _open(self, X: Any) -> Any:
+        self._check_fitted()
+        return open_rows(self, X, reset=False)
 
     def predict_proba(self, X: Any) -> Any:
         """Return P for the rows of X, from the fitted clusters alone: rows do not interact."""
-        self._check_fitted()
-        return self._map_proba(open_rows(self, X, reset=False))
+        return self._map(self._open(X), self._assigner.probabilities, self._n_features_out)
 
     def predict(self, X: Any) -> Any:
         """Return the most probable cluster of each row, as int64."""
-        self._check_fitted()
-        return self._map_labels(open_rows(self, X, reset=False))
+        return self._map(self._open(X), self._assigner.labels, dtype=np.int64)
 
     def predict_top(self, X: Any, k: int = 3) -> tuple[Any, Any]:
         """Return the `k` most probable clusters of each row, and their probabilities.
@@ -327,35 +309,26 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         Both are of shape (n_samples, k), most probable first. All K probabilities are in memory for
         a few rows at a time only, which allows thousands of clusters.
         """
-        self._check_fitted()
+        rows = self._open(X)
         if not isinstance(k, Integral) or not 1 <= k <= self._n_features_out:
             raise InputError(
                 f"k is {k}, but a number from 1 to the {self._n_features_out} clusters is needed."
             )
-        rows = open_rows(self, X, reset=False)
-        found = self._map(rows, partial(_top, int(k)), 2 * k, np.float64)
+        found = self._map(rows, partial(self._assigner.top, k=int(k)), 2 * int(k), np.float64)
         clusters, P = found[:, :k], found[:, k:]
         if is_tensor(found):
-            return clusters.long(), P.to(self._dtype(rows))
-        return clusters.astype(np.int64), P.astype(self._dtype(rows))
+            return clusters.long(), P.to(_float_of(rows))
+        return clusters.astype(np.int64), P.astype(_float_of(rows))
 
     def transform(self, X: Any) -> Any:
         """Return scores (n_samples, n_clusters), aggregated distances to the clusters."""
-        self._check_fitted()
-        rows = open_rows(self, X, reset=False)
-        return self._map(rows, PAC._scores, self._n_features_out, self._dtype(rows))
+        return self._map(self._open(X), self._assigner.scores, self._n_features_out)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the objective per sample, for these rows and the fitted clusters."""
-        self._check_fitted()
-        rows = open_rows(self, X, reset=False)
-        J = self._map(rows, PAC._objectives, None, np.float64)
+        J = self._map(self._open(X), self._assigner.objectives, dtype=np.float64)
         J = J.cpu().numpy() if is_tensor(J) else np.asarray(J)
         return -float(np.average(J, weights=sample_weight))
-
-    def _objectives(self, X: Any) -> Any:
-        J = (self._update.weigh(self._proba(X)) * self._scores(X)).sum(1)
-        return J.double() if is_tensor(J) else J.astype(np.float64)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write what `predict` needs as one safetensors file, without pickle.
@@ -366,7 +339,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self._check_fitted()
         changed: dict[str, Any] = {"checkpoint": None}
         changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
-        save_model(path, self._model, describe(self, _SAVED, **changed))
+        save_model(path, self._assigner.model, describe(self, _SAVED, **changed))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -378,10 +351,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     @property
     def _n_features_out(self) -> int:
-        return len(self._model.mass)
+        return len(self._assigner.model.mass)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_model")
+        return hasattr(self, "_assigner")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -392,13 +365,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return tags
 
 
-def _top(k: int, pac: PAC, X: Any) -> Any:
-    """Return the k most probable clusters of some rows, and their probabilities, (rows, 2 k)."""
-    P = pac._proba(X)
-    if is_tensor(P):
-        values, clusters = P.topk(k, 1)
-        return namespace(P).concatenate([clusters.double(), values.double()], 1)
-    clusters = np.sort(np.argpartition(-P, k - 1, axis=1)[:, :k], axis=1)
-    values = np.take_along_axis(P, clusters, 1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    return np.hstack([np.take_along_axis(part, order, 1) for part in (clusters, values)])
+def _float_of(rows: Any) -> Any:
+    """Return the type of the probabilities of these rows."""
+    if is_tensor(rows):
+        return rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
+    return np.result_type(rows.dtype, np.float32)

@@ -12,7 +12,7 @@ import numpy as np
 from probagg.aggregation import Array
 from probagg.errors import InputError, import_optional
 from probagg.pac.frame import chunks
-from probagg.pac.rounds import PARTS, Chunks, Survey, Tally, check_finite, look
+from probagg.pac.parts import PARTS, Chunks, Survey, Tally, check_finite, look
 
 PIECE_BYTES = 2**20  # of a memory map, read at once
 PIECE_ROWS = 16  # at least

@@ -18,7 +18,7 @@ from probagg.pac.checkpoint import Checkpoint
 from probagg.pac.frame import Frame, is_tensor, like
 from probagg.pac.model import LinearModel, Model, PairwiseModel, training_distances
 from probagg.pac.pairwise import PairwiseRows
-from probagg.pac.rounds import PROBE_ROWS, Chunks, RoundSweeps, Survey
+from probagg.pac.parts import PROBE_ROWS, Chunks, PartSweeps, Survey
 from probagg.pac.rows import LinearRows
 from probagg.pac.sweeps import (
     Blocks,
@@ -91,7 +91,7 @@ class Solver:
             X = TensorChunks(X, sample_weight, self.n_clusters)
         seed = draw_seed(self.random_state)
         if isinstance(X, Chunks):
-            return self._solve_in_rounds(X, seed)
+            return self._solve_in_parts(X, seed)
         generator = np.random.default_rng(seed)
         order = generator.permutation(X.shape[0]) if self.shuffle else None
         rows = rows_of(X, self.metric, sample_weight, order)
@@ -129,9 +129,9 @@ class Solver:
             rows.start(update.weigh(best.P.T, rows.sample_weight))
         return best
 
-    def _solve_in_rounds(self, data: Chunks, seed: int) -> Solution:
-        """Cluster a sample in memory, then all rows in rounds."""
-        self._check_rounds()
+    def _solve_in_parts(self, data: Chunks, seed: int) -> Solution:
+        """Cluster a sample in memory, then all rows in parts."""
+        self._check_parts()
         checkpoint = Checkpoint(self.checkpoint, seed)
         generator = np.random.default_rng(checkpoint.seed)
         N, size = data.shape[0], min(data.shape[0], sample_size(self.n_clusters))
@@ -151,12 +151,12 @@ class Solver:
         else:
             probe.sums = like(checkpoint.state, survey.X).sum(0)
         blocks = Blocks.of_size(self.block_size, N, self.n_clusters, update.m, N)
-        sweeps = RoundSweeps(data, probe, update, blocks)
+        sweeps = PartSweeps(data, probe, update, blocks)
         if checkpoint.state is not None:
             sweeps.resume(like(checkpoint.state, survey.X), checkpoint.block)
 
         def report(history: list[float], change: float) -> None:
-            self._log_sweep("rounds", len(history), history[-1] * sample.unit, change)
+            self._log_sweep("parts", len(history), history[-1] * sample.unit, change)
             checkpoint.write(sweeps.state, sweeps.block, history)
 
         limits = self._limits(update, critical_m)
@@ -175,7 +175,7 @@ class Solver:
             n_empty=int((sweeps.total[:, -1] < 0.5 * mean_weight).sum()),
         )
 
-    def _check_rounds(self) -> None:
+    def _check_parts(self) -> None:
         if not isinstance(self.init, str):
             raise InputError(
                 "init is an array, but data of this size is clustered without keeping the "

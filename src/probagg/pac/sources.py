@@ -112,7 +112,7 @@ def in_memory(rows: Any) -> Any:
 
 
 def keeps_probabilities(rows: Any, K: int) -> bool:
-    """Return whether P of rows that were fitted in rounds is kept: lazily, or if small enough."""
+    """Return whether P of rows that were fitted in parts is kept: lazily, or if small enough."""
     if isinstance(rows, FileRows):
         return False
     return is_dask(rows) or 4 * rows.shape[0] * K <= max(rows.nbytes, KEPT_BYTES)

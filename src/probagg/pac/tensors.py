@@ -13,7 +13,7 @@ import numpy as np
 from probagg.aggregation import Array, dual, lifted_growth, namespace
 from probagg.errors import InputError
 from probagg.pac.frame import Frame, chunks, linear_floor
-from probagg.pac.rounds import Chunks, Survey, Tally
+from probagg.pac.parts import Chunks, Survey, Tally
 from probagg.pac.rows import LinearRows, each_in_turn
 
 GRAPHED = 16  # panels from which a sweep on a GPU is captured as a CUDA graph

@@ -83,7 +83,7 @@ class Tally:
         return self.update.assign(linear_scores(lifted, self.sums), self.sums[:, -1], floor)
 
 
-class RoundSweeps:
+class PartSweeps:
     """Sweeps of data in parts. Convergence is measured on a probe, P of some rows before and after.
 
     `probe.sums` are those to start with.
