@@ -190,11 +190,19 @@ def assign_columns(S: Array, m: float) -> Array:
     times as slow.
     """
     xp, alpha = namespace(S), 1.0 / (m - 1.0)
-    xp.divide(xp.amin(S, 0), S, out=S)
-    xp.clip(S, 2.0 ** (-60.0 / alpha), None, out=S)
+    smallest = np.minimum.reduce(S) if xp is np else xp.amin(S, 0)
+    xp.divide(smallest, S, out=S)
+    raise_to(S, 2.0 ** (-60.0 / alpha))
     xp.pow(S, alpha, out=S)
     S /= S.sum(0)
     return S
+
+
+def raise_to(S: Array, floor: Array | float) -> Array:
+    """Set smaller numbers of S to `floor`, in place."""
+    if isinstance(S, np.ndarray):
+        return np.maximum(S, floor, out=S)  # np.clip takes longer to call than a block to compute
+    return S.clamp_(min=floor)
 
 
 def objective(X: Array, P: Array, m: float = 1.0, metric: str = "sqeuclidean") -> float:

@@ -219,12 +219,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self._validate_params()
         check_streamable(self.metric, self.init)
         stream, solver = getattr(self, "_stream", None), self._solver()
-        rows = open_rows(self, X, reset=stream is None and not hasattr(self, "_assigner"))
+        is_fitted = hasattr(self, "_assigner")
+        rows = open_rows(self, X, reset=stream is None and not is_fitted)
         chunk = in_memory(rows)
         weights = check_weights(chunk, sample_weight)
-        model = (
-            check_continues(self._assigner.model, solver) if hasattr(self, "_assigner") else None
-        )
+        model = check_continues(self._assigner.model, solver) if is_fitted else None
         if stream is None:
             stream = Stream(self.n_clusters, np.random.default_rng(draw_seed(self.random_state)))
             if model is not None:
@@ -258,7 +257,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def probabilities_(self) -> Any:
         """The probability P of each sample in each cluster, (n_samples, n_clusters)."""
         if not hasattr(self, "_P"):
-            raise AttributeError("probabilities_ are there after fit.")
+            raise AttributeError("This PAC is not fitted yet: call fit or partial_fit first.")
         if self._P is None:
             N, K = self._P_shape
             raise AttributeError(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from probagg.aggregation import dual, embed, namespace
+from probagg.aggregation import dual, embed, namespace, raise_to
 
 CHUNK_NUMBERS = 2**18  # per chunk in which rows are prepared and scored
 
@@ -125,6 +125,6 @@ def linear_scores(lifted: Any, sums: Any) -> Any:
 
 def linear_floor(sums: Any, dtype: Any) -> Any:
     """Return the rounding errors of these sums, (K, 1): about eps sum_j p_jk |x_j|^2."""
-    info = namespace(sums).finfo(dtype)
-    floor = sums[:, -2:-1].clip(0.0) * float(info.eps) + float(info.tiny)
-    return namespace(sums).asarray(floor, dtype=dtype)
+    xp, info = namespace(sums), namespace(sums).finfo(dtype)
+    floor = sums[:, -2:-1] * float(info.eps)
+    return xp.asarray(raise_to(floor, 0.0) + float(info.tiny), dtype=dtype)

@@ -22,6 +22,7 @@ from probagg.aggregation import (
     cluster_objectives,
     mass_factor,
     namespace,
+    raise_to,
 )
 from probagg.errors import InputError
 from probagg.pac.frame import chunks, is_tensor, like, numpy_dtype
@@ -125,8 +126,7 @@ class Update:
 
     def assign(self, S: Array, mass: Array, floor: Array | float) -> Array:
         """Turn the sums of Eq. 8, raised to `floor`, into P (K, rows), in place."""
-        S = namespace(S).clip(S, floor, None, out=S)
-        return assign_columns(self.scale(S, mass), self.m)
+        return assign_columns(self.scale(raise_to(S, floor), mass), self.m)
 
     def objective(self, sums: Array) -> float:
         """Return sum_k n_k^(balance - 1) sum_ij a_ik a_jk d_ij: Eq. 1 for the paper's options."""
@@ -153,7 +153,7 @@ def sweep(rows: Rows, P: Array, update: Update, block: int, panel: int) -> tuple
         new = rows.scores(part)  # overwritten by probabilities, block by block
         dA = _update_panel(rows, part, new, old, update, block)
         totals[0] += abs(new - old).sum()
-        totals[1] += (new * new).sum()
+        totals[1] += np.vdot(new, new) if xp is np else (new * new).sum()
         P[index] = new.T
         rows.absorb(part, dA)
 
