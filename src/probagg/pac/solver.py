@@ -144,7 +144,7 @@ class Solver:
         update, critical_m = self._update(sample)
 
         if checkpoint.state is None:
-            start = replace(self, tol=max(self.tol, SAMPLE_TOL))
+            start = self if size == N else replace(self, tol=max(self.tol, SAMPLE_TOL))
             start._best_run(sample, update, critical_m, generator)
             weight = size if survey.weights is None else float(survey.weights.sum())
             probe.sums = sample.sums * (survey.n_rows / weight)
