@@ -35,13 +35,13 @@ WHOLE = solver.sample_size
 
 
 class CountedChunks(DaskChunks):
-    """Dask chunks that count their rounds."""
+    """Dask chunks that count the blocks."""
 
-    rounds = 0
+    blocks_summed = 0
 
     def sums(self, *arguments):
-        """Return the sums of one round, and count it."""
-        CountedChunks.rounds += 1
+        """Return the sums of one block, and count it."""
+        CountedChunks.blocks_summed += 1
         return super().sums(*arguments)
 
 
@@ -59,9 +59,9 @@ def fitted(X, K: int, seed: int, **options) -> tuple[PAC, float]:
 def on_dask(X, K: int, n_chunks: int, seed: int, memory: list[PAC]) -> dict:
     """Fit chunks of X on the current cluster, beside the fits in memory."""
     chunked = da.from_array(X, chunks=(-(-len(X) // n_chunks), -1)).persist()
-    CountedChunks.rounds = 0
+    CountedChunks.blocks_summed = 0
     pac, seconds = fitted(chunked, K, seed)
-    rounds = CountedChunks.rounds // pac.n_iter_
+    rounds = CountedChunks.blocks_summed // pac.n_iter_
     sums = K * (X.shape[1] + 2) * 8
     return {
         "chunks": chunked.numblocks[0],
@@ -121,9 +121,9 @@ def blobs(N: int, n_workers: int, beside_memory: bool) -> dict:
     empty = da.zeros((N, 32), chunks=(size, -1), dtype=np.float32)
     X = empty.map_blocks(draw, dtype=np.float32, meta=np.empty((0, 0), np.float32)).persist()
     X.sum().compute()  # drawn
-    CountedChunks.rounds = 0
+    CountedChunks.blocks_summed = 0
     pac, seconds = fitted(X, 20, 0)
-    rounds = CountedChunks.rounds // pac.n_iter_
+    rounds = CountedChunks.blocks_summed // pac.n_iter_
     result = {"rows": N, "workers": n_workers, "seconds": seconds, "sweeps": pac.n_iter_}
     result |= {
         "blocks_per_sweep": rounds,

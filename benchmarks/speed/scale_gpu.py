@@ -160,12 +160,12 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a tenth of the rows, K = 100")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results = {"device": torch.cuda.get_device_name(), "env": environment()}
+    results = {"device": torch.cuda.get_device_name()}
 
     def save(name, found) -> None:
         results[name] = found
         with open(options.out, "w") as file:
-            json.dump(results, file, indent=1)
+            json.dump({"env": environment(), "results": results}, file, indent=1)
 
     N, K = (128_116, 100) if options.small else (1_281_167, 1000)
     beside_lloyd(N, 768, K, 1.2, partial(save, "imagenet 1.2"))

@@ -61,7 +61,8 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
         again = replace(runs[chosen].solver, init=start.cpu().numpy())
         candidates.append(again.solve(features.numpy()))
     confidence = [confidence_of(run, near) for run in candidates]
-    for name, run, value in zip(("most modular", "divided anew"), candidates, confidence):  # noqa: B905
+    names = ("most modular", "divided anew")[: len(candidates)]
+    for name, run, value in zip(names, candidates, confidence, strict=True):
         logger.info("PAC, %s: J %.6g, smoothed confidence %.4f", name, run.history[-1], value)
     return probabilities(candidates[confidence.index(max(confidence))], near)
 

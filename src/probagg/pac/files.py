@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
@@ -18,7 +19,7 @@ PIECE_BYTES = 2**20  # of a memory map, read at once
 PIECE_ROWS = 16  # at least
 
 
-class FileRows:
+class FileRows(ABC):
     """The rows of a file, or of what was opened from one, in pieces that are read as needed."""
 
     shape: tuple[int, int]
@@ -48,9 +49,9 @@ class FileRows:
             self._last = piece, self.read(piece)
         return self._last[1]
 
+    @abstractmethod
     def read(self, piece: int) -> np.ndarray:
         """Return the rows of one piece as float32 or float64."""
-        raise NotImplementedError
 
     def load(self) -> np.ndarray:
         """Return all rows, which must be finite."""

@@ -19,9 +19,9 @@ import numpy as np
 
 from probagg.aggregation import Array, namespace
 from probagg.errors import InputError
-from probagg.pac.frame import CHUNK_NUMBERS, Frame, chunks, linear_floor, linear_scores
+from probagg.pac.frame import CHUNK_NUMBERS, Frame, chunks
 from probagg.pac.rows import LinearRows
-from probagg.pac.sweeps import Blocks, Update, departure, read_out
+from probagg.pac.sweeps import Blocks, Update, assign_lifted, departure, read_out
 
 PROBE_ROWS = 20_000  # of the sample, on which convergence is measured
 PARTS = 16  # of the data, whose sums are kept
@@ -73,14 +73,9 @@ class Tally:
         total = namespace(self.sums).zeros_like(self.sums)
         for part in chunks(X.shape[0], chunk or max(1, CHUNK_NUMBERS // self.sums.shape[1])):
             lifted = self.frame(X[part])
-            P = self.assign(lifted)
+            P = assign_lifted(lifted, self.sums, self.update)
             total += self.update.weigh(P, None if weights is None else weights[part]) @ lifted
         return total
-
-    def assign(self, lifted: Array) -> Array:
-        """Return P, (K, rows), of lifted rows."""
-        floor = linear_floor(self.sums, lifted.dtype)
-        return self.update.assign(linear_scores(lifted, self.sums), self.sums[:, -1], floor)
 
 
 class PartSweeps:

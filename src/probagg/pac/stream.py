@@ -19,12 +19,12 @@ from scipy.optimize import linear_sum_assignment
 from probagg.aggregation import Moments
 from probagg.errors import InputError
 from probagg.pac.advice import problems
-from probagg.pac.frame import Frame, chunks, linear_floor, linear_scores
+from probagg.pac.frame import Frame, chunks
 from probagg.pac.model import LinearModel, Model
 from probagg.pac.rows import LinearRows
 from probagg.pac.sample import Sample
 from probagg.pac.solver import Solver
-from probagg.pac.sweeps import LARGEST_BLOCK, Blocks, Update, run_sweeps
+from probagg.pac.sweeps import LARGEST_BLOCK, Blocks, Update, assign_lifted, run_sweeps
 from probagg.progress import log_progress
 
 SAMPLE_ROWS = 5_000  # kept of a stream, or 100 per cluster where that is more
@@ -50,9 +50,7 @@ class Clusters:
 
     def assign(self, lifted: Any) -> np.ndarray:
         """Return P (K, rows) of lifted rows by Eq. 8."""
-        sums = self.model.moments.sums
-        S = linear_scores(lifted, sums)
-        return self.update.assign(S, sums[:, -1], linear_floor(sums, lifted.dtype))
+        return assign_lifted(lifted, self.model.moments.sums, self.update)
 
     def decay(self, factor: float) -> Clusters:
         """Return clusters with their masses multiplied by `factor`."""

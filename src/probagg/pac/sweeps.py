@@ -25,7 +25,14 @@ from probagg.aggregation import (
     raise_to,
 )
 from probagg.errors import InputError
-from probagg.pac.frame import chunks, is_tensor, like, numpy_dtype
+from probagg.pac.frame import (
+    chunks,
+    is_tensor,
+    like,
+    linear_floor,
+    linear_scores,
+    numpy_dtype,
+)
 from probagg.pac.rows import Rows
 
 LARGEST_BLOCK = 4096  # rows; larger blocks do not fit in the processor's cache
@@ -135,6 +142,12 @@ class Update:
     def total(self, objectives: Array, mass: Array) -> float:
         """Return the sum of the clusters' objectives, each times n_k^(balance - 1)."""
         return float((objectives * mass_factor(mass, self.balance)).sum())
+
+
+def assign_lifted(lifted: Any, sums: Array, update: Update) -> Array:
+    """Return P, (K, rows), of lifted rows by Eq. 8, from the sums of the clusters."""
+    S = linear_scores(lifted, sums)
+    return update.assign(S, sums[:, -1], linear_floor(sums, lifted.dtype))
 
 
 def sweep(rows: Rows, P: Array, update: Update, block: int, panel: int) -> tuple[float, float]:

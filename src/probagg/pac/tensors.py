@@ -17,8 +17,8 @@ from probagg.pac.parts import Chunks, Survey, Tally
 from probagg.pac.rows import LinearRows, each_in_turn
 
 GRAPHED = 16  # panels from which a sweep on a GPU is captured as a CUDA graph
-CHUNK = 2**16  # rows
-SCORES = 2**27  # scores that are computed at once: 512 MiB
+CHUNK = 2**16  # rows that are scored or added at once
+SCORES = 2**27  # numbers of a chunk of a large tensor: 512 MiB
 
 
 def check_tensor(X: Array) -> Array:
@@ -31,7 +31,7 @@ def check_tensor(X: Array) -> Array:
     X = X.detach()
     if not X.is_floating_point():
         X = X.to(namespace(X).get_default_dtype())
-    if not bool(abs(X).amax().isfinite()):
+    if not bool(X.amin().isfinite() & X.amax().isfinite()):  # NaN spreads
         raise InputError("X has NaN or infinite values. Fill them in or leave those rows out.")
     return X
 
