@@ -1,4 +1,7 @@
-"""PAC on a Dask cluster: the same estimator for data in many places. Takes some ten seconds."""
+"""PAC on a Dask cluster: the same estimator for data in many places. Takes some ten seconds.
+
+Needs `pip install "probagg[dask]"`.
+"""
 
 import dask.array as da
 import numpy as np
