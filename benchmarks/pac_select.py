@@ -1,37 +1,34 @@
 """How many clusters: `select_n_clusters` on blobs, on clouds without clusters and on real sets.
 
-python benchmarks/pac_select.py [blobs] [clouds] [NAME ...]   needs PROBAGG_DATA; about 20 minutes
+python benchmarks/pac_select.py [--quick] [--as now] [NAME ...]   needs PROBAGG_DATA; 5 CPU minutes
 
-The rule was fixed on blobs and clouds before a real set was looked at. Labels are for reporting.
-Parts named on the command line replace theirs in results/pac_select.json; the others stay.
+Every set is drawn at several sizes, with "auto" candidates (COIL-100 of 2,000 rows and more: 2 to
+130). The rule and its constants were chosen on the sets of DESIGN; the others report only. Labels
+are for reporting. PROBAGG_FEATURES may name a folder with NAME.npz (X, y), else features of photos
+are computed. With another version of probagg on PYTHONPATH, `--as before` records its answers
+beside those of `now`. Sets named on the command line replace theirs; the others stay.
 """
 
+import argparse
 import json
 import os
-import sys
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from lab_data import open_lab_images
 from record import HERE, record
-from sklearn.cluster import KMeans
-from sklearn.metrics import silhouette_score
 
-from probagg import PAC
 from probagg.data.benchmarks import load
-from probagg.metrics import evaluate
 from probagg.pac.select import select_n_clusters
-from probagg.pac.selection import PENALTY
 
-SETS = {  # name -> candidates, seeds, runs of each
-    "digits": ("auto", 3, 5),
-    "pendigits": ("auto", 2, 5),
-    "isolet": ("auto", 1, 5),
-    "mnist-test": ("auto", 1, 5),
-    "cifar10-simclr": ("auto", 1, 5),
-    "coil100": ((20, 140, 4), 1, 2),
-}
+DESIGN = ("blobs", "clouds", "digits", "pendigits", "isolet", "imagenette")
+UNSEEN = ("blobs of many shapes", "mnist-test", "coil100", "imagenet-dogs", "cifar10-simclr")
+RUNS = ((150, 0), (150, 1), (600, 0), (600, 1), (2000, 0), (5000, 0))  # rows, seed
+QUICK = ((150, 0), (600, 0))
+CLOUDS = [(kind, D) for kind in ("normal", "uniform") for D in (1, 2, 8, 64)]
+BLOBS = [(3, 2, 1), (5, 8, 1), (10, 2, 2), (20, 64, 1), (40, 8, 1)]  # K, columns, ratio of sizes
 
 
 def centres(K, D, rng, apart=6.0):
@@ -55,110 +52,86 @@ def blobs(N, D, K, ratio, seed):
     return centres(K, D, rng)[y] + rng.standard_normal((N, D))
 
 
-def by_silhouette(X, numbers):
-    """What the largest silhouette of k-means, on 2,000 rows, would have chosen."""
-    rng = np.random.default_rng(0)
-    X = X[rng.choice(len(X), min(len(X), 2000), replace=False)]
-    fits = {K: KMeans(K, n_init=3, random_state=0).fit_predict(X) for K in numbers}
-    return max(fits, key=lambda K: silhouette_score(X, fits[K]))
-
-
-def choose(X, seed=0, **options):
-    """The choice, its circumstances and the table behind it."""
-    began = time.process_time()  # of one thread: the machine is shared
-    selection = select_n_clusters(X, random_state=seed, **options)
-    return {
-        "chosen": selection.n_clusters,
-        "clear": selection.clear,
-        "by_stability": max(selection.table, key=lambda row: row.stability).n_clusters,
-        "cpu_seconds": time.process_time() - began,
-        "reason": selection.reason,
-    }, selection
-
-
-def run_blobs():
-    """Every K and N at three D; unequal sizes at one."""
-    results = []
-    for N in (300, 1000, 4000, 20_000):
-        for K in (3, 5, 10, 20, 40):
-            if K * K > 2 * N or (N == 20_000 and K not in (5, 40)):
-                continue  # beyond "auto"; the largest N only twice
-            for D, ratio in ((2, 1), (8, 1), (8, 2), (64, 1)) if N < 20_000 else ((16, 1),):
-                X = blobs(N, D, K, ratio, seed=K + D)
-                found, selection = choose(X)
-                if N == 1000:
-                    numbers = [row.n_clusters for row in selection.table]
-                    found["by_silhouette"] = int(by_silhouette(X, numbers))
-                results.append({"N": N, "D": D, "K": K, "ratio": ratio, **found})
-                print(N, D, K, ratio, found, flush=True)
-    right = sum(row["chosen"] == row["K"] for row in results)
-    print(f"blobs: {right} of {len(results)} exact", flush=True)
-    return results
-
-
-def run_clouds():
-    """Single Gaussians and uniform boxes, 2,000 rows: there is nothing to find."""
-    results = []
-    for D in (1, 2, 8, 64):
-        for kind in ("normal", "uniform"):
-            rng = np.random.default_rng(D)
-            X = rng.normal(size=(2000, D)) if kind == "normal" else rng.uniform(size=(2000, D))
-            found, selection = choose(X)
-            per_cluster = max(row.score / row.n_clusters + PENALTY for row in selection.table)
-            found["largest_value"] = per_cluster  # what the price of a cluster must exceed
-            results.append({"cloud": kind, "D": D, **found})
-            print(kind, D, found, flush=True)
-    return results
+def shapes(N, D, K, seed):
+    """Gaussians with other variances in every column, some of which overlap."""
+    rng = np.random.default_rng(seed)
+    y, spread = rng.integers(K, size=N), rng.uniform(0.3, 2.0, (K, D))
+    return rng.uniform(-10, 10, (K, D))[y] + spread[y] * rng.standard_normal((N, D))
 
 
 def open_set(name):
-    """Rows, classes and metric of a set."""
+    """Return rows, classes and metric of a real set."""
+    packed = Path(os.environ.get("PROBAGG_FEATURES", "")) / f"{name}.npz"
     if name == "cifar10-simclr":
-        with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
+        packed = Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz"
+    if packed.is_file():
+        with np.load(packed) as file:
             return file["X"].astype(np.float32), file["y"], "cosine"
+    if name in ("imagenette", "imagenet-dogs"):
+        from probagg.embed.features import embed
+        from probagg.embed.opening import open_backbone
+
+        images = open_lab_images(name)
+        return embed(images, open_backbone("efficientnet-lite0")).X, images.y, "cosine"
     data = load(name)
-    return data.X, data.y, "sqeuclidean"
+    return np.asarray(data.X, np.float32), data.y, "sqeuclidean"
 
 
-def scores(X, y, K, metric):
-    """PAC at K, the best of three starts, against the classes."""
-    labels = PAC(K, m="auto", metric=metric, n_init=3, random_state=0).fit_predict(X)
-    return evaluate(y, labels)
+def samples(name, runs):
+    """Yield the variant, rows, true K (0 for none), metric and seed of every run."""
+    if name == "blobs":
+        for N, seed in runs:
+            for K, D, ratio in BLOBS:
+                if K * K <= 2 * N:  # within "auto"
+                    yield f"{K} in {D} columns", blobs(N, D, K, ratio, seed + K + D), K, None, seed
+    elif name == "blobs of many shapes":
+        for N, seed in runs:
+            for K, D in ((8, 10), (4, 3)):
+                yield f"{K} in {D} columns", shapes(N, D, K, seed), K, None, seed
+    elif name == "clouds":
+        for N, seed in runs:
+            for kind, D in CLOUDS:
+                rng = np.random.default_rng(seed + D)
+                yield f"{kind}, {D} columns", getattr(rng, kind)(size=(N, D)), 0, None, seed
+    else:
+        X, y, metric = open_set(name)
+        for N, seed in runs:
+            some = np.random.default_rng(seed).permutation(len(X))[:N]
+            yield "", X[some], len(np.unique(y[some])), metric, seed
 
 
-def run_set(name):
-    """Some seeds, and the scores of PAC at the chosen and at the true K."""
-    X, y, metric = open_set(name)
-    candidates, seeds, n_runs = SETS[name]
-    candidates = candidates if isinstance(candidates, str) else range(*candidates)
-    runs, tables = [], []
-    for seed in range(seeds):
-        found, selection = choose(
-            X, seed, candidates=candidates, metric=metric, n_runs=n_runs, m="auto"
-        )
-        runs.append(found)
-        tables.append(selection.to_csv())
-        print(name, found, flush=True)
-    truth = len(np.unique(y))
-    result = {"set": name, "classes": truth, "candidates": str(candidates), "runs": runs}
-    result |= {"n_runs": n_runs, "table": tables[0]}
-    result["at_chosen"] = scores(X, y, runs[0]["chosen"], metric)
-    result["at_classes"] = scores(X, y, truth, metric)
-    if name in ("digits", "pendigits"):
-        result["by_silhouette"] = int(by_silhouette(X, range(2, 61)))
-    print(name, truth, result["at_chosen"], result["at_classes"], flush=True)
-    return result
+def run(name, runs):
+    """Return the choice on every sample of a set."""
+    results = []
+    for variant, X, truth, metric, seed in samples(name, runs):
+        if results and len(X) == results[-1]["rows"] == 1797:
+            continue  # all of digits
+        wide = {"candidates": (2, 130)} if name == "coil100" and len(X) >= 2000 else {}
+        began = time.process_time()  # of one thread: the machine may be shared
+        found = select_n_clusters(X, metric=metric or "sqeuclidean", random_state=seed, **wide)
+        row = {"variant": variant, "rows": len(X), "seed": seed, "truth": truth}
+        row |= {"chosen": found.n_clusters, "interval": getattr(found, "interval", None)}
+        row |= {"clear": found.clear, "cpu_seconds": round(time.process_time() - began, 2)}
+        results.append(row | {"reason": found.reason})
+        wrong = found.clear if truth == 0 else abs(found.n_clusters - truth) > max(1, truth // 10)
+        print(name, "WRONG" if wrong else "right", results[-1], flush=True)
+    return results
 
 
 def main() -> None:
     """Run what is named, or everything, and record it."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", default=(*DESIGN, *UNSEEN), metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="150 and 600 rows, one seed")
+    parser.add_argument("--as", dest="version", default="now", help="under which key to record")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
     path = HERE / "results" / "pac_select.json"
-    for name in sys.argv[1:] or ("blobs", "clouds", *SETS):
-        run = {"blobs": run_blobs, "clouds": run_clouds}.get(name)
-        result = run() if run else run_set(name)
-        before = json.loads(path.read_text())["results"] if path.exists() else {}
-        record("pac_select", before | {name: result})
+    for name in given.names:
+        result = run(name, QUICK if given.quick else RUNS)
+        known = json.loads(path.read_text())["results"] if path.exists() else {}
+        version = known.get(given.version, {}) | {name: result}
+        record("pac_select", known | {given.version: version})
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from recorded import (
 )
 
 DOCS = Path(__file__).parent
+MADE_UP = ("blobs", "blobs of many shapes", "clouds")
 
 
 def raw_features() -> str:
@@ -89,38 +90,38 @@ def order() -> str:
 
 def selection() -> str:
     """Return the number of clusters that `select_n_clusters` chooses on data with known classes."""
-    rows = []
-    for name, found in results("pac_select").items():
-        if isinstance(found, dict):
-            runs = found["runs"]
-            chosen = ", ".join(str(run["chosen"]) for run in runs)
-            clear = "yes" if all(run["clear"] for run in runs) else "no"
-            scores = (
-                " / ".join(percent(found[at][s]) for s in ("acc", "ari"))
-                for at in ("at_chosen", "at_classes")
+    rows, now, before = [], *(results("pac_select", version) for version in ("now", "before"))
+    for name, found in now.items():
+        for n in sorted({run["rows"] for run in found}) if name not in MADE_UP else ():
+            runs = [run for run in found if run["rows"] == n]
+            old = ", ".join(str(run["chosen"]) for run in before.get(name, ()) if run["rows"] == n)
+            chosen = ", ".join(
+                f"{run['chosen']} ({run['interval'][0]} to {run['interval'][1]})" for run in runs
             )
             took = f"{fmean(run['cpu_seconds'] for run in runs):.0f} s"
-            title = SETS[name].partition(", K")[0]
-            rows.append([title, str(found["classes"]), chosen, clear, *scores, took])
-    header = " | classes | chosen, by seed | clear | ACC / ARI at the chosen K | at the classes' K"
-    return table(f"{header} | CPU time", rows)
+            title = SETS.get(name, name).partition(",")[0]
+            rows.append([title, f"{n:,}", str(runs[0]["truth"]), old or "-", chosen, took])
+    header = "data | rows | classes | rule before | chosen (interval), by seed | CPU time"
+    return table(header, rows)
 
 
 def selection_on_blobs() -> str:
     """Return how often the true number of blobs is chosen."""
     rows = []
-    for N in sorted({blob["N"] for blob in results("pac_select", "blobs")}):
-        blobs = [blob for blob in results("pac_select", "blobs") if blob["N"] == N]
-        exact, stable = (sum(b[key] == b["K"] for b in blobs) for key in ("chosen", "by_stability"))
-        numbers = ", ".join(str(K) for K in sorted({blob["K"] for blob in blobs}))
-        took = f"{fmean(blob['cpu_seconds'] for blob in blobs):.0f} s"
-        rows.append([f"{N:,}", numbers, f"{exact} of {len(blobs)}", str(stable), took])
-    return table("rows | K | exact | exact by stability alone | CPU time", rows)
+    for name in MADE_UP[:2]:
+        found = results("pac_select", "now")[name]
+        for n in sorted({run["rows"] for run in found}):
+            runs = [run for run in found if run["rows"] == n]
+            exact = sum(run["chosen"] == run["truth"] for run in runs)
+            numbers = ", ".join(str(K) for K in sorted({run["truth"] for run in runs}))
+            took = f"{fmean(run['cpu_seconds'] for run in runs):.0f} s"
+            rows.append([name, f"{n:,}", numbers, f"{exact} of {len(runs)}", took])
+    return table("data | rows | K | exact | CPU time", rows)
 
 
 def clouds_without_structure() -> str:
     """Return how many data sets without clusters are recognised as such."""
-    clouds = results("pac_select", "clouds")
+    clouds = results("pac_select", "now")["clouds"]
     return f"{sum(not cloud['clear'] for cloud in clouds)} of {len(clouds)}"
 
 

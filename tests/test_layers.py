@@ -24,7 +24,7 @@ ALLOWED = {
     "devices": set(),
     "data": {"storage"},
     "pac": {"aggregation", "storage"},
-    "opa": {"aggregation", "devices", "storage"},
+    "opa": {"aggregation", "devices", "pac", "storage"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "storage"},
     "embed": {"data", "devices", "storage"},
     "yardstick": {"storage"},

@@ -19,7 +19,7 @@ from probagg import PAC
 from probagg.environment import environment
 from probagg.pac.frame import Frame
 from probagg.pac.parts import Tally
-from probagg.pac.sweeps import Update
+from probagg.pac.sweeps import Blocks, Update
 from probagg.pac.tensors import TensorChunks
 
 
@@ -94,8 +94,9 @@ def product_limit(D, K, rows=2**17):
     return 20 * 2e-12 * rows * D * K / seconds
 
 
-def sweep_seconds(X, K):
-    """Return the seconds of one sweep in blocks of the mean cluster size."""
+def sweep_seconds(X, K, size):
+    """Return the seconds of one sweep in the smallest or the largest blocks."""
+    size = getattr(Blocks.of_parts("auto", len(X), K, 1.03), size)
     scale = torch.arange(1, X.shape[1] + 1, device=X.device) ** -0.5
     sums = torch.randn(K, X.shape[1] + 2, device=X.device, dtype=torch.float64) * len(X) / K
     sums[:, :-2] *= scale
@@ -105,26 +106,26 @@ def sweep_seconds(X, K):
 
     def sweep(parts):
         for part in range(parts):
-            for _, block in data.blocks(part, len(X) // K):
+            for _, block in data.blocks(part, size):
                 data.sums(tally, block)
 
     sweep(1)
     return timed(sweep, data.n_parts)[1]
 
 
-def beside_lloyd(N, D, K, separation, save):
-    """Fit both to convergence, in single precision and with TF32 products."""
+def beside_lloyd(N, D, K, separation, save, precisions=("highest",)):
+    """Fit both to convergence; "highest" is single precision, "high" has TF32 products."""
     X, y = mixture(N, D, K, separation=separation)
     truth = y.cpu().numpy()
     results = {"N": N, "D": D, "K": K, "separation": separation}
     PAC(K, max_iter=2, random_state=0).fit(X[: 4 * K])  # libraries are loaded
-    for precision in ("highest", "high"):
+    for precision in precisions:
         torch.set_float32_matmul_precision(precision)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         pac, seconds = timed(PAC(K, random_state=0).fit, X)
         peak = torch.cuda.max_memory_allocated() - before
-        sweep, limit = sweep_seconds(X, K), product_limit(D, K)
+        sweep, limit = sweep_seconds(X, K, "largest"), product_limit(D, K)
         results[f"pac {precision}"] = {
             "seconds": seconds,
             "sweeps": pac.n_iter_,
@@ -133,6 +134,7 @@ def beside_lloyd(N, D, K, separation, save):
             "objective": pac.objective_,
             "peak_gb_above_x": peak / 1e9,
             "sweep_seconds": sweep,
+            "sweep_seconds_in_small_blocks": sweep_seconds(X, K, "smallest"),
             "product_tflops": limit,
             "share_of_product_limit": 4e-12 * N * (D + 2) * K / sweep / limit,
         }
@@ -146,6 +148,7 @@ def beside_lloyd(N, D, K, separation, save):
         }
         print(results[f"lloyd {precision}"], flush=True)
         save(results)
+    torch.set_float32_matmul_precision("high")
     tf32 = pac.predict(X)
     torch.set_float32_matmul_precision("highest")
     results["labels_equal_tf32"] = float((pac.predict(X) == tf32).double().mean())
@@ -168,11 +171,11 @@ def main() -> None:
             json.dump({"env": environment(), "results": results}, file, indent=1)
 
     N, K = (128_116, 100) if options.small else (1_281_167, 1000)
-    beside_lloyd(N, 768, K, 1.2, partial(save, "imagenet 1.2"))
+    beside_lloyd(N, 768, K, 1.2, partial(save, "imagenet 1.2"), ("highest", "high"))
     X, _ = mixture(10**7 if options.small else 10**8, 128, K, dtype=torch.float16)
     for precision in ("highest", "high"):
         torch.set_float32_matmul_precision(precision)
-        seconds = sweep_seconds(X, K)
+        seconds = sweep_seconds(X, K, "largest")
         save(f"half {precision}", {"N": len(X), "D": 128, "K": K, "sweep_seconds": seconds})
         print("half", precision, seconds, flush=True)
     del X

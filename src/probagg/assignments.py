@@ -40,14 +40,14 @@ class Assignments:
     ['path', 'cluster', 'probability']
     """
 
-    names: list[str]  # paths of images, or row numbers
+    names: list[str]  # paths of images, row numbers, or ids of a table
     cluster: np.ndarray  # int64
     probability: np.ndarray
     second_cluster: np.ndarray  # int64; -1 where there is only one cluster
     second_probability: np.ndarray
     distance: np.ndarray  # NaN where unknown
     flag: np.ndarray  # "", BORDERLINE or OUTLIER
-    heading: str = "row"  # of the first column: path or row
+    heading: str = "row"  # of the first column: path, row, or the name of a table's id
     cluster_names: dict[int, str] = field(default_factory=dict)  # a last column, if there are any
 
     def __len__(self) -> int:
@@ -208,8 +208,10 @@ class Assignments:
     def _valid_columns(self) -> dict[str, Any]:
         """Return the columns with names that are valid text, as file names need not be."""
         columns: dict[str, Any] = dict(self)
-        if self.heading == "path":
-            columns["path"] = [name.encode("utf-8", "replace").decode() for name in self.names]
+        if self.heading != "row":
+            columns[self.heading] = [
+                name.encode("utf-8", "replace").decode() for name in self.names
+            ]
         return columns
 
     def to_parquet(self) -> bytes:
@@ -246,7 +248,7 @@ class Assignments:
 
     @classmethod
     def _parse(cls, header: list[str], rows: Iterator[list[str]], n_clusters: int | None) -> Self:
-        if header[:1] not in (["path"], ["row"]) or tuple(header[1:7]) != COLUMNS:
+        if header[:1] == [""] or tuple(header[1:7]) != COLUMNS:
             raise ValueError(f"its first line is {','.join(header)[:80]!r}")
         names: list[str] = []
         cluster_names: dict[int, str] = {}

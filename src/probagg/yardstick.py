@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,6 +15,7 @@ FORMAT = "probagg.yardstick/1"
 FENCE = 1.5  # outliers by Tukey's rule: this many interquartile ranges above the upper quartile,
 MAX_OUTLIERS = 0.025  # but at most this share of a cluster: trained features have long tails
 _CHUNK = 1 << 16  # rows whose differences to the centres are in memory at once
+_CHUNK_NUMBERS = 1 << 24  # numbers of sparse rows that are dense at once
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,14 @@ class Yardstick:
     limits: np.ndarray  # (K,)
 
     @classmethod
-    def of(cls, X: np.ndarray, labels: np.ndarray, n_clusters: int, metric: str) -> Self:
+    def of(cls, X: Any, labels: np.ndarray, n_clusters: int, metric: str) -> Self:
         """Measure the samples that formed the clusters.
 
         A sample pulls the mean towards itself, so limits are quantiles of distances to the mean of
         the others, as for new samples. In clusters of one or two samples nothing is an outlier.
         """
         centers = np.zeros((n_clusters, X.shape[1]), np.float64)
-        for rows in _chunks(len(X)):
+        for rows in _chunks(X):
             np.add.at(centers, labels[rows], _rows(X[rows], metric))
         sizes = np.bincount(labels, minlength=n_clusters)
         centers /= np.maximum(sizes, 1)[:, None]
@@ -50,10 +51,10 @@ class Yardstick:
             limits[cluster] = max(high + FENCE * (high - low), most)
         return cls(metric, centers, limits)
 
-    def distances(self, X: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    def distances(self, X: Any, labels: np.ndarray) -> np.ndarray:
         """Return the distance (n,) of each row to the centre of its cluster."""
-        found = np.empty(len(X))
-        for rows in _chunks(len(X)):
+        found = np.empty(X.shape[0])
+        for rows in _chunks(X):
             x, center = _rows(X[rows], self.metric), self.centers[labels[rows]]
             if self.metric == "cosine":
                 norm = np.linalg.norm(center, axis=1)
@@ -74,13 +75,14 @@ class Yardstick:
         return cls(description["metric"], tensors["centers"], tensors["limits"])
 
 
-def _rows(X: np.ndarray, metric: str) -> np.ndarray:
-    X = np.asarray(X, np.float64)
+def _rows(X: Any, metric: str) -> np.ndarray:
+    X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
     if metric != "cosine":
         return X
     return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
 
 
-def _chunks(n: int) -> Iterator[slice]:
-    for start in range(0, n, _CHUNK):
-        yield slice(start, start + _CHUNK)
+def _chunks(X: Any) -> Iterator[slice]:
+    size = max(1, _CHUNK_NUMBERS // X.shape[1]) if hasattr(X, "toarray") else _CHUNK
+    for start in range(0, X.shape[0], size):
+        yield slice(start, start + size)

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,6 +16,7 @@ from probagg.dpac.neighbours import nearest, sharpness
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import Cluster
 from probagg.metrics import clustering_accuracy
+from probagg.pac import solver
 from probagg.pac.solver import Solver
 
 
@@ -46,6 +46,15 @@ def test_the_same_seed_gives_the_same_classifier(generator):
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
 
 
+def test_many_rows_whose_probabilities_are_not_kept(generator, monkeypatch):
+    monkeypatch.setattr(solver, "SAMPLE_ROWS", 100)
+    X, y = clusters(generator, n=2400)
+    assert Solver(3).solve(X).P is None
+    classifier = mlp((16, 32, 3), "batch")
+    initialize_classifier(classifier, X, Cluster(metric="sqeuclidean"), seed=0)
+    assert clustering_accuracy(y, classifier.eval()(X).argmax(1)) == 1.0
+
+
 @pytest.mark.parametrize("n", [60, 300])
 def test_a_linear_head_fits_features_of_small_norm_from_few_rows(n, generator):
     """Pre-training leaves norms of 0.3; after 500 steps the head's sharpness would be 0.57."""
@@ -63,12 +72,12 @@ class Run(NamedTuple):
     """What is read from a solution of PAC."""
 
     history: list[float]
-    P: np.ndarray
+    P: torch.Tensor
     solver: Solver = Solver(3)
 
 
 def soft(labels):
-    return 0.94 * np.eye(3)[labels] + 0.02
+    return 0.94 * torch.eye(3)[labels] + 0.02
 
 
 def test_the_most_modular_run_is_selected(generator):
@@ -88,7 +97,7 @@ def test_a_run_that_cut_across_two_groups_is_repaired(generator):
     X[:, 1] += 0.5 * torch.randn(400, generator=generator)
     near = nearest(X, 2, "sqeuclidean")
     across = (X[:, 0] > 3.0).long()
-    run = Run([1.0], 0.94 * np.eye(2)[across] + 0.03, Solver(2, m=1.05))
+    run = Run([1.0], 0.94 * torch.eye(2)[across] + 0.03, Solver(2, m=1.05))
     assert clustering_accuracy(y, across) < 0.6
     assert clustering_accuracy(y, select_run([run], X, near).argmax(1)) > 0.99
 

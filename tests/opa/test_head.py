@@ -31,6 +31,27 @@ def test_column_names_are_kept_and_do_not_warn(tmp_path, digits):
     assert head.feature_names_in_[0] == "x0"
 
 
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+def test_a_tensor_gives_the_answers_of_an_array_as_tensors(metric, digits, tmp_path):
+    X = digits[0][:600].astype(np.float32)
+    arrays = OPAHead(5, metric=metric, max_epochs=10, random_state=0, device="cpu").fit(X)
+    tensors = OPAHead(5, metric=metric, max_epochs=10, random_state=0).fit(torch.from_numpy(X))
+    assert isinstance(tensors.labels_, torch.Tensor)
+    assert (tensors.labels_.numpy() == arrays.labels_).mean() > 0.99
+    P = tensors.predict_proba(torch.from_numpy(X).half())
+    assert P.dtype == torch.float32
+    np.testing.assert_allclose(P.numpy(), arrays.predict_proba(X), atol=1e-2)
+    tensors.save(tmp_path / "head.safetensors")
+    again = OPAHead.load(tmp_path / "head.safetensors")
+    np.testing.assert_array_equal(again.predict(X), tensors.labels_.numpy())
+
+
+@pytest.mark.parametrize("X", [torch.zeros(9), torch.full((9, 2), torch.nan)])
+def test_a_tensor_that_cannot_be_clustered_is_an_error(X):
+    with pytest.raises(ValueError, match="X "):
+        OPAHead(2).fit(X)
+
+
 def test_cosine_ignores_the_length_of_rows(rng):
     y = rng.integers(4, size=1500)
     X = (4 * np.eye(6)[y] + 0.5 * rng.standard_normal((1500, 6))) * np.exp(

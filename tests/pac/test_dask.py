@@ -30,9 +30,16 @@ def threads():
 
 
 @pytest.fixture
-def small_sample(monkeypatch):
+def tiny_sample(monkeypatch):
     """Start from 60 rows per cluster, so that the sweeps have something left to do."""
     monkeypatch.setattr("probagg.pac.solver.sample_size", lambda K: 60 * K)
+
+
+@pytest.fixture
+def small_sample(monkeypatch, tiny_sample):
+    """Sweep these rows as many are: in tasks of every chunk."""
+    monkeypatch.setattr("probagg.pac.dask_rows.SMALL", 0)
+    monkeypatch.setattr("probagg.pac.dask_rows.JOINED", 0)
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +109,39 @@ def same_to_the_bit(a, b):
 
 @pytest.mark.parametrize("order", ["shuffled", "sorted"])
 def test_chunks_do_not_change_the_solution(orders, order, small_sample):
-    """A round is every n-th row of all, so chunks matter only for rounding errors."""
+    """A block represents its part, whose sums it replaces, also where that has few classes."""
     X = orders[order]
     memory = fit(X)
-    for n_chunks in (2, 30):
+    for n_chunks in (2, 30, 128):
         pac = fit(da.from_array(X, chunks=(-(-len(X) // n_chunks), -1)))
         assert pac.objective_ <= 1.005 * memory.objective_, n_chunks
         assert pac.n_iter_ <= 1.5 * memory.n_iter_
         assert len(np.unique(pac.labels_.compute())) == CLUSTERS
+
+
+def test_arrays_of_the_size_of_a_sample_give_the_result_in_memory(orders):
+    X, w = orders["shuffled"], np.random.default_rng(1).random(1797)
+    for weights in (None, w):
+        lazy = PAC(CLUSTERS, random_state=0).fit(da.from_array(X, chunks=(400, -1)), None, weights)
+        assert same_to_the_bit(lazy, PAC(CLUSTERS, random_state=0).fit(X, None, weights))
+
+
+def test_small_arrays_are_swept_by_one_task(orders, tiny_sample, monkeypatch):
+    X = da.from_array(orders["sorted"], chunks=(15, -1))
+    whole, names = fit(X), []
+    with dask.callbacks.Callback(pretask=lambda key, *_: names.append(str(key))):
+        assert same_to_the_bit(fit(X.rechunk({0: 700})), whole)
+    assert sum("pac-" in name for name in names) < 20 * whole.n_iter_  # 16 sums and a sweep
+    monkeypatch.setattr("probagg.pac.dask_rows.SMALL", 0)
+    np.testing.assert_allclose(fit(X).objective_, whole.objective_, rtol=1e-3)
+
+
+def test_a_sweep_is_one_graph(orders, small_sample):
+    """A round trip to the scheduler takes longer than a block."""
+    graphs = []
+    with dask.callbacks.Callback(start=graphs.append):
+        pac = fit(da.from_array(orders["shuffled"], chunks=(300, -1)))
+    assert len(graphs) == pac.n_iter_ + 1  # and the sample
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -270,6 +302,8 @@ def test_a_checkpoint_of_another_fit_is_refused(orders, small_sample, tmp_path):
         PAC(CLUSTERS, random_state=0, checkpoint=path).fit(X, sample_weight=np.arange(1, 1798))
     with pytest.raises(InputError, match="its shape is"):
         fit(X[:1200], checkpoint=path)
+    with pytest.raises(InputError, match="its chunks is"):  # parts are made of them
+        fit(X.rechunk({0: 15}), checkpoint=path)
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ def test_scores_are_transform_and_minus_the_objective(blobs):
     np.testing.assert_allclose(pac.transform(X), D @ pac.probabilities_, rtol=1e-5)
     np.testing.assert_allclose(aggregate(X, pac.moments_), pac.transform(X))
     np.testing.assert_allclose(
-        pac.cluster_means_, (pac.probabilities_.T @ X) / pac.moments_.mass[:, None], rtol=1e-5
+        pac.cluster_centers_, (pac.probabilities_.T @ X) / pac.moments_.mass[:, None], rtol=1e-5
     )
 
 
@@ -252,6 +252,7 @@ def test_parameters_set_after_fit_do_not_change_the_model(blobs):
     assert len(pac.get_feature_names_out()) == 3
     pac.set_params(metric="manhattan", n_clusters=3, m=1.03).fit(X)
     assert not hasattr(pac, "cluster_means_")
+    assert not hasattr(pac, "cluster_centers_")
 
 
 def test_pandas_and_polars_frames_are_accepted_and_returned(blobs):

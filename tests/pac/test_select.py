@@ -4,17 +4,17 @@ import csv
 import io
 import warnings
 import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.metrics import pairwise_distances
+from sklearn.datasets import load_digits
+from sklearn.metrics import pairwise_distances, silhouette_score
 
 from probagg.errors import InputError
-from probagg.pac.frame import Frame
-from probagg.pac.halves import Half, Measures, join, recoveries, separation
-from probagg.pac.rows import LinearRows
-from probagg.pac.select import select_n_clusters
+from probagg.pac.readings import Path, Reading, join, silhouette
+from probagg.pac.select import _auto_candidates, estimate_seconds, select_n_clusters
 from probagg.pac.selection import choose
 from probagg.pac.sweeps import Update
 
@@ -56,15 +56,48 @@ def test_data_without_clusters_has_no_clear_structure(cloud, D):
     assert f"K={selection.n_clusters}" in selection.reason
 
 
+def test_correlated_columns_are_not_structure(rng):
+    """A null of independent columns would be rounder than a long cloud."""
+    X = rng.normal(size=(500, 2)) @ [[3.0, 3.0], [0.3, -0.3]]
+    assert not select_n_clusters(X, (2, 10), n_runs=2, random_state=0).clear
+
+
 def test_clusters_of_a_single_gaussian_are_of_equal_size(rng):
     """Too large blocks (half a cluster) would break the balance, and leave one cluster on MNIST."""
-    X = rng.normal(size=(1000, 16))
-    full = LinearRows(X, None, None, Frame.of(X, "sqeuclidean"))
-    half = Half(full, np.arange(500), Update(1.03))
-    half.start(20, rng)
-    for K in (8, 6, 4, 3, 2):
-        half.reduce(K)
-        assert np.bincount(half.P.argmax(1), minlength=K).min() > 0.8 * 500 / K
+    path = Path(rng.normal(size=(500, 16)), Update(1.03), rng)
+    for K in (20, 8, 6, 4, 3, 2):
+        path.read(K)
+        assert np.bincount(path.labels[K], minlength=K).min() > 0.6 * 500 / K
+
+
+@pytest.mark.parametrize("candidates", [(6, 12), [5, 9, 12], (2, 3)])
+def test_a_choice_and_its_interval_lie_within_the_candidates(candidates, rng):
+    """Also for data without clusters, which fits no number."""
+    for X in (blobs(4, 300, 4), rng.normal(size=(300, 4))):
+        selection = select_n_clusters(X, candidates, n_runs=2, random_state=0)
+        low, high = selection.interval
+        assert min(candidates) <= low <= selection.n_clusters <= high <= max(candidates)
+
+
+def test_the_interval_is_one_number_for_blobs_and_wider_where_they_overlap():
+    apart = select_n_clusters(blobs(6, 400, 3), (2, 12), n_runs=2, random_state=0)
+    assert apart.interval == (6, 6)
+    assert "6 clusters fit best of 2 to 12, and no other comes close" in apart.reason
+    overlap = load_digits().data[:300]
+    unsure = select_n_clusters(overlap, (2, 20), n_runs=2, random_state=0)
+    low, high = unsure.interval
+    assert low < high
+    assert f"{low} to {high} nearly as well" in unsure.reason
+    assert f"({low} to {high} fit nearly as well)" in unsure.plot_svg()
+
+
+def test_few_rows_of_overlapping_groups_are_not_two_clusters():
+    """Ten overlapping groups of 15 rows in 20 columns: gaps cannot be seen, neighbours can."""
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.normal(size=(10, 20)), 15, axis=0) + 0.75 * rng.normal(size=(150, 20))
+    selection = select_n_clusters(X, random_state=0)
+    assert selection.clear
+    assert abs(selection.n_clusters - 10) <= 2
 
 
 def test_unit_origin_and_order_of_rows_do_not_matter():
@@ -119,7 +152,7 @@ def test_small_groups_are_found_without_the_preference_for_equal_sizes():
 def test_lists_ranges_and_pairs_name_the_same_candidates():
     X = blobs(3, 120, 2)
     for candidates in ([4, 2, 3, 3], range(2, 5), (2, 4), np.array([2, 3, 4])):
-        selection = select_n_clusters(X, candidates, n_runs=1, random_state=0)
+        selection = select_n_clusters(X, candidates, n_runs=2, random_state=0)
         assert [row.n_clusters for row in selection.table] == [2, 3, 4]
         assert [row.chosen for row in selection.table] == [False, True, False]
 
@@ -131,12 +164,12 @@ def test_two_numbers_in_a_list_are_refused_where_they_could_mean_a_range():
         with pytest.raises(InputError, match=r"tuple, \(2, 5\), .* or a set, \{2, 5\}, for these"):
             select_n_clusters(X, candidates)
     for candidates, expected in (((2, 5), [2, 3, 4, 5]), ({5, 2}, [2, 5]), ([3, 2], [2, 3])):
-        selection = select_n_clusters(X, candidates, n_runs=1, random_state=0)
+        selection = select_n_clusters(X, candidates, n_runs=2, random_state=0)
         assert [row.n_clusters for row in selection.table] == expected
 
 
 def test_a_single_candidate_is_possible():
-    selection = select_n_clusters(blobs(3, 90, 2), [3], n_runs=1, random_state=0)
+    selection = select_n_clusters(blobs(3, 90, 2), [3], n_runs=2, random_state=0)
     assert selection.n_clusters == 3
     assert "the only candidate" in selection.reason
 
@@ -178,21 +211,23 @@ def test_duplicate_rows_are_handled():
         assert chosen(X) == 4
 
 
-def test_progress_ends_at_its_total():
+def test_progress_counts_the_work_in_percent():
+    """The largest number is read first and takes longest: counting numbers would mislead."""
     calls = []
     X = blobs(3, 100, 2)
-    select_n_clusters(X, (2, 5), n_runs=2, progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(i, 8) for i in range(1, 9)]
+    select_n_clusters(X, n_runs=2, progress=lambda done, total: calls.append((done, total)))
+    done = [call[0] for call in calls]
+    assert done == sorted(done)
+    assert (done[0], done[-1]) == (0, 100)
+    assert {call[1] for call in calls} == {100}
+    assert done[1] > 100 / (2 * len(_auto_candidates(14)))
 
 
-def test_the_reason_names_the_next_best():
-    overlapping = blobs(4, 300, 2, apart=3.0)
-    for X in (blobs(4, 300, 2), overlapping):
-        selection = select_n_clusters(X, (2, 8), n_runs=3, random_state=0)
-        ranking = sorted(selection.table, key=lambda row: -row.score)
-        if selection.clear:
-            assert f"next is K={ranking[1].n_clusters}" in selection.reason
-        assert ranking[0].chosen
+def test_the_estimate_grows_with_the_work_up_to_the_sample():
+    few, many, more = (estimate_seconds("auto", N, 64) for N in (300, 3000, 50_000))
+    assert few < many
+    assert many == more
+    assert estimate_seconds((2, 120), 3000, 64) > many
 
 
 def test_the_table_can_be_written_as_csv():
@@ -215,22 +250,13 @@ def test_the_plot_is_one_picture_without_colours_of_its_own(candidates):
     assert len(root.findall(".//{*}circle")) == 2 * len(selection.table)
 
 
-def test_separation_is_near_1_for_a_gap_and_negative_for_a_cut():
-    rng = np.random.default_rng(0)
-    x = np.concatenate([rng.normal(-5, 1, 500), rng.normal(5, 1, 500)])
-    cloud = rng.normal(0, 1, 1000)
-    for values, centre, low, high in ((x, 5.0, 0.95, 1.0), (cloud, 0.8, -0.3, 0.0)):
-        distances = np.stack([(values + centre) ** 2, (values - centre) ** 2], 1)
-        found = separation(distances, distances.argmin(1))
-        assert (found > low).all()
-        assert (found < high).all()
-
-
-def test_recovery_is_jaccard_with_the_best_match():
-    ours, theirs = np.array([0, 0, 0, 1, 1, 1]), np.array([1, 1, 0, 0, 0, 0])
-    first, second = recoveries(ours, theirs, 3)
-    np.testing.assert_allclose(first, [2 / 3, 3 / 4, 0.0])
-    np.testing.assert_allclose(second, [3 / 4, 2 / 3, 0.0])
+def test_the_silhouette_is_that_of_scikit_learn(rng):
+    """Clusters may be empty or have one row."""
+    D = pairwise_distances(rng.normal(size=(30, 3)))
+    labels = np.append(rng.choice([0, 1, 4], 29), 3)
+    found = silhouette(D @ np.eye(6)[labels], labels)
+    assert found == pytest.approx(silhouette_score(D, labels, metric="precomputed"))
+    assert silhouette(D @ np.eye(6)[np.zeros(30, int)], np.zeros(30, int)) == 0.0
 
 
 def test_the_two_closest_clusters_by_ward_are_joined():
@@ -240,16 +266,32 @@ def test_the_two_closest_clusters_by_ward_are_joined():
     assert sorted(tuple(np.flatnonzero(column)) for column in joined.T) == [(0, 1), (2, 3), (4,)]
 
 
-def test_a_choice_that_runs_disagree_on_is_called_close():
-    """Over two runs 3 clusters have the higher mean, but 2 clusters win the second."""
-    runs = [
-        [
-            Measures(K, 0.9, 0.9, value, 0.9, 1.0, 0.0)
-            for K, value in zip((2, 3), values, strict=True)
-        ]
-        for values in ((1.0, 2.9), (1.9, 1.5))
-    ]
-    selection = choose(runs)
+def made_up(silhouettes, agreements):
+    """Return two runs of the numbers from 2 with these gains over the null."""
+    readings = {
+        K: (Reading(K, s, a, 1.0, 0.0), Reading(K, 0.0, 0.0, 1.0, 0.0))
+        for K, (s, a) in enumerate(zip(silhouettes, agreements, strict=True), start=2)
+    }
+    labels = np.arange(4)
+    run = SimpleNamespace(readings=readings, common_labels=lambda other, K: (labels, labels))
+    return [run, run]
+
+
+def test_the_score_weighs_both_readings_alike():
+    """Silhouettes favour 2, agreement 4; 3 is nearly as good in both."""
+    selection = choose(made_up([0.10, 0.09, 0.05, 0.0], [0.4, 0.78, 0.8, 0.0]))
     assert selection.n_clusters == 3
+    assert selection.interval == (3, 3)
+    expected = (0.9 + 0.975) / 2 - 0.1 * np.log(3)
+    assert selection.table[1].score == pytest.approx(expected)
+
+
+def test_the_largest_candidate_is_named_as_such():
+    selection = choose(made_up([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]))
+    assert selection.n_clusters == 4
     assert "It is the largest candidate" in selection.reason
-    assert "It was close: it won 1 of 2 runs, the others chose 2; next is K=2" in selection.reason
+
+
+def test_small_gains_are_no_structure():
+    assert choose(made_up([0.11, 0.02], [0.06, 0.1])).clear
+    assert not choose(made_up([0.09, 0.02], [0.05, 0.1])).clear

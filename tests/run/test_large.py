@@ -9,7 +9,7 @@ from probagg import assignments
 from probagg.pac import solver
 from probagg.pac.files import FileRows
 from probagg.report import atlas
-from probagg.run import clustering, samples
+from probagg.run import profiles, samples
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -90,8 +90,8 @@ def test_the_number_of_clusters_of_a_large_file_can_be_chosen(sources, tmp_path,
 
 def test_profiles_of_a_large_matrix_are_those_of_a_sample(sources, tmp_path, monkeypatch):
     exact = probagg.cluster(sources[1], K, out=tmp_path / "exact", report=False)
-    monkeypatch.setattr(clustering, "LARGE", 0)
-    monkeypatch.setattr(clustering, "SAMPLE", 1000 * D)
+    monkeypatch.setattr(profiles, "LARGE", 0)
+    monkeypatch.setattr(profiles, "SAMPLE", 1000 * D)
     rough = probagg.cluster(sources[1], K, out=tmp_path / "rough", report=False)
     tables = [
         np.loadtxt(run.path / "profiles.csv", delimiter=",", skiprows=1, usecols=(0, 2, 3, 4, 5))

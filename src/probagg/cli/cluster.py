@@ -18,7 +18,7 @@ from probagg.cli.options import (
     Weights,
     example,
     parse_k,
-    parse_m,
+    parse_number,
 )
 from probagg.cli.terminal import Terminal
 from probagg.data.benchmarks import IMAGE_NAMES, NAMES
@@ -30,7 +30,9 @@ from probagg.run.sorting import check_sorting
 EXAMPLE = example(
     "probagg cluster photos/ -k 20 --out runs/photos",
     "The folder runs/photos then holds report.html to look at, assignments.csv, a model for new "
-    "photos (probagg predict runs/photos new/), and how they were made.",
+    "photos (probagg predict runs/photos new/), and how they were made.\n\n\b\nA table, with "
+    "categories, dates and missing values as they are:\n  probagg cluster customers.csv -k auto "
+    "--id customer",
 )
 SETS = f"matrices {', '.join(NAMES)}; images {', '.join(IMAGE_NAMES)}"
 
@@ -39,8 +41,8 @@ def cluster(
     source: Annotated[
         str,
         typer.Argument(
-            help="A folder or .npz file of images, a matrix (.npy, .npz, .csv, .parquet), or a "
-            f"named set: {SETS}."
+            help="A folder or .npz file of images, a matrix (.npy, .npz), a table (.csv, "
+            f".parquet), or a named set: {SETS}."
         ),
     ],
     k: Annotated[
@@ -100,11 +102,31 @@ def cluster(
         ),
     ] = None,
     balance: Annotated[
-        float | None, typer.Option(help="pac, opa: 1 prefers equal sizes, 0 does not. [default: 1]")
+        str | None,
+        typer.Option(
+            help="pac, opa: 0 to 2. 1 prefers equal sizes, 0 does not; pac: or auto. [default: "
+            "auto for pac, else 1]"
+        ),
     ] = None,
     n_init: Annotated[
         int | None,
         typer.Option(min=1, help="pac: starts; the best is kept. [default: 3 for images, else 1]"),
+    ] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            help="Tables: the column that names the rows. [default: an index or unique text]"
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="Tables: standard, robust (median and quartiles), none, or auto: standard where "
+            "standard deviations differ by a factor of more than 10. [default: auto]"
+        ),
+    ] = None,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="Tables: a column to leave out. Repeatable.")
     ] = None,
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
@@ -143,10 +165,13 @@ def cluster(
             precision=precision,
             max_minutes=max_minutes,
             resume=resume,
-            m=parse_m(m),
+            m=parse_number("--m", m),
             metric=metric,
-            balance=balance,
+            balance=parse_number("--balance", balance),
             n_init=n_init,
+            id=id,
+            scale=scale,
+            drop=drop or None,
         )
         if planned.is_first_process:
             _say_plan(planned, terminal, give if dry_run else None)

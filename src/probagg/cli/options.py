@@ -31,7 +31,8 @@ Weights = Annotated[str | None, typer.Option(help="Images: a file of weights for
 Labels = Annotated[
     Path | None,
     typer.Option(
-        help="CSV of path,class (rows: row,class) to report against; never used for clustering."
+        help="CSV of path,class (rows: row,class), or a column of a table, to report against; "
+        "never used for clustering."
     ),
 ]
 CopyTo = Annotated[
@@ -63,11 +64,11 @@ def parse_k(text: str | None) -> int | tuple[int, int] | str | None:
         ) from None
 
 
-def parse_m(text: str | None) -> float | str | None:
-    """Return --m as a number or "auto"."""
+def parse_number(option: str, text: str | None) -> float | str | None:
+    """Return --m or --balance as a number or "auto"."""
     if text is None or text == "auto":
         return text
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"--m is {text!r}, but a number above 1 or auto is needed.") from None
+        raise InputError(f"{option} is {text!r}, but a number or auto is needed.") from None

@@ -1,20 +1,26 @@
-"""Feature matrices from .npy, .npz, .csv (.tsv, .txt) and .parquet files, arrays, DataFrames."""
+"""Feature matrices from .npy, .npz, .csv (.tsv, .txt) and .parquet files, arrays, DataFrames.
+
+SciPy's sparse .npz files stay sparse, as CSR. Tables that are not ready (`probagg.data.tables`) are
+for `probagg.run.preparation`.
+"""
 
 from __future__ import annotations
 
-import csv
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from probagg.errors import NoData, import_optional
+from probagg.data import tables
+from probagg.data.tables import Table, read_parquet, table_of_frame
+from probagg.data.text_tables import read_text
+from probagg.errors import NoData
 
-SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".txt", ".parquet")
+SUFFIXES = (".npy", ".npz", *tables.SUFFIXES)
 KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not converted in memory
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)  # of np.load
 
@@ -45,16 +51,23 @@ def is_matrix(path: Path) -> bool:
 def read_matrix(path: Path) -> Matrix:
     """Return the matrix in a file of finite numbers."""
     suffix = path.suffix.lower()
-    columns, y = None, None
-    if suffix in (".npy", ".npz"):
-        X, y = read_numpy(path)
-    elif suffix == ".parquet":
-        X, columns = _read_parquet(path)
-    elif suffix in SUFFIXES:
-        X, columns = _read_text(path)
-    else:
+    if suffix not in SUFFIXES:
         raise NoData(f"{path} is not a matrix: a file ending in {', '.join(SUFFIXES)} is needed.")
-    return Matrix(path.stem, _checked(X, str(path)), y, columns)
+    if suffix in tables.SUFFIXES:
+        return matrix_of_table(read_table(path), path.stem)
+    X, y = read_numpy(path)
+    return Matrix(path.stem, _checked(X, str(path)), y)
+
+
+def read_table(path: Path) -> Table:
+    """Return the table in a .csv, .tsv, .txt or .parquet file."""
+    return read_parquet(path) if path.suffix.lower() == ".parquet" else read_text(path)
+
+
+def matrix_of_table(table: Table, name: str = "rows") -> Matrix:
+    """Return a table of nothing but numbers as a matrix; anything else is an error."""
+    X = _checked(table.matrix(), table.where)
+    return Matrix(name, X, columns=table.names if table.is_named else None)
 
 
 def matrix_of(rows: Any) -> Matrix:
@@ -64,10 +77,7 @@ def matrix_of(rows: Any) -> Matrix:
     dtype('float32')
     """
     if hasattr(rows, "columns"):
-        pairs = rows.items() if hasattr(rows, "items") else zip(rows.columns, rows, strict=True)
-        X, names = _join_columns("The DataFrame", ((name, c.to_numpy()) for name, c in pairs))
-        columns = names if all(isinstance(name, str) for name in names) else None
-        return Matrix("rows", _checked(X, "The DataFrame"), columns=columns)
+        return matrix_of_table(table_of_frame(rows))
     if hasattr(rows, "tocsr"):
         return Matrix("rows", _checked(rows.tocsr(), "The sparse array"))
     return Matrix("rows", _checked(np.asarray(rows), "The array"))
@@ -98,13 +108,18 @@ def _checked(X: Any, where: str) -> Any:
     return X
 
 
-def read_numpy(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the array of a .npy file (mapped from disk) or X of a .npz file, and y, if any."""
+def read_numpy(path: Path) -> tuple[Any, np.ndarray | None]:
+    """Return the array of a .npy file (mapped from disk) or X of a .npz file, and y, if any.
+
+    The rows of SciPy's sparse .npz file are a CSR array.
+    """
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
         if isinstance(found, np.ndarray):
             return found, None
         with found as arrays:
+            if "format" in arrays and "shape" in arrays:
+                return _read_sparse(path), None
             return _samples_and_classes(path, arrays)
     except NoData:
         raise
@@ -113,6 +128,13 @@ def read_numpy(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
             f"{path} cannot be read as a NumPy file ({error}). Write it again with np.savez or "
             "np.save."
         ) from error
+
+
+def _read_sparse(path: Path) -> Any:
+    """Return the rows that `scipy.sparse.save_npz` wrote, as a CSR array."""
+    import scipy.sparse as sp
+
+    return sp.csr_array(sp.load_npz(path))
 
 
 def _samples_and_classes(
@@ -126,58 +148,3 @@ def _samples_and_classes(
             "np.savez(path, X=X), and y=y if classes are known."
         )
     return arrays["X" if "X" in others else others[0]], arrays.get("y")
-
-
-def _read_text(path: Path) -> tuple[np.ndarray, list[str] | None]:
-    """Read numbers between commas, semicolons, tabs or spaces; a header line names the columns."""
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            line = file.readline()
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoData(f"{path} cannot be read as text ({error}).") from error
-    delimiter = next((d for d in ",;\t" if d in line), None)
-    names = next(csv.reader([line.strip()], delimiter=delimiter or " "), [])
-    header = not all(_is_number(name) for name in names if name)
-    try:
-        X = np.loadtxt(
-            path, delimiter=delimiter, skiprows=int(header), ndmin=2, quotechar='"',
-            encoding="utf-8-sig",
-        )  # fmt: skip
-    except ValueError as error:
-        hint = "Every column must be a number in every row; leave out or encode the others."
-        raise NoData(f"{path} is not a table of numbers ({error}). {hint}") from error
-    return X, names if header else None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_parquet(path: Path) -> tuple[np.ndarray, list[Any]]:
-    pyarrow = import_optional("pyarrow", f"Reading {path}", "table")
-    parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
-    try:
-        table = parquet.read_table(path)
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise NoData(f"{path} cannot be read as parquet ({error}).") from error
-    columns = zip(table.column_names, (column.to_numpy() for column in table.columns), strict=True)
-    return _join_columns(str(path), columns)
-
-
-def _join_columns(
-    where: str, columns: Iterable[tuple[Any, np.ndarray]]
-) -> tuple[np.ndarray, list[Any]]:
-    """Return columns of numbers as one float64 matrix, and their names."""
-    found = list(columns)
-    others = [str(name) for name, column in found if column.dtype.kind not in "fiu"]
-    if others:
-        raise NoData(
-            f"{where} has columns that are not numbers: {', '.join(others)}. Leave them out or "
-            "encode them."
-        )
-    X = [np.asarray(column, np.float64) for _, column in found]
-    return np.column_stack(X) if X else np.empty((0, 0)), [name for name, _ in found]

@@ -131,8 +131,8 @@ def _in_order(
         )
     if list(samples) != [str(row) for row in range(len(samples))]:
         raise NoData(
-            f"{path} has one class per line, but image files are matched by name: write lines of "
-            "path,class with the names as in assignments.csv."
+            f"{path} has one class per line, but image files and rows with an id are matched by "
+            "name: write lines of path,class with the names as in assignments.csv."
         )
     if len(rows) != len(samples):
         raise NoData(

@@ -11,12 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from probagg.data import benchmarks
-from probagg.data.arrays import Matrix, is_matrix, matrix_of, read_matrix, read_numpy
+from probagg.data import benchmarks, tables
+from probagg.data.arrays import (
+    Matrix,
+    is_matrix,
+    matrix_of,
+    read_matrix,
+    read_numpy,
+    read_table,
+)
 from probagg.data.datasets import DatasetImages
 from probagg.data.decoding import SUFFIXES, check_format
 from probagg.data.folders import FolderImages
 from probagg.data.images import ArrayImages, ImageSet, converted
+from probagg.data.tables import Table, table_of_frame
 from probagg.errors import NoData, did_you_mean
 from probagg.progress import Progress
 
@@ -61,6 +69,16 @@ def open_matrix(source: Any) -> Matrix:
     if source in benchmarks.NAMES:
         return benchmarks.load(str(source))
     return read_matrix(Path(source).expanduser())
+
+
+def open_table(source: Any) -> Table | None:
+    """Return the table of a .csv, .tsv, .txt or .parquet file or a DataFrame; None for others."""
+    if not _is_path(source):
+        return table_of_frame(source) if hasattr(source, "columns") else None
+    path = Path(source).expanduser()
+    if source in benchmarks.ALL_NAMES or path.suffix.lower() not in tables.SUFFIXES:
+        return None
+    return read_table(path)
 
 
 def open_images(

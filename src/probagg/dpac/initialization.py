@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from probagg.dpac.neighbours import modularity, nearest, recut, sharpen, sharpness, smooth
 from probagg.dpac.recipe import Cluster
+from probagg.pac.assigner import Assigner
 from probagg.pac.solver import Solution, Solver
 from probagg.progress import logger
 
@@ -32,10 +33,11 @@ def initialize_classifier(
     """Fit the classifier to PAC's clusters at the paper's balance, smoothed over the kNN graph."""
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device, n_clusters = last.weight.device, last.out_features
-    near = nearest(features.to(device), n_clusters, settings.metric)
+    features = features.to(device)
+    near = nearest(features, n_clusters, settings.metric)
     solver = Solver(n_clusters, m=settings.m, metric=settings.metric)
     runs = [
-        replace(solver, init=init, random_state=seed + number).solve(features.numpy())
+        replace(solver, init=init, random_state=seed + number).solve(features)
         for number, init in enumerate(INITS)
     ]
     P = select_run(runs, features, near)
@@ -52,29 +54,25 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
     there is taken if it is more confident after some smoothing: where a boundary runs through a
     dense part of the graph, smoothing leaves many rows undecided (docs/cifar10.md, "The start").
     """
-    smoothed = [smooth(near, probabilities(run, near)) for run in runs]
+    smoothed = [smooth(near, probabilities(run, features)) for run in runs]
     modular = [modularity(near, Q) for Q in smoothed]
     chosen = modular.index(max(modular))
     start = recut(near, smoothed[chosen])
     candidates = [runs[chosen]]
     if start is not None:
-        again = replace(runs[chosen].solver, init=start.cpu().numpy())
-        candidates.append(again.solve(features.numpy()))
-    confidence = [confidence_of(run, near) for run in candidates]
+        candidates.append(replace(runs[chosen].solver, init=start).solve(features))
+    answers = [probabilities(run, features) for run in candidates]
+    confidence = [sharpness(smooth(near, P, rounds=ROUNDS)) for P in answers]
     names = ("most modular", "divided anew")[: len(candidates)]
     for name, run, value in zip(names, candidates, confidence, strict=True):
         logger.info("PAC, %s: J %.6g, smoothed confidence %.4f", name, run.history[-1], value)
-    return probabilities(candidates[confidence.index(max(confidence))], near)
+    return answers[confidence.index(max(confidence))]
 
 
-def confidence_of(run: Solution, near: Tensor) -> float:
-    """Return the mean largest probability after a few rounds of smoothing."""
-    return sharpness(smooth(near, probabilities(run, near), rounds=ROUNDS))
-
-
-def probabilities(run: Solution, near: Tensor) -> Tensor:
-    """Return a run's probabilities on the device of the graph."""
-    return torch.from_numpy(run.P).float().to(near.device)
+def probabilities(run: Solution, features: Tensor) -> Tensor:
+    """Return a run's probabilities, which it does not keep for very many rows."""
+    P = run.P if run.P is not None else Assigner(run.model, run.update).probabilities(features)
+    return P.float()
 
 
 def fit_head(head: nn.Module, features: Tensor, probabilities: Tensor, seed: int) -> None:

@@ -66,7 +66,7 @@ class PACHead(nn.Module):
         head.scale.fill_(model.frame.scale)
         head.side.copy_(torch.as_tensor(dual(model.moments.sums)))
         head.floor.copy_(torch.as_tensor(model.floor[:, 0]))
-        head.factor.copy_(torch.as_tensor(mass_factor(model.mass, pac.balance)))
+        head.factor.copy_(torch.as_tensor(mass_factor(model.mass, pac.balance_)))
         return head
 
     def forward(self, X: Tensor) -> Tensor:

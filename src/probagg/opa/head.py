@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS, embed
@@ -29,6 +30,7 @@ from probagg.estimators import (
 )
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
+from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress
 from probagg.storage import read_safetensors, write_safetensors
 
@@ -65,7 +67,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
     learning_rate : float, default=0.08
         The learning rate of Adam, which is divided by the square root of the number of features.
     device : str, default="auto"
-        A device of torch; "auto" is CUDA, else MPS, else the CPU.
+        A device of torch; "auto" is that of X if it is a tensor, else CUDA, MPS or the CPU.
     random_state : int, RandomState instance or None, default=None
         Determines initial weights and batches.
     verbose : int, default=0
@@ -74,7 +76,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,), int64
-        The most probable cluster of each sample.
+        The most probable cluster of each sample; a tensor if X is one.
     network_ : torch.nn.Module
         The classifier, from standardised features to logits, on the CPU.
     diagnosis_ : Diagnosis
@@ -133,20 +135,21 @@ class OPAHead(ClusterMixin, BaseEstimator):
         self._validate_params()
         if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
-        X = validate_data(self, X, dtype="numeric")
+        X = self._rows(X, reset=True)
         check_n_samples(len(X), self.n_clusters)
         seed = draw_seed(self.random_state)
         rng = np.random.default_rng(seed)
         some = X[np.sort(rng.choice(len(X), min(len(X), 4096), replace=False))]
         self._standard = _Standard.of(some, self.metric)
-        device = choose_device(self.device)
+        follows_x = isinstance(X, Tensor) and self.device == "auto"
+        device = X.device if follows_x else choose_device(self.device)
         network = _network(X.shape[1], self.hidden, self.n_clusters, seed).to(device)
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             self._train(network, X, rng, device)
         self.network_ = network.eval().cpu()
         found = self.diagnosis_ = diagnose(
             self._standard(some),
-            torch.from_numpy(self._proba(some)),
+            torch.as_tensor(self._proba(some)),
             self.m,
             metric="sqeuclidean",
             balance=self.balance,
@@ -192,20 +195,29 @@ class OPAHead(ClusterMixin, BaseEstimator):
                 )
         self.n_iter_ = self.max_epochs * steps
 
-    def _proba(self, X: np.ndarray) -> np.ndarray:
-        parts = []
-        with torch.inference_mode(), torch.autocast("cpu", enabled=False):
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        """Return valid rows: an array, or a tensor on its own device."""
+        if not isinstance(X, Tensor):
+            return validate_data(self, X, reset=reset, dtype="numeric")
+        X = check_tensor(X)
+        _check_n_features(self, X, reset=reset)
+        return X
+
+    def _proba(self, X: Any) -> Any:
+        device = X.device if isinstance(X, Tensor) else torch.device("cpu")
+        network, parts = copy.deepcopy(self.network_).to(device), []
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False):
             for start in range(0, len(X), 4096):
-                rows = self._standard(X[start : start + 4096])
-                parts.append(self.network_(rows).softmax(1).numpy())
-        return np.concatenate(parts)
+                parts.append(network(self._standard(X[start : start + 4096])).softmax(1))
+        P = torch.cat(parts)
+        return P if isinstance(X, Tensor) else P.numpy()
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return P for the rows of X: rows do not interact."""
+    def predict_proba(self, X: Any) -> Any:
+        """Return P for the rows of X, of the kind X is: rows do not interact."""
         check_is_fitted(self)
-        return self._proba(validate_data(self, X, reset=False, dtype="numeric"))
+        return self._proba(self._rows(X, reset=False))
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Any:
         """Return the most probable cluster of each row, as int64."""
         return labels_of(self.predict_proba(X))
 
@@ -234,19 +246,24 @@ class _Standard:
 
     metric: str
     mean: np.ndarray
-    spread: np.ndarray
+    spread: np.ndarray  # one number
 
     @classmethod
-    def of(cls, X: np.ndarray, metric: str) -> _Standard:
+    def of(cls, X: Any, metric: str) -> _Standard:
+        X = X.cpu().numpy() if isinstance(X, Tensor) else X
         rows = embed(X.astype(np.float64), metric)
         mean = rows.mean(0)
         rows = rows - mean
         largest = np.abs(rows).max() or 1.0  # so that no square overflows
         return cls(metric, mean, largest * np.sqrt(((rows / largest) ** 2).mean(keepdims=True)[0]))
 
-    def __call__(self, X: np.ndarray) -> Tensor:
-        rows = (embed(X.astype(np.float64), self.metric) - self.mean) / (self.spread or 1.0)
-        return torch.tensor(rows, dtype=torch.float32)
+    def __call__(self, X: Any) -> Tensor:
+        if not isinstance(X, Tensor):
+            rows = (embed(X.astype(np.float64), self.metric) - self.mean) / (self.spread or 1.0)
+            return torch.tensor(rows, dtype=torch.float32)
+        rows = embed(X.to(torch.promote_types(X.dtype, torch.float32)), self.metric)
+        mean = torch.as_tensor(self.mean, dtype=rows.dtype, device=X.device)
+        return ((rows - mean) / (self.spread.item() or 1.0)).float()
 
 
 def _network(n_features: int, hidden: Any, n_clusters: int, seed: int) -> nn.Sequential:

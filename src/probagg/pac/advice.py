@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning
+
+from probagg.errors import ClusteringWarning
+from probagg.pac.balance import gain_of_kmeans
 from probagg.pac.solver import Solution
+
+TINY = 0.05  # times the mean size of a cluster
+FORCED = 0.1  # gain in the agreement of neighbours; up to 0.07 on sets of equal classes
+
+
+def advise(solution: Solution, X: Any) -> list[tuple[str, type[Warning]]]:
+    """Return what a user should know about the clusters of X, each with its kind of warning."""
+    found = problems(solution)
+    if found:
+        return [(problem, ConvergenceWarning) for problem in found]
+    problem = uneven_sizes(solution)
+    if problem is None and (gain := gain_of_kmeans(solution, X)) >= FORCED:
+        problem = forced_sizes(gain)
+    return [(problem, ClusteringWarning)] if problem else []
 
 
 def problems(solution: Solution) -> list[str]:
@@ -28,9 +48,34 @@ def problems(solution: Solution) -> list[str]:
             f"PAC still changed after max_iter={solver.max_iter} sweeps. Raise max_iter, or tol "
             f"(now {solver.tol:g})."
         )
-    if solution.n_empty:
+    n_empty = int((solution.sizes < 0.5).sum())
+    if n_empty:
         found.append(
-            f"{solution.n_empty} of {solver.n_clusters} clusters lost all their samples. Use fewer "
+            f"{n_empty} of {solver.n_clusters} clusters lost all their samples. Use fewer "
             "clusters or lower m; fewer distinct rows than clusters also cause this."
         )
     return found
+
+
+def uneven_sizes(solution: Solution) -> str | None:
+    """Return advice where many clusters are tiny beside the others, which outliers cause."""
+    sizes, K = solution.sizes, solution.solver.n_clusters
+    tiny = int((sizes < TINY * sizes.mean()).sum())
+    if sizes.sum() < 100 * K or tiny < max(2, K / 4):
+        return None
+    balance = solution.update.balance
+    raise_it = f", raise balance (now {balance:g}; the paper's is 1)" if balance < 1.0 else ""
+    return (
+        f"{tiny} of {K} clusters have less than {100 * TINY:.0f} % of the mean size, the largest "
+        f"has {100 * sizes.max() / sizes.sum():.0f} % of the samples: the small ones may be "
+        f"outliers. Use fewer clusters, scale the columns alike or leave outliers out{raise_it}."
+    )
+
+
+def forced_sizes(gain: float) -> str:
+    """Return advice where clusters of equal size cut through dense groups."""
+    return (
+        "Clusters of about equal size do not fit these samples: in k-means' clusters the nearest "
+        f"neighbours of a sample have its label more often (by {gain:.2f}, corrected for chance). "
+        "Pass balance='auto', which chooses."
+    )

@@ -18,6 +18,7 @@ from probagg.pac.frame import chunks_of
 CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "m": [*SHARED["m"], StrOptions({"auto"})],
     "metric": [str, callable],
+    "balance": [*SHARED["balance"], StrOptions({"auto"})],
     "init": [StrOptions({"auto", "uniform", "annealed"}), "array-like"],
     "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     "shuffle": ["boolean"],
@@ -44,7 +45,7 @@ def check_sparse(X: Any, metric: Any) -> Any:
     return sp.csr_array(X)
 
 
-def check_streamable(metric: Any, init: Any) -> None:
+def check_streamable(metric: Any, init: Any, balance: Any) -> None:
     """Raise an error unless rows can be clustered as a stream with these parameters."""
     if metric not in LINEAR_METRICS:
         raise InputError(
@@ -55,6 +56,11 @@ def check_streamable(metric: Any, init: Any) -> None:
         raise InputError(
             "partial_fit cannot use an array as init: it has one row per sample, and the samples "
             "of a stream are not known. Pass init='auto', or fit first and then call partial_fit."
+        )
+    if balance == "auto":
+        raise InputError(
+            "partial_fit cannot choose the balance: that takes several runs over the same rows. "
+            "Pass a number, for instance the balance_ of a PAC fitted to some rows."
         )
 
 

@@ -1,7 +1,8 @@
-"""Dask arrays and DataFrames: a task per chunk and block, reduced in a fixed order."""
+"""Dask arrays and DataFrames: a graph per sweep, reduced in a fixed order."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -9,9 +10,12 @@ import numpy as np
 
 from probagg.aggregation import Array
 from probagg.errors import InputError
-from probagg.pac.parts import Chunks, Survey, Tally, look
+from probagg.pac.parts import PARTS, ArrayChunks, Chunks, Survey, Tally, look
 
 FAN_IN = 8  # sums that one task adds up
+SMALL = 2**24  # numbers of an array that is swept by one worker: tasks would take longer
+JOINED = 2**21  # numbers of chunks that are joined to one
+STRIDES = (13, 7, 5, 1)  # of chunks: prime, as the chunks of one worker may be every 2nd or 8th
 
 
 def is_dask(X: Any) -> bool:
@@ -87,28 +91,36 @@ def check_dask_weights(weights: Any, X: Any) -> Any:
 
 
 class DaskChunks(Chunks):
-    """A Dask array, in strides of its rows, wherever the chunks begin.
+    """A Dask array. A part is every n-th chunk, or a stride of the rows of these.
 
-    Sums are added up in the order of the chunks, `FAN_IN` at a time, whichever worker they come
-    from, so the result does not depend on the workers.
+    A block is a stride of the rows of its part, and its share of the part's sums is close to what
+    its rows had in them, however the rows are sorted. Sums are added up in the order of the chunks,
+    whichever worker they come from, so the result does not depend on the workers.
     """
 
-    def __init__(self, X: Any, weights: Any = None) -> None:
+    def __init__(self, X: Any, weights: Any, K: int) -> None:
         import dask
 
-        self.shape = X.shape
-        self._arrays = dask.optimize(X, *([] if weights is None else [weights]))
-        sizes, ends = X.chunks[0], np.cumsum(X.chunks[0])
-        self._filled = [i for i, size in enumerate(sizes) if size]
-        self._starts = [int(ends[i]) - sizes[i] for i in self._filled]
+        self.shape, is_small = X.shape, X.size <= SMALL
+        self._sizes = _join(X.chunks[0], X.shape[0] if is_small else JOINED // X.shape[1])
+        arrays = [X] if weights is None else [X, weights]
+        arrays = [array.rechunk({0: self._sizes}, method="tasks") for array in arrays]
+        self._arrays = dask.persist(*arrays) if is_small else dask.optimize(*arrays)
+        # Of sorted rows, few chunks have few of the clusters, whose gain (see `Blocks`) is higher.
+        n_chunks, least = len(self._sizes), max(6, K / 4)
+        n = next(n for n in STRIDES if n * least <= n_chunks or n == 1)
+        self._chunks = [range(first, n_chunks, n) for first in range(n)]
+        self.n_parts = n * (PARTS // n)
+        self.layout = self._sizes if n > 1 else ()
 
     def survey(self, places: np.ndarray) -> Survey:
         import dask
 
         X, *w = self._arrays
-        inside = np.split(places, np.searchsorted(places, self._starts[1:]))
-        inside = [part - start for part, start in zip(inside, self._starts, strict=True)]
-        tasks = map(dask.delayed(look), X.to_delayed().ravel()[self._filled], inside)
+        starts = np.cumsum([0, *self._sizes[:-1]])
+        inside = np.split(places, np.searchsorted(places, starts[1:]))
+        inside = [part - start for part, start in zip(inside, starts, strict=True)]
+        tasks = map(dask.delayed(look), X.to_delayed().ravel(), inside)
         n_rows, weights, *found = dask.compute(
             w[0].sum(dtype=float) if w else self.shape[0], w[0][places] if w else None, *tasks
         )
@@ -120,30 +132,75 @@ class DaskChunks(Chunks):
             n_rows=float(n_rows),
         )
 
-    def sums(self, tally: Tally, block: Any) -> Array:
+    def blocks(self, part: int, size: int) -> Iterator[tuple[float, Any]]:
+        n = len(self._chunks)
+        chunks, strides = self._chunks[part % n], self.n_parts // n
+        *starts, n_rows = np.cumsum([0, *(self._sizes[i] for i in chunks)]).tolist()
+        n_blocks = max(1, -(-n_rows // (strides * size)))
+        for number in range(n_blocks):
+            first, step = part // n + number * strides, strides * n_blocks
+            slices = [slice((first - start) % step, None, step) for start in starts]
+            yield 1.0 / n_blocks, zip(chunks, slices, strict=True)
+
+    def sweep(self, tally: Tally, parts: list[Array], size: int) -> list[Array]:
         # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
-        # tally is part of it: scattered data would be lost with its worker.
+        # sums are part of it: scattered data would be lost with its worker.
+        import dask
         from dask.delayed import Delayed
         from dask.highlevelgraph import HighLevelGraph
         from dask.task_spec import DataNode, List, Task, TaskRef
 
-        X, *w = self._arrays
         name = f"pac-{uuid4().hex}"
-        shared, keys = f"tally-{name}", [(name, 0, i) for i in self._filled]
-        tasks: dict[Any, Any] = {shared: DataNode(shared, tally)}
-        for key, i, start in zip(keys, self._filled, self._starts, strict=True):
-            rows, weights = TaskRef((X.name, i, 0)), TaskRef((w[0].name, i)) if w else None
-            stride = (block[0] - start) % block[1], block[1]
-            tasks[key] = Task(key, _sums_of_stride, rows, weights, TaskRef(shared), *stride)
-        while len(keys) > 1:
-            groups = [keys[i : i + FAN_IN] for i in range(0, len(keys), FAN_IN)]
-            keys = [(name, keys[0][1] + 1, i) for i in range(len(groups))]
-            for key, group in zip(keys, groups, strict=True):
-                tasks[key] = Task(key, sum, List(*map(TaskRef, group)))
+        tasks: dict[Any, Any] = {}
+
+        def add(kind: Any, *arguments: Any) -> Any:
+            key = (name, len(tasks))
+            tasks[key] = kind(key, *arguments)
+            return TaskRef(key)
+
+        def chunk(i: int) -> list[Any]:
+            return [TaskRef((array.name, i, *[0] * (array.ndim - 1))) for array in self._arrays]
+
+        state, old = add(DataNode, tally), [add(DataNode, part) for part in parts]
+        found: list[Any] = []
+        for part in range(self.n_parts if len(self._sizes) > 1 else 0):
+            new: list[Any] = []
+            for share, block in self.blocks(part, size):
+                sums = [add(Task, _sums, state, rows, *chunk(i)) for i, rows in block]
+                while len(sums) > FAN_IN:
+                    several = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
+                    sums = [add(Task, sum, List(*some)) for some in several]
+                new = [add(Task, sum, List(*new, *sums))]
+                if parts:
+                    state = add(Task, _after, state, share, old[part], List(*sums))
+            found += new
+        if found:
+            last = add(Task, list, List(*found))
+        else:
+            last = add(Task, _sweep, state, List(*old), size, *chunk(0))
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=self._arrays)
-        return Delayed(keys[0], graph, layer=name).compute()
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            return Delayed(last.key, graph, layer=name).compute()
 
 
-def _sums_of_stride(X: np.ndarray, w: Any, tally: Tally, first: int, step: int) -> np.ndarray:
-    rows = slice(first, None, step)
+def _join(sizes: Sequence[int], largest: int) -> tuple[int, ...]:
+    """Return the sizes of chunks after joining neighbours up to a largest size."""
+    joined: list[int] = []
+    for size in filter(None, sizes):
+        if joined and joined[-1] + size <= largest:
+            joined[-1] += size
+        else:
+            joined.append(size)
+    return tuple(joined)
+
+
+def _sums(tally: Tally, rows: slice, X: np.ndarray, w: Any = None) -> Array:
     return tally(X[rows], None if w is None else w[rows])
+
+
+def _sweep(tally: Tally, parts: list[Array], size: int, X: np.ndarray, w: Any = None) -> Any:
+    return ArrayChunks(X, w).sweep(tally, parts, size)
+
+
+def _after(tally: Tally, share: float, old: Array, sums: list[Array]) -> Tally:
+    return tally.after(share, old, sum(sums))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from numbers import Integral
 from os import PathLike
@@ -22,14 +22,16 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
 from probagg.aggregation import namespace
-from probagg.errors import InputError
+from probagg.errors import ClusteringWarning, InputError
 from probagg.estimators import check_n_samples, describe, draw_seed, labels_of, rebuild
-from probagg.pac.advice import problems
+from probagg.pac.advice import advise
 from probagg.pac.assigner import Assigner
+from probagg.pac.balance import solve
 from probagg.pac.checks import CONSTRAINTS, check_streamable
 from probagg.pac.dask_rows import is_dask
 from probagg.pac.frame import is_tensor
 from probagg.pac.model import LinearModel, Model, load_model, save_model
+from probagg.pac.scales import uneven_scales
 from probagg.pac.solver import Solver
 from probagg.pac.sources import (
     check_weights,
@@ -42,7 +44,7 @@ from probagg.pac.sources import (
 from probagg.pac.stream import Stream, check_continues
 from probagg.pac.sweeps import Update
 
-_SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
+_SAVED = ("m_", "balance_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
 
 
 class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseEstimator):
@@ -64,16 +66,19 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     metric : str or callable, default="sqeuclidean"
         "sqeuclidean" and "cosine" are linear in N. "precomputed" and every other metric of
         :func:`sklearn.metrics.pairwise_distances` keep N^2 distances.
-    balance : float, default=1.0
+    balance : float in [0, 2] or "auto", default=1.0
         The exponent of a cluster's mass in its score. 1 is the paper's, which prefers clusters of
-        equal size; 0 has no such preference.
+        equal size; 0 has no such preference; 2 makes sizes more even. "auto" runs at 1, 0.5, 0.25
+        and 0 on at most 5,000 rows (more for K > 100) and leaves 1 only where neighbours then have
+        the same label clearly more often, also in the mean over clusters: four to five times the
+        time of a fit. Use it where groups may have very different sizes.
     init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
         The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
         "annealed" first clusters at twice m - 1 (at most nine tenths of the way to `critical_m_`;
         not at all where m is beyond that), which often ends in a lower objective. "auto" is
         "uniform", but for n_samples >= 4 max(50,000, 200 K) it first clusters a random sample of a
-        quarter of that bound. Sweeps of a start are not counted in `n_iter_`, but limited by
-        `max_iter` as well.
+        quarter of that bound, at a third of m - 1 and then at m. Sweeps of a start are not counted
+        in `n_iter_`, but limited by `max_iter` as well.
     block_size : int or "auto", default="auto"
         The number of rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of
         the mean cluster size, or N (m - 1) where that is less, which ends in the same solutions.
@@ -118,11 +123,14 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The m at and above which uniform probabilities are stable.
     m_ : float
         The m used.
+    balance_ : float
+        The balance used.
     moments_ : Moments
         Mass, first and second moments of the clusters (linear metrics only). With `balance=1`,
         `aggregate(X, moments_, metric)` is `transform(X)`.
-    cluster_means_ : ndarray of shape (n_clusters, n_features)
-        First moments divided by mass, in the units of X (linear metrics only).
+    cluster_means_, cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        First moments divided by mass, in the units of X (linear metrics only). The second name is
+        for code written for KMeans: PAC has no centres, and rows are not assigned to the nearest.
     n_features_in_ : int
         The number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -148,7 +156,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         *,
         m: float | str = 1.03,
         metric: str | Callable[..., float] = "sqeuclidean",
-        balance: float = 1.0,
+        balance: float | str = 1.0,
         init: Any = "auto",
         block_size: int | str = "auto",
         shuffle: bool = True,
@@ -180,13 +188,17 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of X, or the samples whose distances X holds (`metric="precomputed"`).
 
+        Columns whose standard deviations differ by a factor of more than 100 cause a warning:
+        distances add them up as they are, so columns of different units must be scaled first.
+
         A sample of weight w counts as w samples in every score. Results follow X: those of a torch
         tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
 
         X may also be a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a
         table or file of pyarrow. Of these, of tensors and of Dask arrays, large ones (from
-        4 max(50,000, 200 K) rows; every Dask array) are clustered in *parts*: PAC on a sample of
-        the rows in memory, then sweeps that keep K (n_features + 2) numbers per part, and no P.
+        4 max(50,000, 200 K) rows, a quarter of it for Dask) are clustered in *parts*: PAC on a
+        sample of the rows in memory, then sweeps that keep K (n_features + 2) numbers per part, and
+        no P.
         """
         self._validate_params()
         rows = open_rows(self, X, reset=True)
@@ -194,16 +206,19 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         weights = check_weights(rows, sample_weight)
         if weights is not None and not weights.any():
             raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+        names = getattr(self, "feature_names_in_", None)
+        if (uneven := uneven_scales(rows, self.metric, names)) is not None:
+            warnings.warn(uneven, ClusteringWarning, stacklevel=2)
         data = to_solve(rows, weights, self.metric, self.n_clusters)
-        solution = self._solver().solve(data, weights)
+        solution = solve(self._solver(), data, weights)
         self._stream: Stream | None = None  # a stream before this fit is forgotten
         self._set_model(solution.model, solution.update, solution.critical_m)
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
         self._keep(rows, solution.P)
-        for problem in problems(solution):
-            warnings.warn(problem, ConvergenceWarning, stacklevel=2)
+        for problem, kind in advise(solution, data):
+            warnings.warn(problem, kind, stacklevel=2)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -217,9 +232,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         weight. Linear metrics only; the computation is NumPy's, also for tensors.
         """
         self._validate_params()
-        check_streamable(self.metric, self.init)
-        stream, solver = getattr(self, "_stream", None), self._solver()
         is_fitted = hasattr(self, "_assigner")
+        balance = self.balance_ if is_fitted and self.balance == "auto" else self.balance
+        check_streamable(self.metric, self.init, balance)
+        stream = getattr(self, "_stream", None)
+        solver = replace(self._solver(), balance=balance)
         rows = open_rows(self, X, reset=stream is None and not is_fitted)
         chunk = in_memory(rows)
         weights = check_weights(chunk, sample_weight)
@@ -267,9 +284,14 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             )
         return self._P
 
+    @property
+    def cluster_centers_(self) -> Any:
+        """`cluster_means_`, by KMeans' name."""
+        return self.cluster_means_
+
     def _set_model(self, model: Model, update: Update, critical_m: float) -> None:
         self._assigner = Assigner(model, update)
-        self.m_, self.critical_m_ = update.m, critical_m
+        self.m_, self.balance_, self.critical_m_ = update.m, update.balance, critical_m
         self._P, self._P_shape = None, (0, 0)
         if isinstance(model, LinearModel):
             self.moments_, self.cluster_means_ = model.user_moments, model.means
@@ -324,7 +346,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return self._map(self._open(X), self._assigner.scores, self._n_features_out)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return minus the objective per sample, for these rows and the fitted clusters."""
+        """Return minus the objective per sample, for these rows and the fitted clusters.
+
+        The objective falls with every further cluster, so a search over `n_clusters` by this score
+        (`GridSearchCV`) always takes the largest: use :func:`probagg.select_n_clusters`.
+        """
         J = self._map(self._open(X), self._assigner.objectives, dtype=np.float64)
         J = J.cpu().numpy() if is_tensor(J) else np.asarray(J)
         return -float(np.average(J, weights=sample_weight))
@@ -345,7 +371,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """Return a PAC that can predict, from a file that `save` wrote."""
         model, description = load_model(path)
         pac = rebuild(cls, description)
-        pac._set_model(model, Update(pac.m_, pac.aggregate, pac.balance), pac.critical_m_)
+        balance: Any = getattr(pac, "balance_", pac.balance)  # of older files
+        pac._set_model(model, Update(pac.m_, pac.aggregate, balance), pac.critical_m_)
         return pac
 
     @property

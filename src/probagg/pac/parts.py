@@ -10,9 +10,8 @@ this is incremental EM; Neal and Hinton, 1998.) The start is PAC on a sample in 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,15 +36,16 @@ class Survey:
     n_rows: float  # the number of all rows, or the sum of their weights
 
 
-class Chunks(ABC):
+class Chunks:
     """Rows that are read in parts, from a file, a Dask array or a large tensor."""
 
     shape: tuple[int, int]
     n_parts: int = PARTS
+    layout: tuple[int, ...] = ()  # sizes of the chunks, where the rows of a part depend on them
 
-    @abstractmethod
     def survey(self, places: np.ndarray) -> Survey:
         """Read everything once, and return the rows at these sorted places as the sample."""
+        raise NotImplementedError
 
     def blocks(self, part: int, size: int) -> Iterator[tuple[float, Any]]:
         """Yield the blocks of a part, of about `size` rows, each with its share of the part.
@@ -56,9 +56,40 @@ class Chunks(ABC):
         for number in range(n):
             yield 1.0 / n, (part + number * self.n_parts, self.n_parts * n)
 
-    @abstractmethod
     def sums(self, tally: Tally, block: Any) -> Array:
         """Return the tally, (K, D + 2), of the rows of one block."""
+        raise NotImplementedError
+
+    def sweep(self, tally: Tally, parts: list[Array], size: int) -> list[Array]:
+        """Update every row once, in blocks of about `size`, and return the sums of each part.
+
+        `tally` has the sums of all rows, and `parts` those of each part before the sweep. Without
+        them, every row sees the same sums.
+        """
+        found = []
+        for part in range(self.n_parts):
+            new = tally.sums * 0.0
+            for share, block in self.blocks(part, size):
+                sums = self.sums(tally, block)
+                new = new + sums
+                if parts:
+                    tally = tally.after(share, parts[part], sums)
+            found.append(new)
+        return found
+
+
+class ArrayChunks(Chunks):
+    """Rows in memory, whose P is not kept."""
+
+    _chunk = 0  # rows that are scored at once, if not as many as `Tally` chooses
+
+    def __init__(self, X: Array, weights: Array | None) -> None:
+        self.X, self.weights, self.shape = X, weights, tuple(X.shape)
+
+    def sums(self, tally: Tally, block: Any) -> Array:
+        rows = slice(block[0], None, block[1])
+        w = None if self.weights is None else self.weights[rows]
+        return tally(self.X[rows], w, self._chunk)
 
 
 @dataclass(frozen=True)
@@ -69,7 +100,11 @@ class Tally:
     sums: Array
     update: Update
 
-    def __call__(self, X: Array, weights: Array | None = None, chunk: int | None = None) -> Array:
+    def after(self, share: float, old: Array, new: Array) -> Tally:
+        """Return the tally once a block is counted as `new` and not as its share of `old`."""
+        return replace(self, sums=self.sums + (new - share * old))
+
+    def __call__(self, X: Array, weights: Array | None = None, chunk: int = 0) -> Array:
         total = namespace(self.sums).zeros_like(self.sums)
         for part in chunks(X.shape[0], chunk or max(1, CHUNK_NUMBERS // self.sums.shape[1])):
             lifted = self.frame(X[part])
@@ -104,18 +139,9 @@ class PartSweeps:
         self._read_probe()
 
     def sweep(self) -> tuple[float, float]:
-        is_first = not self.parts  # then every row sees the sums of the sample
-        before = self.parts or [self.total * 0.0] * self.data.n_parts
-        size = self.data.shape[0] if is_first else self.block
-        self.parts = []
-        for part, old in enumerate(before):
-            new = old * 0.0
-            for share, block in self.data.blocks(part, size):
-                found = self.data.sums(self._tally(), block)
-                new = new + found
-                if not is_first:
-                    self.total = self.total + (found - share * old)
-            self.parts.append(new)
+        tally = Tally(self.probe.frame, self.total, self.update)
+        size = self.block if self.parts else self.data.shape[0]
+        self.parts = self.data.sweep(tally, self.parts, size)
         self.total = _sum(self.parts)  # without the rounding errors of updates
         change, departure = self._read_probe()
         softness = (1.0 - 1.0 / len(self.total)) * (1.0 - departure)
@@ -124,9 +150,6 @@ class PartSweeps:
 
     def objective(self) -> float:
         return self.update.objective(self.total)
-
-    def _tally(self) -> Tally:
-        return Tally(self.probe.frame, self.total, self.update)
 
     def _read_probe(self) -> tuple[float, float]:
         before, self.P = self.P, self.probe.arrange(_empty(self.probe.X, len(self.total)))

@@ -1,4 +1,4 @@
-"""Select the number of clusters: the K whose clusters are recovered and separated best."""
+"""Select the number of clusters: the K whose clusters gain most over data without groups."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array
-from sklearn.utils._param_validation import validate_parameter_constraints
+from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 
-from probagg.aggregation import LINEAR_METRICS, critical_m_from_growth
+from probagg.aggregation import critical_m_from_growth
 from probagg.errors import InputError
+from probagg.estimators import CONSTRAINTS as SHARED
 from probagg.estimators import draw_seed
 from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse
-from probagg.pac.halves import Measures, measure
+from probagg.pac.readings import Run, coordinates
 from probagg.pac.selection import Selection, choose
 from probagg.pac.solver import choose_m, rows_of
 from probagg.pac.sweeps import Update
 
 LARGEST_AUTO = 60
-SAMPLE_ROWS = 10_000  # used of a larger set
-SAMPLE_DISTANCES = 4_000  # rows, for a metric that needs all distances
+SAMPLE_ROWS = 2_000  # used of a larger set, or
+ROWS_PER_CLUSTER = 15  # of the largest candidate, where that is more
+N_RUNS = 3
 
 
 def select_n_clusters(
@@ -31,48 +33,50 @@ def select_n_clusters(
     metric: str | Callable[..., float] = "sqeuclidean",
     m: float | str = "auto",
     balance: float = 1.0,
-    n_runs: int = 5,
+    n_runs: int = N_RUNS,
     random_state: Any = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Selection:
     """Choose the number of clusters for PAC, without labels.
 
-    In each run the rows are split at random into halves, and PAC clusters both with every
-    candidate K. For each cluster of one half, two numbers are measured on the rows of the other:
-    its recovery r (the Jaccard index with the most similar cluster of the other half) and its
-    separation g (how empty the gap is to the cluster it is least separated from: 1 is empty, 0 is
-    no gap, and g is negative where rows are densest in between). The K with the largest
+    In each run, PAC clusters a random part of the rows with every candidate K. Two readings are
+    taken: the silhouette, and the agreement of neighbours (how often the 10 nearest neighbours of a
+    row are in its cluster, 0 by chance, 1 always). The same is done for a null, rows drawn from one
+    Gaussian with the covariance of the data, which have no groups; the gain of a reading is its
+    mean minus that of the null. The K with the largest
 
-        score(K) = sum_k (r_k g_k - 0.1),
+        score(K) = mean over both readings of gain(K) / largest gain - 0.1 log K
 
-    a mean over halves and runs, is chosen. One cluster for all rows would score 0: where no
-    candidate scores more, the data has no clear structure, and `reason` says so.
+    is chosen; numbers around it that score nearly as high (within 0.1, or less where neighbours
+    nearly always agree) form the interval. Where the largest gains add up to less than 0.2, the
+    data has no clear structure, and `reason` says so.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (n_samples, n_features)
-        The rows, or all distances for `metric="precomputed"`. Of more than 10,000 rows a random
-        sample of 10,000 is used (of 4,000 for metrics that need all distances).
+        The rows, or all distances for `metric="precomputed"`. Of more than 2,000 rows (and 15 per
+        cluster) a random sample is used, in at most 64 dimensions (PCA; for metrics that need all
+        distances, classical multidimensional scaling).
     candidates : "auto", tuple (low, high) or iterable of int, default="auto"
         The numbers to compare. A tuple of two is a range with both ends; a list, range or set holds
         exactly the candidates, except that a list of two is an error, as it could mean either.
-        "auto" is 2 to 60, or to sqrt(2 n_samples) where that is less: every number up to 20, steps
-        of a tenth above, and then every number between the neighbours of the best.
+        "auto" is 2 to 60, or to sqrt(2 n_samples) where that is less: every number up to 12, steps
+        of a sixth above, and then every number between the neighbours of the best.
     metric, m, balance
         As in :class:`probagg.PAC`.
-    n_runs : int, default=5
-        How many pairs of halves to draw; they are the same for every candidate.
+    n_runs : int, default=3
+        How many parts of the rows to draw, at least 2.
     random_state : int, RandomState instance or None, default=None
-        Determines the halves and the starts.
+        Determines the parts, the nulls and the starts.
     progress : callable or None, default=None
-        Called as `progress(done, total)` after each candidate of each run; "auto" starts again at 1
-        for the numbers around the best.
+        Called as `progress(done, total)` after each candidate of each run, in percent of the work.
 
     Returns
     -------
     Selection
-        `n_clusters`, `reason` (in words), `clear` (False where the data has no clear structure),
-        `table` (one row per candidate), `to_csv()`, `plot_svg()`.
+        `n_clusters`, `interval` (lowest and highest number that fit nearly as well), `reason` (in
+        words), `clear` (False where the data has no clear structure), `table` (one row per
+        candidate), `to_csv()`, `plot_svg()`.
 
     Examples
     --------
@@ -83,53 +87,61 @@ def select_n_clusters(
     6
     """
     validate_parameter_constraints(
-        CONSTRAINTS | {"n_runs": CONSTRAINTS["n_init"]},
+        CONSTRAINTS
+        | {"n_runs": [Interval(Integral, 2, None, closed="left")], "balance": SHARED["balance"]},
         {"metric": metric, "m": m, "balance": balance, "n_runs": n_runs},
         caller_name="select_n_clusters",
     )
     generator = np.random.default_rng(draw_seed(random_state))
-    full = _prepare(X, metric, generator)
-    numbers = _numbers(candidates, full.X.shape[0])
-    update = Update(_choose_m(m, full), "p", balance)
-    seeds = generator.integers(2**63, size=n_runs).tolist()
-    runs = _measure(full, update, numbers, seeds, progress)
-    around = _skipped(numbers, choose(runs).n_clusters) if isinstance(candidates, str) else []
-    if around:
-        more = _measure(full, update, around, seeds, progress)
-        runs = [
-            sorted(a + b, key=lambda measures: measures.n_clusters)
-            for a, b in zip(runs, more, strict=True)
-        ]
-    return choose(runs)
-
-
-def _prepare(X: Any, metric: Any, generator: np.random.Generator) -> Any:
-    """Return X, or a sample of it, validated and as the rows of a sweep."""
     X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
     X = check_distances(X) if metric == "precomputed" else X
-    size = SAMPLE_ROWS if metric in LINEAR_METRICS else SAMPLE_DISTANCES
-    if X.shape[0] > size:
-        sample = np.sort(generator.choice(X.shape[0], size, replace=False))
+    numbers = _numbers(candidates, X.shape[0])
+    full = _prepare(X, metric, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]), generator)
+    update = Update(_choose_m(m, full), "p", balance)
+    rows = coordinates(full)
+    runs = [Run(rows, update, seed) for seed in generator.integers(2**63, size=n_runs).tolist()]
+    _read(runs, numbers, progress)
+    selection = choose(runs)
+    around = _skipped(numbers, selection.n_clusters) if isinstance(candidates, str) else []
+    if around:
+        _read(runs, around)
+        selection = choose(runs)
+    return selection
+
+
+def _prepare(X: Any, metric: Any, n_rows: int, generator: np.random.Generator) -> Any:
+    """Return X, or a sample of it, as the rows of a sweep."""
+    if X.shape[0] > n_rows:
+        sample = np.sort(generator.choice(X.shape[0], n_rows, replace=False))
         X = X[np.ix_(sample, sample)] if metric == "precomputed" else X[sample]
     return rows_of(X, metric)
 
 
-def _measure(
-    full: Any,
-    update: Update,
-    numbers: list[int],
-    seeds: list[int],
-    progress: Callable[[int, int], None] | None,
-) -> list[list[Measures]]:
-    """Return one list per seed, candidates in rising order. A seed always gives the same halves."""
-    runs: list[list[Measures]] = []
-    for run, seed in enumerate(seeds):
-        runs.append([])
-        for measures in measure(full, update, numbers, np.random.default_rng(seed)):
-            runs[-1].insert(0, measures)
-            if progress is not None:
-                progress(run * len(numbers) + len(runs[-1]), len(seeds) * len(numbers))
-    return runs
+def estimate_seconds(candidates: Any, n_rows: int, n_columns: int) -> float:
+    """Estimate the time of a selection: measured on one core, good to a factor of 2."""
+    numbers = _numbers(candidates, n_rows)
+    n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]))
+    return 0.5 + N_RUNS * 1.3e-6 * (n_rows + 300) * _work(numbers).sum() + 4e-7 * n_rows * n_columns
+
+
+def _work(numbers: list[int]) -> np.ndarray:
+    """Return the relative cost of each number, the largest first; it starts from no clusters."""
+    work = np.array(sorted(numbers, reverse=True)) + 20.0
+    work[0] *= 8.0
+    return work
+
+
+def _read(
+    runs: list[Run], numbers: list[int], progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Read all numbers in all runs, the largest first."""
+    show = progress or (lambda done, total: None)
+    show(0, 100)
+    share = _work(numbers).cumsum() / _work(numbers).sum()
+    for i, run in enumerate(runs):
+        for K, part in zip(sorted(numbers, reverse=True), share, strict=True):
+            run.read(K)
+            show(round(100 * (i + part) / len(runs)), 100)
 
 
 def _choose_m(m: float | str, full: Any) -> float:
@@ -187,10 +199,10 @@ def _pair(candidates: Any, low: int, high: int) -> list[int]:
 
 
 def _auto_candidates(top: int) -> list[int]:
-    """Return numbers from 2 to `top`: every number up to 20, then in steps of a tenth."""
+    """Return numbers from 2 to `top`: every number up to 12, then in steps of a sixth."""
     numbers = [2]
     while numbers[-1] < top:
-        numbers.append(min(top, numbers[-1] + max(1, numbers[-1] // 10)))
+        numbers.append(min(top, numbers[-1] + max(1, numbers[-1] // 6)))
     return numbers
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from dataclasses import asdict, dataclass, fields
 
 import numpy as np
+from sklearn.metrics import adjusted_rand_score
 
-from probagg.pac.halves import Measures
+from probagg.pac.readings import Run
 from probagg.svg import curve, stack
 
-PENALTY = 0.1  # per cluster; pieces of data without clusters score 0.01 or less (docs/choosing.md)
-CLEAR = 0.5  # mean of separation times recovery from which the reason says "clearly"
+READINGS = ("silhouette", "agreement")
+PENALTY = 0.1  # times log K: of numbers that fit alike, the smaller is preferred
+CLOSE = 0.1, 0.01  # to the best score: "nearly as well", where neighbours agree up to 0.9, and at 1
+STRUCTURE = 0.2  # sum of the largest gains, below which there is no clear structure
+SMALLEST_GAIN = 1e-6  # to divide by
 
 
 @dataclass(frozen=True)
@@ -22,21 +25,22 @@ class Candidate:
 
     n_clusters: int
     score: float  # the largest is chosen
-    score_sd: float  # between runs
-    separation: float  # mean over clusters, at most 1
-    recovery: float  # mean over clusters, 0 to 1
-    stability: float  # ARI of the partitions from two halves of the data; 0 is chance
-    stability_sd: float
-    objective: float  # Eq. 1 divided by the number of pairs, for half of the data
+    silhouette: float
+    silhouette_null: float  # of a single Gaussian
+    agreement: float  # kappa of nearest neighbours' labels: 0 is chance, 1 is perfect
+    agreement_null: float
+    stability: float  # ARI of the partitions from two parts of the data; 0 is chance
+    objective: float  # Eq. 1 divided by the number of pairs
     seconds: float  # per run
     chosen: bool
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen K, the reason in words, whether it is clear, and a table of all candidates."""
+    """The chosen K, the interval that fits nearly as well, the reason, and a table of all."""
 
     n_clusters: int
+    interval: tuple[int, int]  # the numbers that the data does not tell from the best
     reason: str
     clear: bool
     table: list[Candidate]
@@ -53,70 +57,77 @@ class Selection:
 
     def plot_svg(self) -> str:
         """Return score and stability by K as a small picture, in the colour of the text around."""
-        K, curves = [row.n_clusters for row in self.table], {}
-        for name in ("score", "stability"):
-            values = [getattr(row, name) for row in self.table]
-            spread = [getattr(row, f"{name}_sd") for row in self.table]
-            curves[name] = curve(
-                K, values, label=name, unit="clusters", spread=spread, mark=self.n_clusters
+        K, (low, high) = [row.n_clusters for row in self.table], self.interval
+        curves = {
+            name: curve(
+                K,
+                [getattr(row, name) for row in self.table],
+                label=name,
+                unit="clusters",
+                mark=self.n_clusters,
             )
-        return stack(f"{self.n_clusters} clusters are chosen", curves)
+            for name in ("score", "stability")
+        }
+        also = f" ({low} to {high} fit nearly as well)" if low < high else ""
+        return stack(f"{self.n_clusters} clusters are chosen{also}", curves)
 
 
-def choose(runs: list[list[Measures]]) -> Selection:
-    """Return the selection from the measures of each run, candidates in rising order."""
-    K = [measures.n_clusters for measures in runs[0]]
+def choose(runs: list[Run]) -> Selection:
+    """Return the selection from the readings of all runs."""
+    K = sorted(runs[0].readings)
 
-    def measured(name: str) -> np.ndarray:
-        return np.array([[getattr(measures, name) for measures in run] for run in runs])
+    def mean(name: str, of_null: int = 0) -> np.ndarray:
+        values = [[getattr(run.readings[k][of_null], name) for k in K] for run in runs]
+        return np.mean(values, axis=0)
 
-    scores = measured("value") - PENALTY * np.array(K)
-    best = int(scores.mean(0).argmax())
-    means = {
-        name: measured(name).mean(0)
-        for name in ("separation", "recovery", "stability", "objective", "seconds")
-    }
+    means = {name: mean(name) for name in (*READINGS, "objective", "seconds")}
+    means |= {f"{name}_null": mean(name, 1) for name in READINGS}
+    means["stability"] = np.array([_stability(runs, k) for k in K])
+    gains = [means[name] - means[f"{name}_null"] for name in READINGS]
+    means["score"] = np.mean([gain / max(gain.max(), SMALLEST_GAIN) for gain in gains], axis=0)
+    means["score"] -= PENALTY * np.log(K)
+    best = int(means["score"].argmax())
     table = [
-        Candidate(
-            n_clusters=K[i],
-            score=float(scores[:, i].mean()),
-            score_sd=float(scores[:, i].std()),
-            stability_sd=float(measured("stability")[:, i].std()),
-            chosen=i == best,
-            **{name: float(values[i]) for name, values in means.items()},
-        )
+        Candidate(K[i], chosen=i == best, **{name: float(v[i]) for name, v in means.items()})
         for i in range(len(K))
     ]
-    winners = Counter(K[i] for i in scores.argmax(1))
-    clear = table[best].score > 0.0
-    return Selection(K[best], _reason(table, table[best], winners, clear), clear, table)
+    clear = bool(sum(gain.max() for gain in gains) >= STRUCTURE)
+    close = float(np.interp(means["agreement"][best], (0.9, 1.0), CLOSE))
+    low, high = _interval(means["score"], best, close)
+    reason = _reason(table, best, (K[low], K[high]), clear)
+    return Selection(K[best], (K[low], K[high]), reason, clear, table)
 
 
-def _reason(table: list[Candidate], best: Candidate, winners: Counter[int], clear: bool) -> str:
-    """Return in words why this K was chosen, how clearly, and which K is next."""
+def _stability(runs: list[Run], K: int) -> float:
+    """Return the mean ARI of consecutive runs, on the rows that both have."""
+    pairs = zip(runs, runs[1:] + runs[:1], strict=True)
+    return float(np.mean([adjusted_rand_score(*a.common_labels(b, K)) for a, b in pairs]))
+
+
+def _interval(score: np.ndarray, best: int, close: float) -> tuple[int, int]:
+    """Return the first and the last of the candidates around the best that score nearly as high."""
+    far = np.flatnonzero(score < score[best] - close)
+    after = np.append(far[far > best], len(score))
+    return int(max(far[far < best], default=-1)) + 1, int(after[0]) - 1
+
+
+def _reason(table: list[Candidate], best: int, interval: tuple[int, int], clear: bool) -> str:
+    """Return in words why this K was chosen, and which others fit nearly as well."""
+    row, ends = table[best], f"{table[0].n_clusters} to {table[-1].n_clusters}"
     facts = (
-        f"separation {best.separation:.2f}, recovery {best.recovery:.2f} (1 is perfect), and "
-        f"partitions of two halves of the data agree with an ARI of {best.stability:.2f}"
+        f"silhouette {row.silhouette:.2f} ({row.silhouette_null:.2f} for a single Gaussian), "
+        f"agreement of neighbours {row.agreement:.2f} ({row.agreement_null:.2f})"
     )
-    K, n_runs = best.n_clusters, winners.total()
     if not clear:
         return (
-            f"No clear structure: no number of clusters from {table[0].n_clusters} to "
-            f"{table[-1].n_clusters} gives clusters that are recovered and separated; all rows in "
-            f"one cluster describe the data as well. The best is K={K}: {facts}. With fewer than "
-            "about 20 rows per cluster, gaps cannot be detected: if you know K, pass it."
+            f"No clear structure: no number of clusters from {ends} gives clusters better "
+            f"separated than those of a single Gaussian; the best is K={row.n_clusters}, {facts}. "
+            "If you know K, pass it."
         )
-    degree = "clearly" if (best.score / K + PENALTY) >= CLEAR else "partly"
-    text = f"K={K}: its clusters are {degree} recovered and separated ({facts})."
-    rivals = sorted((row for row in table if row is not best), key=lambda row: -row.score)
-    if not rivals:
-        return text + " It was the only candidate."
-    if winners[K] == n_runs:
-        text += " It won every run"
-    else:
-        others = ", ".join(str(k) for k in sorted(winners) if k != K)
-        text += f" It was close: it won {winners[K]} of {n_runs} runs, the others chose {others}"
-    rival = rivals[0]
-    text += f"; next is K={rival.n_clusters} (score {rival.score:.2f} against {best.score:.2f})."
+    if len(table) == 1:
+        return f"K={row.n_clusters} is the only candidate: {facts}."
+    close = f"and {interval[0]} to {interval[1]} nearly as well"
+    close = close if interval[0] < interval[1] else "and no other comes close"
+    text = f"{row.n_clusters} clusters fit best of {ends}, {close}: {facts}."
     more = " It is the largest candidate: with larger ones, more clusters may be found."
-    return text + (more if best is table[-1] else "")
+    return text + (more if best == len(table) - 1 else "")

@@ -14,6 +14,7 @@ import numpy as np
 from probagg.aggregation import LINEAR_METRICS, Array, Moments, critical_m_from_growth
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
+from probagg.pac.assigner import Assigner
 from probagg.pac.checkpoint import Checkpoint
 from probagg.pac.frame import Frame, is_tensor, like
 from probagg.pac.model import LinearModel, Model, PairwiseModel, training_distances
@@ -73,8 +74,8 @@ class Solver:
     n_clusters: int = 8
     m: float | str = 1.03
     metric: Any = "sqeuclidean"
-    balance: float = 1.0
-    init: Any = "auto"
+    balance: Any = 1.0  # a number; `balance.solve` takes "auto" too
+    init: Any = "auto"  # or an `Assigner`: the clusters of other rows
     block_size: int | str = "auto"
     shuffle: bool = True
     max_iter: int = 100
@@ -87,11 +88,14 @@ class Solver:
 
     def solve(self, X: Any, sample_weight: Array | None = None) -> Solution:
         """Cluster rows X, or the samples whose distances X holds (`metric="precomputed"`)."""
-        if is_tensor(X) and is_large(len(X), self.n_clusters) and isinstance(self.init, str):
+        if is_tensor(X) and is_large(len(X), self.n_clusters) and not self._is_init_array:
             X = TensorChunks(X, sample_weight, self.n_clusters)
         seed = draw_seed(self.random_state)
         if isinstance(X, Chunks):
             return self._solve_in_parts(X, seed)
+        return self._solve_in_memory(X, sample_weight, seed)
+
+    def _solve_in_memory(self, X: Any, sample_weight: Array | None, seed: int) -> Solution:
         generator = np.random.default_rng(seed)
         order = generator.permutation(X.shape[0]) if self.shuffle else None
         rows = rows_of(X, self.metric, sample_weight, order)
@@ -109,8 +113,12 @@ class Solver:
             history=[J * rows.unit for J in best.history],
             converged=best.converged,
             departure=best.departure,
-            n_empty=self.n_clusters - len(set(P.argmax(1).tolist())),
+            sizes=np.bincount(like(P, np.empty(0)).argmax(1), minlength=self.n_clusters),
         )
+
+    @property
+    def _is_init_array(self) -> bool:
+        return not isinstance(self.init, str | Assigner)
 
     def _update(self, rows: Any) -> tuple[Update, float]:
         """Return the update with the m to use, and the critical m of these rows."""
@@ -130,11 +138,14 @@ class Solver:
         return best
 
     def _solve_in_parts(self, data: Chunks, seed: int) -> Solution:
-        """Cluster a sample in memory, then all rows in parts."""
+        """Cluster a sample in memory, then all rows in parts. A sample of all rows is enough."""
         self._check_parts()
+        N, size = data.shape[0], sample_size(self.n_clusters)
+        if size >= N:  # the sample would be all rows
+            survey = data.survey(np.arange(N))
+            return replace(self._solve_in_memory(survey.X, survey.weights, seed), P=None)
         checkpoint = Checkpoint(self.checkpoint, seed)
         generator = np.random.default_rng(checkpoint.seed)
-        N, size = data.shape[0], min(data.shape[0], sample_size(self.n_clusters))
         places = np.sort(generator.choice(N, size, replace=False, shuffle=False))
         survey = data.survey(places)
         checkpoint.match(self._identity(data, survey))
@@ -144,13 +155,12 @@ class Solver:
         update, critical_m = self._update(sample)
 
         if checkpoint.state is None:
-            start = self if size == N else replace(self, tol=max(self.tol, SAMPLE_TOL))
-            start._best_run(sample, update, critical_m, generator)
+            self._roughly._best_run(sample, update, critical_m, generator)
             weight = size if survey.weights is None else float(survey.weights.sum())
             probe.sums = sample.sums * (survey.n_rows / weight)
         else:
             probe.sums = like(checkpoint.state, survey.X).sum(0)
-        blocks = Blocks.of_size(self.block_size, N, self.n_clusters, update.m, N)
+        blocks = Blocks.of_parts(self.block_size, N, self.n_clusters, update.m)
         sweeps = PartSweeps(data, probe, update, blocks)
         if checkpoint.state is not None:
             sweeps.resume(like(checkpoint.state, survey.X), checkpoint.block)
@@ -172,11 +182,11 @@ class Solver:
             history=[J * sample.unit for J in run.history],
             converged=run.converged,
             departure=run.departure,
-            n_empty=int((sweeps.total[:, -1] < 0.5 * mean_weight).sum()),
+            sizes=like(sweeps.total[:, -1], np.empty(0)) / mean_weight,
         )
 
     def _check_parts(self) -> None:
-        if not isinstance(self.init, str):
+        if self._is_init_array:
             raise InputError(
                 "init is an array, but data of this size is clustered without keeping the "
                 "probabilities of all rows. Leave init out."
@@ -187,26 +197,42 @@ class Solver:
                 "does not allow. Use 'sqeuclidean' or 'cosine', or fit a sample of the rows."
             )
 
+    @property
+    def _roughly(self) -> Solver:
+        """The solver for a sample."""
+        init = "hardened" if self.init == "auto" else self.init
+        return replace(self, init=init, tol=max(self.tol, SAMPLE_TOL))
+
     def _run(
         self, rows: Any, update: Update, critical_m: float, generator: np.random.Generator
     ) -> Run:
-        """Sweep from one start: given, near-uniform, from a sample, or annealed."""
+        """Sweep from one start: given, from a sample, or near-uniform and then at another m."""
         N, K = rows.X.shape[0], self.n_clusters
-        if not isinstance(self.init, str):
+        if isinstance(self.init, Assigner):
+            P = rows.arrange(self.init.probabilities(rows.X))
+        elif self._is_init_array:
             P = rows.arrange(given_start(self.init, rows.X, K))
         elif self.init == "auto" and isinstance(rows, LinearRows) and is_large(N, K):
             sample = rows.sample(sample_size(K), generator)
-            noise = near_uniform(sample.X, K, generator)
-            self._sweep(sample, noise, update, critical_m, "sample")
+            self._roughly._run(sample, update, critical_m, generator)
             rows.sums = sample.sums
             P = rows.arrange(np.empty((N, K), rows.X.dtype))
             read_out(rows, P, update)
         else:
             P = rows.arrange(near_uniform(rows.X, K, generator))
-            soft = 1.0 + min(2.0 * (update.m - 1.0), 0.9 * (critical_m - 1.0))
-            if self.init == "annealed" and soft > update.m:
-                P = self._sweep(rows, P, replace(update, m=soft), critical_m, "annealing").P
+            first = self._first_m(update.m, critical_m)
+            if first != update.m:
+                name = "annealing" if first > update.m else "sample"
+                P = self._sweep(rows, P, replace(update, m=first), critical_m, name).P
         return self._sweep(rows, P, update, critical_m, "run")
+
+    def _first_m(self, m: float, critical_m: float) -> float:
+        """Return the m of the sweeps that precede those at m."""
+        if self.init == "annealed":  # there are fewer optima
+            return max(m, 1.0 + min(2.0 * (m - 1.0), 0.9 * (critical_m - 1.0)))
+        if self.init == "hardened":  # clusters form in half the sweeps
+            return 1.0 + (m - 1.0) / 3.0
+        return m
 
     def _sweep(self, rows: Any, P: Array, update: Update, critical_m: float, name: str) -> Run:
         def report(history: list[float], change: float) -> None:
@@ -233,7 +259,8 @@ class Solver:
         settings = {name: str(getattr(self, name)) for name in (*names, "n_init")}
         sample = [part for part in (survey.X, survey.weights) if part is not None]
         digest = fingerprint([like(part, np.empty(0)).tobytes() for part in sample])
-        return settings | {"shape": list(data.shape), "data": digest}
+        layout = fingerprint([str(data.layout)])
+        return settings | {"shape": list(data.shape), "data": digest, "chunks": layout}
 
     def _model(self, rows: Any, X: Any) -> Model:
         if isinstance(rows, LinearRows):
@@ -253,4 +280,4 @@ class Solution:
     history: list[float]  # the objective after each sweep, in the units of the rows
     converged: bool
     departure: float  # of P from uniform: 0 there, 1 for hard assignments
-    n_empty: int  # clusters without samples
+    sizes: np.ndarray  # samples per cluster, or masses where P is not kept

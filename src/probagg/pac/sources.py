@@ -98,7 +98,7 @@ def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
     if isinstance(rows, FileRows):
         return FileChunks(rows, weights) if is_large(rows.shape[0], K) else rows.load()
     if is_dask(rows):
-        return DaskChunks(rows, weights)
+        return DaskChunks(rows, weights, K)
     return check_distances(rows) if metric == "precomputed" else rows
 
 

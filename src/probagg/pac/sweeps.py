@@ -10,7 +10,7 @@ on later ones from the distances within it. That is exact for any block size.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,8 +47,11 @@ class Blocks:
     size is safe, and above 0.7 of it runs collapse. Nor may it overshoot: the rows of a block react
     to a cluster's mass without seeing each other, with gain alpha * softness * block / N, where
     softness, the mean of 1 - sum_k p_ik^2, is near 1 at first. A gain of 1 is safe while
-    assignments form. Once few rows move, blocks grow to the mean cluster size, at a gain of 1/4.
-    With sample weights, N is (sum w)^2 / sum w^2.
+    assignments form. Once few rows move, blocks grow at a gain of 1/4, up to the mean cluster size;
+    those of data in parts up to alpha * block / N = 1/4 if that is more, as long as no more rows of
+    a block move than of a safe one. (A cluster that many rows belong to a little has softness 1,
+    whatever the mean is: with larger blocks it fills and empties for ever.) With sample weights, N
+    is (sum w)^2 / sum w^2.
     """
 
     smallest: int
@@ -58,25 +61,30 @@ class Blocks:
 
     @classmethod
     def of(cls, block_size: int | str, rows: Rows, K: int, m: float) -> Blocks:
-        """Return the blocks for these rows."""
+        """Return the blocks for rows in memory."""
         N, w = rows.X.shape[0], rows.sample_weight
         N_eff = N if w is None else int(float(w.sum()) ** 2 / float((w * w).sum()))
-        return cls.of_size(block_size, N if block_size != "auto" else N_eff, K, m, LARGEST_BLOCK)
+        blocks = cls.of_parts(block_size, N if block_size != "auto" else N_eff, K, m)
+        if block_size != "auto":
+            return blocks
+        smallest = min(blocks.smallest, LARGEST_BLOCK)
+        return replace(blocks, smallest=smallest, largest=min(4 * smallest, LARGEST_BLOCK))
 
     @classmethod
-    def of_size(cls, block_size: int | str, N: int, K: int, m: float, limit: int) -> Blocks:
-        """Return the blocks for N rows, none larger than the limit."""
+    def of_parts(cls, block_size: int | str, N: int, K: int, m: float) -> Blocks:
+        """Return the blocks for N rows in parts."""
         if block_size != "auto":
             return cls(min(int(block_size), N), min(int(block_size), N), N, m)
-        smallest = max(1, min(N // (4 * K), int(N * (m - 1.0)), limit))
-        return cls(smallest, min(4 * smallest, limit), N, m)
+        smallest = max(1, min(N // (4 * K), int(N * (m - 1.0))))
+        return cls(smallest, max(4 * smallest, int(0.25 * N * (m - 1.0))), N, m)
 
     def choose(self, change: float, departure: float, softness: float) -> int:
         """Return the block size of the next sweep, from change and departure of the last one."""
         if change > 0.3 * departure:
             return self.smallest
         gain_of_a_row = softness / ((self.m - 1.0) * self.n_rows) + 1e-12
-        return int(np.clip(0.25 / gain_of_a_row, self.smallest, self.largest))
+        as_many_move = 4 * self.smallest * 0.3 * departure / (change + 1e-12)
+        return int(np.clip(min(0.25 / gain_of_a_row, as_many_move), self.smallest, self.largest))
 
     def panel(self, block: int) -> int:
         """Return the number of rows scored at once; it is the same for all small blocks."""

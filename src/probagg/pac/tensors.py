@@ -13,7 +13,7 @@ import numpy as np
 from probagg.aggregation import Array, dual, lifted_growth, namespace
 from probagg.errors import InputError
 from probagg.pac.frame import Frame, chunks, linear_floor
-from probagg.pac.parts import Chunks, Survey, Tally
+from probagg.pac.parts import ArrayChunks, Survey
 from probagg.pac.rows import LinearRows, each_in_turn
 
 GRAPHED = 16  # panels from which a sweep on a GPU is captured as a CUDA graph
@@ -104,11 +104,11 @@ class TensorRows(LinearRows):
         return lifted_growth(lambda: [(self._lifted, w)])
 
 
-class TensorChunks(Chunks):
+class TensorChunks(ArrayChunks):
     """A tensor too large for P."""
 
     def __init__(self, X: Array, weights: Array | None, K: int) -> None:
-        self.X, self.weights, self.shape = X, weights, tuple(X.shape)
+        super().__init__(X, weights)
         self._chunk = max(1, SCORES // (K + X.shape[1]))
 
     def survey(self, places: np.ndarray) -> Survey:
@@ -125,11 +125,6 @@ class TensorChunks(Chunks):
 
     def _parts(self) -> Iterator[Array]:
         return (self.X[rows] for rows in chunks(len(self.X), self._chunk))
-
-    def sums(self, tally: Tally, block: Any) -> Array:
-        rows = slice(block[0], None, block[1])
-        w = None if self.weights is None else self.weights[rows]
-        return tally(self.X[rows], w, self._chunk)
 
 
 def _floating(X: Array) -> Array:

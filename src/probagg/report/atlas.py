@@ -42,6 +42,7 @@ def positions(
         )
     report = progress or (lambda done, total: None)
     rng = np.random.default_rng(random_state)
+    X = _reduced(X, random_state) if hasattr(X, "toarray") else X
     rows = np.arange(len(X))
     if len(X) > max_points:
         rows = np.sort(rng.choice(len(X), max_points, replace=False))
@@ -58,6 +59,14 @@ def positions(
     xy[landmarks] = places
     report(3, 3)
     return rows, _fit_to_square(xy)
+
+
+def _reduced(X: Any, random_state: int) -> np.ndarray:
+    """Return sparse rows on their first singular vectors, dense."""
+    from sklearn.decomposition import TruncatedSVD
+
+    kept = min(DIMENSIONS, X.shape[1])
+    return TruncatedSVD(kept, random_state=random_state).fit_transform(X)
 
 
 def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:

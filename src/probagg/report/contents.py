@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Profiles:
-    """Statistics of the columns of a matrix in each cluster, (clusters, columns) each."""
+    """Statistics of the columns of a matrix in each cluster, (clusters, columns) each.
+
+    A kind is "number", "date" (days since 1970) or "share" (of rows, which has no quartiles).
+    """
 
     clusters: list[int]
     columns: list[str]
+    kinds: list[str]
     mean: np.ndarray
     q25: np.ndarray
     median: np.ndarray
@@ -47,7 +51,7 @@ class Profiles:
             np.stack([np.average(values[rows], axis=0, weights=w) for rows, w in parts])
             for values in (self.mean, self.q25, self.median, self.q75)
         )
-        return Profiles(kept, self.columns, *merged)
+        return Profiles(kept, self.columns, self.kinds, *merged)
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Contents:
     all_profiles: Profiles | None
     candidates: list[Row]  # k_selection.csv
     skipped: list[Row]
+    preparation: list[Row] = field(default_factory=list)  # column, kind and done, of a table
 
     @property
     def has_images(self) -> bool:
@@ -137,6 +142,6 @@ class Contents:
         return np.bincount(self.assigned.cluster, minlength=self.n_clusters)
 
     def title_of(self, row: int) -> str:
-        """Return the path of a sample, or "row" and its number."""
+        """Return the path or id of a sample, or "row" and its number."""
         name = self.samples.names[row]
-        return name if self.samples.heading == "path" else f"row {name}"
+        return f"row {name}" if self.samples.heading == "row" else name

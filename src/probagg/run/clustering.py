@@ -18,11 +18,10 @@ from probagg.assignments import BORDERLINE, OUTLIER, Assignments, overlaps, part
 from probagg.environment import environment
 from probagg.progress import duration
 from probagg.run.folder import RunFolder
+from probagg.run.profiles import profiles_table
 from probagg.run.samples import Samples
 from probagg.yardstick import Yardstick
 
-LARGE, SAMPLE = 2**26, 2**24  # numbers in a matrix of which profiles.csv is of a sample; in that
-MOST_COLUMNS = 60  # of a matrix that profiles.csv holds
 MOST_BARS = 30  # clusters shown as bars
 
 
@@ -69,7 +68,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     if samples.skipped:
         folder.write("skipped.csv", text_table("path reason", samples.skipped))
     if samples.images is None:
-        folder.write("profiles.csv", _profiles(samples, clustering.labels, K))
+        folder.write("profiles.csv", profiles_table(samples, clustering.labels, K))
     else:
         folder.write("embeddings.npy", _npy(clustering.X.astype(np.float32)))
     if clustering.records:
@@ -121,7 +120,8 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
     counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
     if n := result["n_skipped"]:
-        counts.append(f"{n:,} file{'s' * (n != 1)} skipped (skipped.csv says why)")
+        what = "row" if samples.images is None else "file"
+        counts.append(f"{n:,} {what}{'s' * (n != 1)} skipped (skipped.csv says why)")
     lines.append(", ".join(counts))
     if "acc" in result:
         some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
@@ -129,7 +129,8 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     if "objective" in result:
         lines.append(
             f"objective {result['objective']:.6g} after {result['n_iter']} sweeps; m "
-            f"{result['m']:g}, critical m {result['critical_m']:.3f}"
+            f"{result['m']:g}, critical m {result['critical_m']:.3f}, balance "
+            f"{result['balance']:g}"
         )
     elif "state" in result:
         lines.append(f"{result['state']}, sharpness {result['sharpness']:.2f}")
@@ -165,7 +166,8 @@ def classes_table(samples: Samples) -> str:
     rows = [
         (name, classes.names[k]) for name, k in zip(samples.names, classes.y, strict=True) if k >= 0
     ]
-    return text_table(f"{samples.heading} class", rows)
+    heading = samples.heading if samples.heading in ("path", "row") else "name"  # of an id
+    return text_table(f"{heading} class", rows)
 
 
 def text_table(heads: str, rows: Any) -> str:
@@ -176,28 +178,6 @@ def text_table(heads: str, rows: Any) -> str:
     for row in rows:
         table.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
     return text.getvalue()
-
-
-def _profiles(samples: Samples, labels: np.ndarray, K: int) -> str:
-    """Return mean and quartiles per cluster, as CSV, of the columns that differ most."""
-    X = samples.features
-    names = samples.columns or [f"column {j}" for j in range(X.shape[1])]
-    if X.shape[0] * X.shape[1] > LARGE:
-        size = max(1, SAMPLE // X.shape[1])
-        some = np.sort(np.random.default_rng(0).choice(X.shape[0], size, replace=False))
-        X, labels = X[some], labels[some]
-    else:
-        X = X[:]  # in memory, if it was in a file
-    clusters = [k for k in range(K) if (labels == k).any()]
-    means = np.array([X[labels == k].mean(0, dtype=np.float64) for k in clusters])
-    spread = means.std(0) / np.maximum(X.std(0, dtype=np.float64), 1e-300)
-    shown = np.sort(np.argsort(-spread, kind="stable")[:MOST_COLUMNS])
-    rows = []
-    for k, mean in zip(clusters, means, strict=True):
-        quartiles = np.quantile(X[labels == k][:, shown], (0.25, 0.5, 0.75), axis=0)
-        rows += [(k, names[j], mean[j], *quartiles[:, i]) for i, j in enumerate(shown)]
-    plain = [[k, name, *map(float, numbers)] for k, name, *numbers in rows]
-    return text_table("cluster column mean q25 median q75", plain)
 
 
 def _npy(array: np.ndarray) -> bytes:

@@ -6,6 +6,7 @@ import csv
 import json
 import tomllib
 from collections.abc import Callable, Iterable
+from datetime import date
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,13 @@ from zipfile import BadZipFile
 import numpy as np
 
 from probagg.assignments import Assignments
+from probagg.data.cells import days_of
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData
 from probagg.report.contents import Contents, Pair, Profiles, Row
 from probagg.review import Review, ReviewError
 from probagg.run.folder import REVIEW, RunFolderError, add_to_run
+from probagg.run.preparation import FILE, Preparation
 
 Part = TypeVar("Part")
 ASSIGNMENTS = "assignments.csv"
@@ -52,6 +55,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
         candidates=_checked(run / "k_selection.csv", _table),
         skipped=_checked(run / "skipped.csv", _table),
+        preparation=_checked(run / FILE, _preparation),
     )
 
 
@@ -165,14 +169,23 @@ def _profiles(path: Path, n_clusters: int) -> Profiles | None:
     table = _table(path)
     if not table:
         return None
-    columns = {column: j for j, column in enumerate(dict.fromkeys(row["column"] for row in table))}
+    kinds = {row["column"]: row.get("kind") or "number" for row in table}
+    columns = {column: j for j, column in enumerate(kinds)}
     clusters = sorted({_cluster(row["cluster"], n_clusters) for row in table})
     values = np.zeros((len(_STATISTICS), len(clusters), len(columns)))
     for row in table:
         place = clusters.index(int(row["cluster"])), columns[row["column"]]
-        values[:, *place] = _numbers(row[name] for name in _STATISTICS)
-    return Profiles(clusters, list(columns), *values)
+        values[:, *place] = _numbers((row[name] for name in _STATISTICS), kinds[row["column"]])
+    return Profiles(clusters, list(columns), list(kinds.values()), *values)
 
 
-def _numbers(values: Iterable[str]) -> np.ndarray:
-    return np.array([float(value) if value else np.nan for value in values])
+def _numbers(values: Iterable[str], kind: str) -> np.ndarray:
+    """Return mean and quartiles; a date as days since 1970, a share in the place of each."""
+    if kind == "date":
+        return np.array([days_of(date.fromisoformat(v)) if v else np.nan for v in values])
+    found = np.array([float(value) if value else np.nan for value in values])
+    return np.full(len(found), found[0]) if kind == "share" else found
+
+
+def _preparation(path: Path) -> list[Row]:
+    return Preparation.from_json(_text(path)).table() if path.is_file() else []

@@ -13,6 +13,7 @@ from probagg.run.compact import PLACE, write_compact
 from probagg.run.folder import add_to_run
 from probagg.run.model import RunModel
 from probagg.run.monitor import Monitor
+from probagg.run.preparation import FILE
 from probagg.storage import write_atomically
 
 FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
@@ -86,6 +87,8 @@ def _write_file(
         write_atomically(path, data)
     facts["bytes"] = len(data)
     monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
+    if (preparation := run.preparation) is not None:
+        monitor.say(f"features are prepared columns ({FILE}): {', '.join(preparation.outputs)}")
     columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
     monitor.say(f"probabilities: one column for each of {columns}")
     monitor.say(f"written to {path} ({len(data) / 1e6:.1f} MB, {len(names)} clusters)")

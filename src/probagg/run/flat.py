@@ -11,6 +11,7 @@ from probagg.errors import InputError
 from probagg.run import samples as opened
 from probagg.run.clustering import Clustering, begin
 from probagg.run.predicted import Predicted
+from probagg.run.preparation import FILE, Preparation
 
 if TYPE_CHECKING:
     from probagg.run.folder import RunFolder
@@ -23,6 +24,7 @@ FEATURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "pac": {"metric": "cosine", "m": "auto", "n_init": 3},
     "opa": {"metric": "cosine"},
 }
+TABLES = ("id", "scale", "drop")  # options of tables
 ENOUGH_TO_CHOOSE = 50_000  # rows of a file from which K is chosen
 LONG = 10.0  # seconds of fitting from which progress is shown
 
@@ -38,14 +40,15 @@ class Flat:
         device = options.get("device", "auto")
         self.backbone: Any = None
         source, monitor = request.source, request.monitor
+        self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
         if name or (is_image_source(source) and not _is_matrix_name(source)):
+            self._refuse("images")
             self.samples = opened.open_pictures(source, monitor).label(request.labels)
             self._check_k()
             self.backbone = _open_backbone(name, weights, device)
             options = FEATURE_DEFAULTS[method] | options
         else:
-            in_parts = method == "pac"
-            self.samples = opened.open_rows(source, in_parts=in_parts).label(request.labels)
+            self.samples = self._open_rows(options)
             if weights or (method == "pac" and "device" in options):
                 raise InputError(
                     f"weights and device are for networks, but {request.title} is a matrix. Leave "
@@ -54,10 +57,36 @@ class Flat:
         self._check_k()
         if method == "pac":
             options.pop("device", None)
+            options.setdefault("balance", "auto")
             if not isinstance(self.k, int):  # the m that K is chosen with
                 options.setdefault("m", "auto")
         self.options = options
         self._estimator(2)._validate_params()  # before hours of features
+
+    def _open_rows(self, options: dict[str, Any]) -> Samples:
+        """Open a matrix, or open and prepare a table."""
+        request = self.request
+        samples = opened.open_rows(request.source, in_parts=self.method == "pac")
+        if samples.table is None:
+            self._refuse("a matrix")
+            return samples.label(request.labels)
+        given = self.for_tables
+        if "scale" not in given and options.get("metric") == "cosine":
+            given = given | {"scale": "none"}  # directions are from the origin
+        classes = samples.column_named(request.labels)
+        preparation, prepared = Preparation.fit(samples.table, **given, classes=classes)
+        for line in prepared.lines:
+            request.monitor.say(line)
+        return samples.prepared(preparation, prepared, request.labels)
+
+    def _refuse(self, what: str) -> None:
+        """Refuse options of tables for another source."""
+        if self.for_tables:
+            raise InputError(
+                f"{', '.join(self.for_tables)}: for a table (.csv, a .parquet of less than "
+                f"{opened.READ_IN_PARTS / 1e6:.0f} MB, a DataFrame), but {self.request.title} is "
+                f"{what}. Leave out."
+            )
 
     def _estimator(self, K: int) -> Any:
         import probagg
@@ -93,14 +122,17 @@ class Flat:
             what += f", features of {self.backbone.name}"
         how, K = f"{self.k} cluster{'s' * (self.k != 1)}", self.k
         if not isinstance(K, int):
+            from probagg.pac.select import estimate_seconds
+
             how, K = "a number of clusters to be chosen", 20
-            seconds += 10.0 + 1e-6 * min(N, 10_000) * D
+            seconds += estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
         return f"{what}, {self.method.upper()} into {how}", seconds + self._seconds(N, D, K)
 
     def _seconds(self, N: int, D: int, K: int) -> float:
         """Estimate the time of clustering alone: measured on two cores, good to a factor of 3."""
         if self.method == "pac":
-            return 2e-8 * N * D * K * self.options.get("n_init", 1)
+            runs = N + 4 * min(N, 5000) * (self.options["balance"] == "auto")
+            return 2e-8 * runs * D * K * self.options.get("n_init", 1)
         return 1.0 + 2e-7 * N * D * K
 
     def run(self, folder: RunFolder) -> Clustering:
@@ -112,11 +144,13 @@ class Flat:
         K, chosen, files = self._choose(samples)
         model = self._estimator(K)
         X, began = samples.features, time.perf_counter()
-        if self.request.monitor.shows_progress and self._seconds(len(X), X.shape[1], K) > LONG:
+        if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
             model.set_params(verbose=2)  # sweeps and epochs on standard error
         model.fit(X)
         model.set_params(verbose=0)
         seconds = time.perf_counter() - began
+        if samples.preparation is not None:
+            files = files | {FILE: samples.preparation.to_json()}
         begin(folder, self._config(samples, model))
         return Clustering(
             samples=samples,
@@ -150,16 +184,19 @@ class Flat:
         shared = {
             key: self.options[key] for key in ("m", "metric", "balance") if key in self.options
         }
+        if shared.get("balance") == "auto":  # which is chosen for one K
+            del shared["balance"]
         selection = select_n_clusters(
             samples.sample(ENOUGH_TO_CHOOSE, self.request.seed),
             self.k,
             **shared,
             random_state=self.request.seed,
-            progress=self.request.monitor.count("choosing K", "candidates"),
+            progress=self.request.monitor.count("choosing K", "%"),
         )
         self.request.monitor.say(selection.reason)
         files = {"k_selection.csv": selection.to_csv(), "k_selection.svg": selection.plot_svg()}
-        return selection.n_clusters, {"k_reason": selection.reason}, files
+        facts = {"k_reason": selection.reason, "k_interval": list(selection.interval)}
+        return selection.n_clusters, facts, files
 
     def _config(self, samples: Samples, model: Any) -> dict[str, Any]:
         config: dict[str, Any] = {
@@ -194,7 +231,7 @@ def _probabilities(model: Any, X: Any) -> Any:
 
 def _facts(model: Any) -> dict[str, Any]:
     """Return the fitted attributes that go into result.json."""
-    names = ("objective_", "n_iter_", "m_", "critical_m_")
+    names = ("objective_", "n_iter_", "m_", "critical_m_", "balance_")
     facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
     if hasattr(model, "diagnosis_"):
         facts |= {"state": model.diagnosis_.state, "sharpness": model.diagnosis_.sharpness}

@@ -41,6 +41,7 @@ RUN_FILES = (
     "model.onnx",
     "model.safetensors",
     "overlaps.csv",
+    "preparation.json",
     "profiles.csv",
     "report.html",
     "result.json",

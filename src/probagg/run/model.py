@@ -19,6 +19,7 @@ from probagg.run.contents import read_review
 from probagg.run.folder import MANIFEST, RunFolderError
 from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.predicted import Predicted
+from probagg.run.preparation import FILE, Preparation
 from probagg.run.samples import Samples
 from probagg.storage import decode
 from probagg.yardstick import Yardstick
@@ -104,8 +105,7 @@ class RunModel:
         self.check_kind(source)
         model, yardstick = self.model(device), self.yardstick  # a damaged file fails before work
         if self.config["kind"] == "matrix":
-            samples = opened.open_rows(source, in_parts=self.config["method"] == "pac")
-            samples = samples.select(self.config.get("columns"))
+            samples = self._open_rows(source, monitor)
             X, P = samples.features, Predicted(model, samples.features)
         elif (backbone := self.backbone(device)) is not None:
             samples = opened.embed_images(opened.open_pictures(source, monitor), backbone, monitor)
@@ -120,6 +120,24 @@ class RunModel:
         # A sample of the run itself that a person moved stays where it was put.
         names = samples.names_in(self.config.get("source"))
         return samples, review.apply(assigned, names or [])
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How the columns of a table became numbers; None for other runs."""
+        file = self.path / FILE
+        return Preparation.from_json(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+    def _open_rows(self, source: Any, monitor: Monitor) -> Samples:
+        """Open new rows, prepared as those of the run."""
+        preparation = self.preparation
+        if preparation is None:
+            samples = opened.open_rows(source, in_parts=self.config["method"] == "pac")
+            return samples.select(self.config.get("columns"))
+        samples = opened.open_rows(source)
+        prepared = preparation.apply(samples.as_table())
+        for line in prepared.lines:
+            monitor.say(line)
+        return samples.prepared(preparation, prepared)
 
     def check_kind(self, source: Any) -> None:
         """Refuse images for a model of rows, and the other way round; some named sets are both."""

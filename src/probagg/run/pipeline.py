@@ -37,6 +37,9 @@ OPTIONS = {  # which methods use an option
     "metric": (PAC, OPA),
     "balance": (PAC, OPA),
     "n_init": (PAC,),
+    "id": (PAC, OPA),
+    "scale": (PAC, OPA),
+    "drop": (PAC, OPA),
 }
 
 
@@ -50,8 +53,11 @@ def cluster(
     weights: str | PathLike[str] | None = None,
     m: float | str | None = None,
     metric: str | None = None,
-    balance: float | None = None,
+    balance: float | str | None = None,
     n_init: int | None = None,
+    id: str | None = None,
+    scale: str | None = None,
+    drop: Sequence[str] | None = None,
     recipe: Any = None,
     settings: Sequence[str] | None = None,
     precision: str | None = None,
@@ -64,7 +70,7 @@ def cluster(
     random_state: int = 0,
     verbose: int = 0,
 ) -> Run:
-    """Cluster images or a matrix, write a run folder and return it opened.
+    """Cluster images, a matrix or a table, write a run folder and return it opened.
 
     This is what the command `probagg cluster` does, with the same result.
 
@@ -72,7 +78,7 @@ def cluster(
     ----------
     source : path, str, array, DataFrame, list of paths, or torch Dataset
         A folder of images, a file (.npz, .npy, .csv, .parquet, an image), the name of a set, images
-        as a uint8 array (n, height, width[, channels]), or a matrix (n, columns).
+        as a uint8 array (n, height, width[, channels]), a matrix (n, columns), or a table.
     n_clusters : int, "auto", (low, high) or None
         K, or the range to choose it from. None is the number of classes of a named set.
     out : path, default="runs/SOURCE-TIME"
@@ -84,8 +90,13 @@ def cluster(
         PAC and OPA on images: the network whose features are clustered, by default DINOv2, and a
         file of weights for it.
     m, metric, balance, n_init
-        Of `PAC` and `OPAHead`. For features of images the defaults are m="auto", cosine distance
-        and n_init=3; for a matrix they are the estimator's own.
+        Of `PAC` and `OPAHead`. For PAC the default is balance="auto"; for features of images the
+        defaults are m="auto", cosine distance and n_init=3, for a matrix the estimator's own.
+    id, scale, drop
+        Of tables (.csv, .parquet, a DataFrame): the column that names the rows, guessed by default;
+        how numbers and dates are scaled, "standard", "robust", "none" or "auto", which standardises
+        where standard deviations differ by a factor of more than 10; and columns to leave out.
+        Categories, booleans, dates and missing values are prepared, and `predict` repeats it.
     recipe, settings, precision, max_minutes, resume
         DPAC: a `Recipe`, its name or a TOML file; changes to it, as ["cluster.m=1.05"]; and how to
         train. resume="never" starts over where `out` holds an unfinished run.
@@ -93,7 +104,8 @@ def cluster(
         Of networks: "auto", "cpu", "cuda" or "mps".
     labels : path, mapping, sequence or None
         Known classes to report against: a CSV file of path,class (rows: row,class), a mapping from
-        names to classes, or one class per sample. They are never used for clustering.
+        names to classes, one class per sample, or the name of a column of a table. They are never
+        used for clustering.
     report : bool
         Whether to write report.html.
     overwrite : bool
@@ -134,6 +146,9 @@ def cluster(
         metric=metric,
         balance=balance,
         n_init=n_init,
+        id=id,
+        scale=scale,
+        drop=drop,
         recipe=recipe,
         settings=settings,
         precision=precision,

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probagg.assignments import COLUMNS
 from probagg.data import benchmarks
+from probagg.data.arrays import matrix_of_table
 from probagg.data.folders import FolderImages
 from probagg.data.labels import Classes, read_labels
-from probagg.data.opening import open_images, open_matrix
+from probagg.data.opening import open_images, open_matrix, open_table
+from probagg.data.tables import Table, table_of
 from probagg.errors import InputError, Interrupted, NoData
 from probagg.pac.files import FileRows, open_file
 from probagg.run.monitor import Monitor
+from probagg.run.preparation import Preparation, Prepared
 
 if TYPE_CHECKING:
     from probagg.data.images import ImageSet
@@ -30,13 +34,16 @@ class Samples:
     """Images or rows to cluster or to assign, and what is known of them."""
 
     source: str | None  # the name of a set, or an absolute path; None for data in memory
-    names: list[str]  # paths in the folder, or row numbers
-    heading: str  # of the names: path or row
+    names: list[str]  # paths in the folder, row numbers, or ids of a table
+    heading: str  # of the names: path, row, or the name of the id column
     X: Any = None  # features, an array or the rows of a file; images have none at first
     images: ImageSet | None = None
     columns: list[str] | None = None
     classes: Classes | None = None
-    skipped: tuple[tuple[str, str], ...] = ()  # files that could not be read, and why
+    skipped: tuple[tuple[str, str], ...] = ()  # files or rows that could not be used, and why
+    table: Table | None = None  # which must be prepared before it has features
+    units: np.ndarray | None = None  # the columns of X in the user's units
+    preparation: Preparation | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -68,8 +75,41 @@ class Samples:
             skipped=tuple((str(name), reason) for name, reason in skipped),
         )
 
+    def prepared(self, preparation: Preparation, found: Prepared, labels: Any = None) -> Samples:
+        """Return a table as numbers, with classes if given; rows without a value are skipped."""
+        names, heading = self.names, self.heading
+        if found.names is not None:
+            taken = ("", "row", "path", "name", *COLUMNS)
+            names, heading = found.names, preparation.id or "id"
+            heading = "id" if heading in taken else heading
+        kept = set(found.rows.tolist())
+        skipped = [(name, "no value") for row, name in enumerate(names) if row not in kept]
+        named = replace(self, names=names, heading=heading).label(labels)
+        return replace(
+            named.only(found.rows, skipped),
+            X=found.X,
+            units=found.units,
+            columns=preparation.outputs,
+            preparation=preparation,
+        )
+
+    def as_table(self) -> Table:
+        """Return the table, or the columns of a matrix as one without names."""
+        if self.table is not None:
+            return self.table
+        X = self.features.load() if isinstance(self.X, FileRows) else self.features
+        X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        names: Sequence[Any] = self.columns or range(X.shape[1])
+        return table_of(self.source or "The array", zip(names, X.T, strict=True))
+
     def select(self, columns: list[str] | None) -> Samples:
         """Return a matrix with the columns of a model, in its order, where both have names."""
+        if self.table is not None:
+            table = self.table
+            if columns is not None and set(columns) <= set(table.names):
+                table = replace(table, columns=[table[name] for name in columns])
+            data = matrix_of_table(table)
+            return replace(self, X=data.X, columns=data.columns, table=None).select(columns)
         if columns is None or self.columns is None or self.columns == columns:
             return self
         missing = [name for name in columns if name not in self.columns]
@@ -104,7 +144,17 @@ class Samples:
 
     def label(self, labels: Any) -> Samples:
         """Return the samples with these classes (see `classes_of`) in place of the source's own."""
-        return self if labels is None else replace(self, classes=classes_of(labels, self.names))
+        if labels is None:
+            return self
+        if self.table is not None and (name := self.column_named(labels)) is not None:
+            return replace(self, classes=classes_of(self.table[name].texts(), self.names))
+        return replace(self, classes=classes_of(labels, self.names))
+
+    def column_named(self, labels: Any) -> str | None:
+        """Return the column of the table that labels name; None where they are something else."""
+        if self.table is None or not isinstance(labels, str | PathLike) or Path(labels).is_file():
+            return None
+        return str(labels) if str(labels) in self.table.names else None
 
 
 def classes_of(labels: Any, names: list[str]) -> Classes:
@@ -125,17 +175,44 @@ def classes_of(labels: Any, names: list[str]) -> Classes:
 
 
 def open_rows(source: Any, *, in_parts: bool = False) -> Samples:
-    """Open the rows of a matrix; with `in_parts`, a large Parquet file is not read yet."""
+    """Open the rows of a matrix or a table; with `in_parts`, a large Parquet file is not read yet.
+
+    A table has no features until it is prepared, or read as numbers by `select`.
+    """
     if in_parts and _is_large_table(source):
-        rows = open_file(source)
-        # As for matrices in memory, the model has no names: `select` finds the columns.
-        columns, rows.columns = rows.columns, None
-        names = [str(row) for row in range(len(rows))]
-        return Samples(place_of(source), names, "row", rows, columns=columns)
+        return _open_in_parts(source)
+    if (table := open_table(source)) is not None:
+        names = [str(row) for row in range(len(table))]
+        return Samples(place_of(source), names, "row", table=table)
     data = open_matrix(source)
     names = [str(row) for row in range(data.X.shape[0])]
     classes = _classes(data.y, None)
     return Samples(place_of(source), names, "row", data.X, columns=data.columns, classes=classes)
+
+
+def _open_in_parts(source: Any) -> Samples:
+    """Open a Parquet file that is too large to be prepared as a table: it must be numbers."""
+    from pyarrow import parquet, types  # `is_large_table` needs nothing of it
+
+    path = Path(source).expanduser()
+    others = [
+        f"{field.name} ({field.type})"
+        for field in parquet.read_schema(path)
+        if not (types.is_floating(field.type) or types.is_integer(field.type))
+    ]
+    if others:
+        raise NoData(
+            f"{path} has {path.stat().st_size / 1e9:.2g} GB; a Parquet file from "
+            f"{READ_IN_PARTS / 1e9:.2g} GB is read in parts, and all of its columns must be "
+            f"numbers without missing values. Not numbers: {', '.join(others)}. Write a file "
+            "without these columns or with them encoded, or cluster a sample of the rows as a "
+            "smaller file, which is prepared as a table, and predict."
+        )
+    rows = open_file(source)
+    # As for matrices in memory, the model has no names: `select` finds the columns.
+    columns, rows.columns = rows.columns, None
+    names = [str(row) for row in range(len(rows))]
+    return Samples(place_of(source), names, "row", rows, columns=columns)
 
 
 def _is_large_table(source: Any) -> bool:

@@ -5,10 +5,12 @@ They are built as trees of elements, so that no name can be read as markup.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from probagg.data.tables import date_text
 from probagg.report.contents import Profiles
 from probagg.svg import add, new_svg, pairs, points, render, short
 
@@ -19,20 +21,21 @@ def parallel(profiles: Profiles, names: dict[int, str]) -> str:
     step = 72.0 if C <= 14 else 40.0 if C <= 30 else 26.0
     left, top, height, under = 28.0, 26.0, 260.0, 132.0
     width = 2 * left + step * max(C - 1, 1)
-    low, high = profiles.q25.min(axis=0), profiles.q75.max(axis=0)
+    low, high = (np.nan_to_num(end) for end in (_lowest(profiles.q25), -_lowest(-profiles.q75)))
     reach = np.where(high > low, high - low, 1.0)
     label = "Medians of the clusters over the columns; the table below has the numbers"
     svg = new_svg("parallel", width, top + height + under, label)
     xs = left + step * np.arange(C)
 
     def heights(values: np.ndarray) -> np.ndarray:
-        return top + height * (1 - (values - low) / reach)
+        return top + height * (1 - (np.where(np.isnan(values), low, values) - low) / reach)
 
-    for x, column, lowest, highest in zip(xs, profiles.columns, low, high, strict=True):
+    for j, (x, column) in enumerate(zip(xs, profiles.columns, strict=True)):
         add(svg, "line", class_="axis", x1=x, x2=x, y1=top, y2=top + height)
         if step > 30:
-            add(svg, "text", short(highest), class_="tick middle", x=x, y=top - 8)
-            add(svg, "text", short(lowest), class_="tick middle", x=x, y=top + height + 16)
+            highest, lowest = (amount(end[j], profiles.kinds[j]) for end in (high, low))
+            add(svg, "text", highest, class_="tick middle", x=x, y=top - 8)
+            add(svg, "text", lowest, class_="tick middle", x=x, y=top + height + 16)
         name = column if len(column) <= 22 else column[:20] + "…"
         spot = f"translate({x:.1f} {top + height + 28:g}) rotate(-45)"
         add(add(svg, "text", name, class_="column end", transform=spot), "title", column)
@@ -45,6 +48,23 @@ def parallel(profiles: Profiles, names: dict[int, str]) -> str:
         add(group, "polyline", class_="hit", points=line)
         add(group, "polyline", class_="line", points=line)
     return render(svg)
+
+
+def _lowest(values: np.ndarray) -> np.ndarray:
+    return np.fmin.reduce(values, axis=0)  # NaN only where no cluster has a value
+
+
+def amount(value: float, kind: str) -> str:
+    """Return a number, a date from days since 1970, or a share in per cent, as short text.
+
+    >>> amount(2.0, "date"), amount(0.125, "share"), amount(0.125, "number")
+    ('1970-01-03', '12%', '0.125')
+    """
+    if math.isnan(value):
+        return "-"
+    if kind == "date":
+        return date_text(math.floor(value))
+    return f"{value:.0%}" if kind == "share" else short(value)
 
 
 def heat_map(counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> str:

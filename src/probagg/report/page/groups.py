@@ -148,8 +148,9 @@ def _contrasts(contents: Contents) -> dict[int, tuple[list[str], list[str]]]:
     profiles = contents.profiles
     if profiles is None or len(profiles.clusters) < 2:
         return {}
-    spread = np.maximum(profiles.mean.std(axis=0), 1e-12)
-    Z = (profiles.mean - profiles.mean.mean(axis=0)) / spread
+    known = np.isfinite(profiles.mean)
+    means = np.where(known, profiles.mean, profiles.mean.mean(axis=0, where=known))
+    Z = np.nan_to_num((means - means.mean(axis=0)) / np.maximum(means.std(axis=0), 1e-12))
     contrasts = {}
     for k, z in zip(profiles.clusters, Z, strict=True):
         order = np.argsort(-z, kind="stable")

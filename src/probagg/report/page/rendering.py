@@ -18,12 +18,11 @@ from probagg.data.images import ImageSet
 from probagg.errors import import_optional
 from probagg.progress import duration
 from probagg.report.contents import Contents
-from probagg.report.page.charts import parallel
+from probagg.report.page.charts import amount, parallel
 from probagg.report.page.colours import palette
 from probagg.report.page.groups import PAIRS, Cluster, Counts, between, describe_clusters
 from probagg.report.page.tables import Chart, Confusion, Stage, confusion, selection, training
 from probagg.report.page.thumbnails import Level, Thumbnails, levels
-from probagg.svg import short
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHARED = Path(__file__).parents[1] / "templates"
@@ -187,7 +186,7 @@ def map_data(contents: Contents) -> str:
             "cluster": _packed(samples.cluster[rows], "<u2"),
             "probability": _packed(np.round(p * 1000), "<u2"),
             "flag": _packed(flags, "u1"),
-            "names": [samples.names[row] for row in rows] if samples.heading == "path" else None,
+            "names": [samples.names[row] for row in rows] if samples.heading != "row" else None,
             "clusters": {k: contents.review.name_of(k) for k in contents.clusters},
         }
     )
@@ -229,7 +228,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(
-        count=lambda n: f"{n:,}", percent=percent, p=probability, duration=duration, short=short
+        count=lambda n: f"{n:,}", percent=percent, p=probability, duration=duration, amount=amount
     )
     return environment
 

@@ -86,7 +86,7 @@ function renderBar() {
 function describe(row) {
   const { run, view } = state;
   const { key, name: names } = run.samples;
-  const name = key === 'path' ? names[row] : `row ${names[row]}`;
+  const name = key === 'row' ? `row ${names[row]}` : names[row];
   const sample = model.sampleOf(run, view, row);
   const { moved, second_cluster: other, second_probability: p } = sample;
   const flag = moved ? 'moved' : sample.flag;

@@ -1,0 +1,92 @@
+"""Tables on the command line."""
+
+import csv
+
+import pytest
+from commands import cluster
+from commands import probagg as command
+
+
+@pytest.fixture
+def orders(tmp_path):
+    """A table as a European spreadsheet writes it."""
+    lines = ["Nr;Preis;Menge;Farbe;Notiz"]
+    for i in range(60):
+        price = f"{(1000 if i % 2 else 50) + i},{i % 10}"
+        lines.append(f"A{i:02d};{price};{i % 7};{['rot', 'blau'][i % 2]};Text {i % 50}")
+    path = tmp_path / "orders.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def rows_of(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_is_clustered_as_it_is_and_every_step_is_said(orders, tmp_path):
+    result = cluster(orders, "-k", 2, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    for words in (
+        "id: Nr, ", "decimal commas in Preis", "Farbe (one-hot encoded as 2 columns)",
+        "scale: numbers standardised", "left out: Notiz (text with 50 different values)",
+    ):  # fmt: skip
+        assert words in result.output
+    table = rows_of(tmp_path / "run" / "assignments.csv")
+    assert [row["Nr"] for row in table[:2]] == ["A00", "A01"]
+    assert len({row["cluster"] for row in table[::2]}) == 1
+    new = tmp_path / "new.csv"
+    new.write_text("Farbe,Nr,Menge,Preis\ngelb,B1,3,1020.5\nrot,B2,,60\n")
+    predicted = command("predict", tmp_path / "run", new, "--out", tmp_path / "p.csv")
+    assert predicted.exit_code == 0, predicted.output
+    assert "unseen: Farbe has gelb" in predicted.output
+    assert "missing: 1 value" in predicted.output
+    found = rows_of(tmp_path / "p.csv")
+    assert [row["Nr"] for row in found] == ["B1", "B2"]
+    assert [row["cluster"] for row in found] == [table[1]["cluster"], table[0]["cluster"]]
+
+
+def test_id_scale_drop_and_labels_name_columns(orders, tmp_path):
+    options = ("--id", "Nr", "--scale", "robust", "--drop", "Menge", "--labels", "Farbe")
+    result = cluster(orders, "-k", 2, "--out", tmp_path / "run", *options)
+    assert result.exit_code == 0, result.output
+    assert "id: Nr, as asked" in result.output
+    assert "median 0, interquartile range 1" in result.output
+    assert "Menge (as asked)" in result.output
+    assert "Farbe (known classes" in result.output
+    assert "ACC 100.0" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--id", "Nummer"), "no column 'Nummer'; its columns are Nr, Preis"),
+        (("--id", "Farbe"), "'rot' more than once"),
+        (("--drop", "X", "--drop", "Y"), "no column 'X', 'Y'"),
+        (("--scale", "log"), "scale is 'log'; possible are auto, standard, robust, none"),
+    ],
+)
+def test_a_wrong_option_is_one_line(orders, tmp_path, options, words):
+    result = cluster(orders, "-k", 2, "--out", tmp_path / "run", *options)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_options_of_tables_are_refused_for_images(tmp_path):
+    result = cluster("digits", "-k", 2, "--method", "pac", "--id", "x", "--out", tmp_path / "run")
+    assert result.exit_code == 2
+    assert "id: for a table" in result.output
+
+
+def test_a_dry_run_says_what_would_be_done_to_the_columns(orders, tmp_path):
+    result = cluster(orders, "-k", 2, "--dry-run", "--out", tmp_path / "run")
+    assert "left out: Notiz" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_help_has_an_example_of_a_table():
+    result = command("cluster", "--help")
+    assert "probagg cluster customers.csv" in result.output
+    for option in ("--id", "--scale", "--drop"):
+        assert option in result.output

@@ -1,0 +1,147 @@
+"""Tables as people have them: separators, decimal commas, dates, headers, DataFrames."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+from probagg.data.arrays import read_table
+from probagg.data.tables import BOOLEAN, CATEGORY, DATE, NUMBER, OTHER, TEXT, table_of_frame
+from probagg.errors import NoData
+
+DAY = (datetime.date(2024, 2, 1) - datetime.date(1970, 1, 1)).days
+
+
+def column_of(cells, tmp_path, mark=";"):
+    """Return the second column of a text file with these cells, as what it contains."""
+    lines = [f"r{i}{mark}{cell}" for i, cell in enumerate(cells)]
+    (tmp_path / "t.csv").write_text("\n".join([f"name{mark}x", *lines]))
+    table = read_table(tmp_path / "t.csv")
+    return table["x"].read(table.comma_first)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "values"),
+    [
+        (["1,5", "-2", "1.234,25"], NUMBER, [1.5, -2, 1234.25]),
+        (["1.5", "2e3", "-4"], NUMBER, [1.5, 2000, -4]),
+        (["12 %", "3%"], NUMBER, [12, 3]),
+        (["1", "", "NA", "n/a", "?", "7"], NUMBER, [1, np.nan, np.nan, np.nan, np.nan, 7]),
+        (["1", "inf", *["3"] * 9], NUMBER, [1, np.nan, *[3] * 9]),
+        (["yes", "no", "", "Yes"], BOOLEAN, [1, 0, np.nan, 1]),
+        (["TRUE", "False"], BOOLEAN, [1, 0]),
+        (["2024-02-01", "1970-01-03", ""], DATE, [DAY, 2, np.nan]),
+        (["2024-02-01T12:00:00+00:00", "2024-02-01 06:00"], DATE, [DAY + 0.5, DAY + 0.25]),
+        (["01.02.2024", "31.01.2024"], DATE, [DAY, DAY - 1]),
+        (["02/01/2024", "01/31/2024"], DATE, [DAY, DAY - 1]),
+        (["01/02/2024", "31/01/2024"], DATE, [DAY, DAY - 1]),
+    ],
+)
+def test_cells_are_read_as_what_they_contain(tmp_path, cells, kind, values):
+    found = column_of(cells, tmp_path)
+    assert found.kind == kind
+    np.testing.assert_allclose(found.values, values)
+
+
+def test_a_comma_in_a_number_is_read_as_the_file_is_written(tmp_path):
+    """1,234 is 1.234 where semicolons separate cells, and 1234 where it is quoted in a CSV."""
+    np.testing.assert_allclose(column_of(["1,234", "2,5"], tmp_path).values, [1.234, 2.5])
+    quoted = column_of(['"1,234"', '"12,500.5"'], tmp_path, mark=",")
+    np.testing.assert_allclose(quoted.values, [1234, 12500.5])
+
+
+def test_a_few_texts_among_numbers_are_missing_values(tmp_path):
+    found = column_of([*map(str, range(20)), "unknown"], tmp_path)
+    assert (found.kind, found.n_unreadable) == (NUMBER, 1)
+    assert column_of(["1", "2", "red"], tmp_path).kind == TEXT
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|", " "])
+def test_every_separator_is_found(tmp_path, mark):
+    text = "\n".join(mark.join(row) for row in (["a", "b", "c"], ["1", "x", "3"], ["4", "y", "6"]))
+    (tmp_path / "t.csv").write_text(text)
+    table = read_table(tmp_path / "t.csv")
+    assert table.names == ["a", "b", "c"]
+    assert table["b"].values.tolist() == ["x", "y"]
+
+
+def test_a_first_line_whose_texts_occur_again_is_a_row(tmp_path):
+    (tmp_path / "t.csv").write_text("1,red\n2,blue\n3,red\n")
+    table = read_table(tmp_path / "t.csv")
+    assert (len(table), table.is_named) == (3, False)
+    assert table.columns[1].values.tolist() == ["red", "blue", "red"]
+
+
+def test_columns_of_one_name_are_told_apart(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,a\n1,x,3\n")
+    assert read_table(tmp_path / "t.csv").names == ["a", "b", "a (2)"]
+
+
+def test_a_file_of_excel_in_western_europe_is_read(tmp_path):
+    (tmp_path / "t.csv").write_bytes("Größe;Straße\n1,5;süd\n2,5;nord\n".encode("cp1252"))
+    table = read_table(tmp_path / "t.csv")
+    assert table.names == ["Größe", "Straße"]
+    assert table["Straße"].values.tolist() == ["süd", "nord"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"PK\x03\x04\0\0binary", "cannot be read as text"),
+        (b"a,b\n", "At least one row"),
+        (b"a,b\n1,x\n2,y,z\n", "row 1 .* has 3 cells, but the first line has 2"),
+    ],
+)
+def test_a_file_that_is_not_a_table_is_an_error(tmp_path, content, words):
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(NoData, match=words):
+        read_table(tmp_path / "t.csv")
+
+
+@pytest.fixture
+def columns():
+    return {
+        "n": [1, None, 3],
+        "on": [True, None, False],
+        "day": [datetime.date(2024, 2, 1), None, datetime.date(1970, 1, 3)],
+        "at": np.array(["2024-02-01T12", "NaT", "1970-01-03"], "M8[us]"),
+        "word": ["a", None, "b"],
+        "bag": [[1], [2], [3]],
+    }
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "parquet"])
+def test_typed_columns_keep_their_kinds(tmp_path, columns, library):
+    if library == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+        table = read_table(tmp_path / "t.parquet")
+    else:
+        table = table_of_frame(pytest.importorskip(library).DataFrame(columns))
+    kinds = {column.name: column.kind for column in table.columns}
+    assert kinds == {
+        "n": NUMBER, "on": BOOLEAN, "day": DATE, "at": DATE, "word": TEXT, "bag": OTHER
+    }  # fmt: skip
+    np.testing.assert_allclose(table["n"].values, [1, np.nan, 3])
+    np.testing.assert_allclose(table["on"].values, [1, np.nan, 0])
+    np.testing.assert_allclose(table["day"].values, [DAY, np.nan, 2])
+    np.testing.assert_allclose(table["at"].values, [DAY + 0.5, np.nan, 2])
+    assert table["word"].values.tolist() == ["a", None, "b"]
+
+
+def test_a_declared_category_is_one_also_of_numbers():
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    numbers = table_of_frame(pd.DataFrame({"x": pd.Categorical([3, 1, 3])}))["x"]
+    words = table_of_frame(pl.DataFrame({"x": ["3", "1", "3"]}, schema={"x": pl.Categorical}))["x"]
+    for column in (numbers, words):
+        assert column.kind == CATEGORY
+        assert column.values.tolist() == ["3", "1", "3"]
+
+
+def test_an_index_of_pandas_comes_first_where_it_says_something():
+    pd = pytest.importorskip("pandas")
+    assert table_of_frame(pd.DataFrame({"x": [1.0, 2.0]})).names == ["x"]
+    named = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.Index(["a", "b"], name="who"))
+    assert table_of_frame(named).names == ["who", "x"]
+    cut = pd.DataFrame({"x": [1.0, 2.0, 3.0]}).iloc[[0, 2]]
+    assert table_of_frame(cut).columns[0].is_index
