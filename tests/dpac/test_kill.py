@@ -19,7 +19,7 @@ SCRIPT = textwrap.dedent("""
     from probagg.dpac.estimator import DPAC
     from probagg.dpac.recipe import Recipe
 
-    images = (load_digits().images[:200] * 15.9).astype(np.uint8)
+    images = (load_digits().images[:120] * 15.9).astype(np.uint8)
     recipe = Recipe.of("digits").override([
         "network.width=8", "pretrain.epochs=6", "cluster.epochs=6",
         "self_label.epochs=4", "pretrain.batch_size=32", "cluster.batch_size=32",

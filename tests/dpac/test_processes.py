@@ -44,8 +44,8 @@ def records(out):
     ("settings", "within", "at_the_end"),
     [
         (["cluster.start=random"], 1e-4, 1e-3),
-        (["pretext.task=byol"], 1e-4, 1e-3),
-        (["self_label.labels=neighbours"], 1e-4, 1e-3),
+        pytest.param(["pretext.task=byol"], 1e-4, 1e-3, marks=pytest.mark.slow),
+        pytest.param(["self_label.labels=neighbours"], 1e-4, 1e-3, marks=pytest.mark.slow),
         (["cluster.start=pac", "cluster.epochs=1", "self_label.epochs=0"], 0.1, None),
     ],
     ids=["classifier", "byol", "neighbours", "pac"],

@@ -90,6 +90,7 @@ def test_known_numbers_do_not_change():
     assert [int(v) for v in (u * 2**24).flatten()] == expected
 
 
+@pytest.mark.slow
 def test_compiled_numbers_equal_the_eager_ones():
     compiled = torch.compile(uniforms, fullgraph=True, dynamic=False)
     at = torch.tensor(key(5)), torch.arange(64) * 977

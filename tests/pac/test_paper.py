@@ -14,7 +14,12 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("name", "accuracy"), [("pendigits", 0.779), ("isolet", 0.617), ("mnist-test", 0.625)]
+    ("name", "accuracy"),
+    [
+        ("pendigits", 0.779),
+        pytest.param("isolet", 0.617, marks=pytest.mark.slow),
+        pytest.param("mnist-test", 0.625, marks=pytest.mark.slow),
+    ],
 )
 def test_the_lowest_objective_of_ten_starts_reaches_the_paper(name, accuracy):
     """The paper has 78.0, 61.8 and 59.7 %. The start is chosen without labels."""
@@ -23,6 +28,7 @@ def test_the_lowest_objective_of_ten_starts_reaches_the_paper(name, accuracy):
     assert clustering_accuracy(data.y, pac.labels_) >= accuracy
 
 
+@pytest.mark.slow
 def test_coil_100_from_one_start():
     """The paper has 65.1 %, with images of 128 pixels."""
     data = load("coil100")

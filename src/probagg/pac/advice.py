@@ -20,7 +20,7 @@ def advise(solution: Solution, X: Any) -> list[tuple[str, type[Warning]]]:
     if found:
         return [(problem, ConvergenceWarning) for problem in found]
     problem = uneven_sizes(solution)
-    if problem is None and (gain := gain_of_kmeans(solution, X)) >= FORCED:
+    if problem is None and (gain := gain_of_kmeans(solution, X, FORCED)):
         problem = forced_sizes(gain)
     return [(problem, ClusteringWarning)] if problem else []
 

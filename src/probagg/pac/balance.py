@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.cluster import KMeans
+from sklearn.decomposition import TruncatedSVD
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
@@ -23,15 +24,17 @@ from probagg.aggregation import LINEAR_METRICS
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.pac.assigner import Assigner
-from probagg.pac.frame import like
+from probagg.pac.frame import is_tensor, like
 from probagg.pac.parts import Chunks
 from probagg.pac.solver import Solution, Solver
+from probagg.pac.tensors import floating
 from probagg.progress import log_progress
 
 BALANCES = (1.0, 0.5, 0.25, 0.0)
 NEIGHBOURS = 10  # of a row
 CLEAR_GAIN = 0.03  # in kappa, to leave 1
 FEW_ROWS = 600  # on which a fit at balance 1 is compared with k-means
+FEW_COLUMNS = 32  # principal ones of wider rows, for that comparison
 LEAST_ROWS, MOST_ROWS = 5_000, 20_000  # that are compared; 50 per cluster in between
 
 
@@ -89,8 +92,8 @@ def solve(solver: Solver, X: Any, sample_weight: Any = None) -> Solution:
     return replace(solver, balance=BALANCES[chosen], init=start).solve(X, sample_weight)
 
 
-def gain_of_kmeans(solution: Solution, X: Any) -> float:
-    """Return how much more neighbours agree in clusters of k-means, on a few rows.
+def gain_of_kmeans(solution: Solution, X: Any, least: float) -> float:
+    """Return how much more neighbours agree in clusters of k-means, on a few rows; 0 below `least`.
 
     K-means does not prefer equal sizes, and on a few rows it takes a fraction of PAC's time.
     """
@@ -99,12 +102,16 @@ def gain_of_kmeans(solution: Solution, X: Any) -> float:
     if solution.P is None or metric not in LINEAR_METRICS or not is_judged:
         return 0.0
     places = _places(N, max(FEW_ROWS, 20 * K), 0)
-    rows = _plain(X[places])
-    near = _nearest(rows, metric)
-    rows = normalize(rows) if metric == "cosine" else rows
+    rows = normalize(_plain(X[places])) if metric == "cosine" else _plain(X[places])
+    if rows.shape[1] > 2 * FEW_COLUMNS:  # the search and k-means take most of the time otherwise
+        rows = TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
+    near = _nearest(rows, "sqeuclidean")
+    before = Reading.of(_labels(solution)[places], near, K).kappa
+    if before > 1.0 - least:  # kappa is at most 1
+        return 0.0
     means = KMeans(K, n_init=3, max_iter=20, random_state=0).fit(rows)
-    before = Reading.of(_labels(solution)[places], near, K)
-    return Reading.of(means.labels_, near, K).kappa - before.kappa
+    gain = Reading.of(means.labels_, near, K).kappa - before
+    return gain if gain >= least else 0.0
 
 
 def choose(readings: list[Reading]) -> int:
@@ -147,4 +154,4 @@ def _plain(X: Any) -> Any:
     if sp.issparse(X):
         parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
         return sp.csr_array(parts, shape=X.shape)
-    return like(X, np.empty(0))
+    return like(floating(X) if is_tensor(X) else X, np.empty(0))

@@ -117,7 +117,7 @@ class TensorChunks(ArrayChunks):
         low, high = (namespace(self.X).stack(found) for found in bounds)
         w = self.weights
         return Survey(
-            X=_floating(self.X[rows]),
+            X=floating(self.X[rows]),
             weights=None if w is None else w[rows],
             bounds=(low.amin(0), high.amax(0)),
             n_rows=len(self.X) if w is None else float(w.sum()),
@@ -127,6 +127,6 @@ class TensorChunks(ArrayChunks):
         return (self.X[rows] for rows in chunks(len(self.X), self._chunk))
 
 
-def _floating(X: Array) -> Array:
+def floating(X: Array) -> Array:
     """Return half-precision rows in single precision, which scores need."""
     return X if X.dtype.itemsize >= 4 else X.float()
