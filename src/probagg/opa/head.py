@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_n_features, check_is_fitted, validate_data
@@ -30,10 +31,13 @@ from probagg.estimators import (
 )
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
+from probagg.pac.assigner import Assigner
+from probagg.pac.solver import Solver
 from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress
 from probagg.storage import read_safetensors, write_safetensors
 
+STARTS = 3  # runs of PAC, of which the one with the lowest objective is taken
 FORMAT = "probagg.opa-head/1"
 _SAVED = ("n_iter_", "n_features_in_")
 
@@ -43,9 +47,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     Each step computes targets from the probabilities and distances of the batch (Algorithm 2) and
     fits the classifier to them. Unlike `PAC` it never holds all probabilities, so X may be a memory
-    map larger than memory; the result is a network of a few layers. Where the data fits in memory,
-    `PAC` is many times faster, and more accurate where clusters are many or overlap
-    (`benchmarks/results/opa_head.json`).
+    map larger than memory; the result is a network of a few layers. Where the data fits in memory
+    and no network is needed, `PAC` is many times faster and as accurate.
 
     Parameters
     ----------
@@ -57,6 +60,10 @@ class OPAHead(ClusterMixin, BaseEstimator):
         The distance between features; "cosine" for the features of a network.
     balance : float, default=1.0
         As in `PAC`.
+    init : {"pac", "random"}, default="pac"
+        "pac" clusters some rows (4,096, or 50 per cluster if that is more) by `PAC` and fits the
+        classifier to its probabilities in the first third of the epochs; OPA goes on from there.
+        "random" is OPA alone.
     hidden : tuple of int, default=()
         Widths of hidden layers; without any, the classifier is linear.
     batch_size : int or "auto", default="auto"
@@ -96,6 +103,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS | {
         "metric": [StrOptions(set(LINEAR_METRICS))],
+        "init": [StrOptions({"pac", "random"})],
         "hidden": [tuple, list],
         "batch_size": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
@@ -110,6 +118,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         m: float = 1.03,
         metric: str = "sqeuclidean",
         balance: float = 1.0,
+        init: str = "pac",
         hidden: tuple[int, ...] = (),
         batch_size: int | str = "auto",
         max_epochs: int = 100,
@@ -122,6 +131,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         self.m = m
         self.metric = metric
         self.balance = balance
+        self.init = init
         self.hidden = hidden
         self.batch_size = batch_size
         self.max_epochs = max_epochs
@@ -139,13 +149,15 @@ class OPAHead(ClusterMixin, BaseEstimator):
         check_n_samples(len(X), self.n_clusters)
         seed = draw_seed(self.random_state)
         rng = np.random.default_rng(seed)
-        some = X[np.sort(rng.choice(len(X), min(len(X), 4096), replace=False))]
+        size = min(len(X), max(4096, 50 * self.n_clusters))
+        some = X[np.sort(rng.choice(len(X), size, replace=False))]
         self._standard = _Standard.of(some, self.metric)
         follows_x = isinstance(X, Tensor) and self.device == "auto"
         device = X.device if follows_x else choose_device(self.device)
         network = _network(X.shape[1], self.hidden, self.n_clusters, seed).to(device)
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
-            self._train(network, X, rng, device)
+            start = self._start(some, device, seed) if self.init == "pac" else None
+            self._train(network, X, rng, device, start)
         self.network_ = network.eval().cpu()
         found = self.diagnosis_ = diagnose(
             self._standard(some),
@@ -160,8 +172,21 @@ class OPAHead(ClusterMixin, BaseEstimator):
         self.labels_ = labels_of(self._proba(X))
         return self
 
+    def _start(self, some: Any, device: torch.device, seed: int) -> Assigner:
+        """Return PAC's clusters of some rows."""
+        solver = Solver(
+            self.n_clusters, m=self.m, balance=self.balance, n_init=STARTS, random_state=seed
+        )
+        found = solver.solve(self._standard(some).to(device))
+        return Assigner(found.model, found.update)
+
     def _train(
-        self, network: nn.Module, X: np.ndarray, rng: np.random.Generator, device: torch.device
+        self,
+        network: nn.Module,
+        X: np.ndarray,
+        rng: np.random.Generator,
+        device: torch.device,
+        start: Assigner | None,
     ) -> None:
         """Fit the network by Adam on random mini-batches, the learning rate falling to zero."""
         if self.batch_size == "auto":
@@ -182,7 +207,10 @@ class OPAHead(ClusterMixin, BaseEstimator):
                 rows = np.sort(order[step * size : (step + 1) * size])  # in order, for memory maps
                 batch = self._standard(X[rows]).to(device)
                 optimizer.zero_grad(set_to_none=True)
-                loss = loss_of(batch, network(batch))
+                if start is not None and epoch <= self.max_epochs // 3:
+                    loss = F.cross_entropy(network(batch), start.probabilities(batch))
+                else:
+                    loss = loss_of(batch, network(batch))
                 loss.backward()
                 optimizer.step()
                 schedule.step()
