@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable
@@ -53,6 +55,38 @@ def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def find_files(folder: str | PathLike[str], patterns: Iterable[str]) -> set[str]:
+    """Return the paths in a folder of the files that match glob patterns.
+
+    What lies behind a linked sub-folder is not in the folder.
+    """
+    folder = Path(folder)
+    root, found = folder.resolve(), set()
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        inside = path.relative_to(folder)
+        is_file = path.is_symlink() or path.is_file()
+        if is_file and path.parent.resolve() == root / inside.parent:
+            found.add(inside.as_posix())
+    return found
+
+
+def remove_files(folder: str | PathLike[str], names: Iterable[str]) -> None:
+    """Remove files of a folder, and the sub-folders that this leaves empty."""
+    for name in names:
+        path = Path(folder) / name
+        path.unlink(missing_ok=True)
+        if path.parent != Path(folder):
+            with contextlib.suppress(OSError):  # it holds something else
+                path.parent.rmdir()
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a.csv to a.old.csv, or where that exists to a.old2.csv, ...; return the new path."""
+    numbers = itertools.chain([""], itertools.count(2))
+    names = (path.with_name(f"{path.stem}.old{n}{path.suffix}") for n in numbers)
+    return path.rename(next(name for name in names if not os.path.lexists(name)))
 
 
 def encode(text: str) -> bytes:

@@ -16,7 +16,7 @@ import typer
 
 from probagg.cli.terminal import FAILED, INTERRUPTED, Terminal, fail
 from probagg.errors import InputError, Interrupted, ProbaggError, first_line
-from probagg.run.folder import MANIFEST
+from probagg.run.layout import is_finished, unfinished
 
 Give = Callable[[Any], None]
 BUG = "This is a bug in probagg, not in what you gave it. Please report it with the lines above."
@@ -62,8 +62,8 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
 
 def _left(out: Path | None) -> str:
     """Return in words what an interrupted command leaves behind."""
-    if out is not None and (out / MANIFEST).exists():
-        return f"The run in {out} is finished; probagg report {out} writes its page."
-    if out is not None and (out / "checkpoints").exists():
+    if out is not None and (unfinished(out) / "checkpoints").exists():
         return f"The same command with --out {out} resumes from what was saved last."
+    if out is not None and is_finished(out):
+        return f"{out} holds a finished run; probagg report {out} writes its page."
     return "Nothing was written."

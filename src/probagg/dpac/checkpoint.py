@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.errors import InputError, ProbaggError
+from probagg.errors import InputError, ProbaggError, first_line
 from probagg.progress import logger
+from probagg.storage import find_files, remove_files
 
 KEPT = 2
 FORMAT = 2
@@ -23,6 +23,9 @@ _MOVED = {  # from the first format, which had no "format"
     "module.lessons.Q": "stage.self_label.pseudo_labels",
 }
 _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
+CHECKPOINT_FILES = tuple(  # all that is ever removed from a folder of checkpoints
+    f"{step}/{file}" for step in ("step-*", ".step-*.tmp") for file in (_TENSORS, _DESCRIPTION)
+)
 _PARTS = "weights-*-of-*.safetensors"
 
 
@@ -49,8 +52,8 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     from safetensors.torch import save
 
     path, temporary = folder / f"step-{step}", folder / f".step-{step}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    _remove(temporary)
+    temporary.mkdir(parents=True, exist_ok=True)
     data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
     (temporary / _TENSORS).write_bytes(data)
     digest = hashlib.sha256(data).hexdigest()
@@ -58,18 +61,29 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
     if path.exists():  # a stage may end at a saved step: keep it until the new one is there
         before = folder / f"step-{step}~"
-        shutil.rmtree(before, ignore_errors=True)
+        _remove(before)
         os.replace(path, before)
     os.replace(temporary, path)
     for old in [*_newest_first(folder)[KEPT:], *folder.glob("*~"), *folder.glob(".step-*.tmp")]:
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
     return path
 
 
+def _remove(path: Path) -> None:
+    """Remove a checkpoint, but no other file that somebody put there."""
+    files = (f"{path.name}/{file}" for file in (_TENSORS, _DESCRIPTION))
+    remove_files(path.parent, find_files(path.parent, files))
+
+
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None; a damaged one is logged and skipped."""
+    """Return the newest undamaged checkpoint, or None where there is none.
+
+    A damaged one is logged and skipped. Where all are damaged, training would start from the
+    beginning and replace them: that is an error, so that a person decides.
+    """
     from safetensors.torch import load
 
+    damaged = []
     for path in _newest_first(folder):
         try:
             description = json.loads((path / _DESCRIPTION).read_text())
@@ -81,7 +95,13 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
                 _upgrade(description, tensors)
             return Checkpoint(tensors, description)
         except (OSError, ValueError, KeyError) as error:
-            logger.warning("%s is damaged (%s); the one before it is used.", path, error)
+            damaged.append(f"{path} is damaged ({first_line(error)})")
+            logger.warning("%s.", damaged[-1])
+    if damaged:
+        raise CannotResume(
+            f"No checkpoint can be used: {damaged[0]}. Restore one from a copy, or start from the "
+            "beginning with --resume never."
+        )
     return None
 
 
@@ -92,7 +112,8 @@ def _newest_first(folder: Path) -> list[Path]:
         number = path.name.removeprefix("step-")
         return int(number.rstrip("~")), not number.endswith("~")
 
-    found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").rstrip("~").isdigit()]
+    found = {folder / name.partition("/")[0] for name in find_files(folder, CHECKPOINT_FILES)}
+    found = {p for p in found if p.name.removeprefix("step-").rstrip("~").isdigit()}
     return sorted(found, key=age, reverse=True)
 
 

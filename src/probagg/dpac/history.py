@@ -32,6 +32,11 @@ class History:
                     self._board.add_scalar(f"{record['stage']}/{name}", value, record["step"])
             self._board.flush()
 
+    def close(self) -> None:
+        """Finish the files of TensorBoard."""
+        if self._board is not None:
+            self._board.close()
+
     def trim(self, done: list[str], stage: str, epoch: int) -> None:
         """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
         if self._path is None or not self._path.exists():

@@ -76,10 +76,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         folder.write("metrics.jsonl", "".join(lines))
     for name, text in clustering.files.items():
         folder.write(name, text)
-    yardstick.save(folder.path / "yardstick.safetensors")
-    clustering.model.save(folder.path / "model.safetensors")
-    # DPAC writes metrics.jsonl and tensorboard/ while it trains.
-    folder.keep("yardstick.safetensors", "model.safetensors", "metrics.jsonl", "tensorboard")
+    yardstick.save(folder.work / "yardstick.safetensors")
+    clustering.model.save(folder.work / "model.safetensors")
+    folder.keep("yardstick.safetensors", "model.safetensors")
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result

@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from probagg.run.folder import MANIFEST, REVIEW, RunFolderError
+from probagg.run.folder import RunFolderError
+from probagg.run.layout import MANIFEST, REVIEW
 from probagg.storage import checksum, write_json
 
 PLACE = "compact"  # in the run, where no other place is given
@@ -27,7 +28,7 @@ def is_compact(folder: Path) -> bool:
     return (folder / MODEL).is_file() or any(folder.glob(WEIGHTS))
 
 
-def check_place(folder: Path) -> None:
+def check_place(folder: Path, *, overwrite: bool = True) -> None:
     """Refuse a place whose content an export would destroy, unless that is an older export."""
     if os.path.lexists(folder) and not folder.is_dir():
         raise RunFolderError(f"{folder} is not a folder. Name one for the export.")
@@ -39,6 +40,11 @@ def check_place(folder: Path) -> None:
         raise RunFolderError(
             f"{folder} holds {(others or [inside[0].name])[0]}, so it is not a compact export that "
             "may be replaced. Name a new or empty folder."
+        )
+    if inside and not overwrite:
+        raise RunFolderError(
+            f"{folder} holds an older export. Name another folder, or replace it with --overwrite "
+            "(overwrite=True)."
         )
 
 

@@ -20,7 +20,8 @@ from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData
 from probagg.report.contents import Contents, Pair, Profiles, Row
 from probagg.review import Review, ReviewError
-from probagg.run.folder import REVIEW, RunFolderError, add_to_run
+from probagg.run.folder import RunFolderError, add_to_run
+from probagg.run.layout import REVIEW
 from probagg.run.preparation import FILE, Preparation
 
 Part = TypeVar("Part")

@@ -16,15 +16,14 @@ from probagg.review import Review
 from probagg.run import samples as opened
 from probagg.run.compact import is_compact
 from probagg.run.contents import read_review
-from probagg.run.folder import MANIFEST, RunFolderError
+from probagg.run.folder import RunFolderError
+from probagg.run.layout import CONFIG, is_being_written, is_finished
 from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.predicted import Predicted
 from probagg.run.preparation import FILE, Preparation
 from probagg.run.samples import Samples
 from probagg.storage import decode
 from probagg.yardstick import Yardstick
-
-CONFIG = "config.toml"
 
 
 class RunModel:
@@ -47,9 +46,9 @@ class RunModel:
                 f"{path} is not a folder. Name a run folder that probagg cluster wrote, or a "
                 "compact export of one."
             )
-        if not (self.path / CONFIG).is_file():
+        if not (self.path / CONFIG).is_file() and not is_being_written(self.path):
             raise NoData(f"{path} holds no run (no {CONFIG}). Name a folder of probagg cluster.")
-        if not (self.path / MANIFEST).is_file():
+        if not is_finished(self.path):
             raise RunFolderError(
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )

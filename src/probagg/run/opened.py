@@ -134,13 +134,18 @@ class Run(RunModel):
         out: str | PathLike[str] | None = None,
         *,
         features: bool = False,
+        overwrite: bool = False,
     ) -> Path:
         """Write the model for other programs ("onnx", "safetensors") or to carry ("compact").
 
-        `features` leaves out the backbone: features in, probabilities out. Returns the path.
+        `features` leaves out the backbone: features in, probabilities out. An earlier export at its
+        default place in the run is replaced, what `out` names only with `overwrite`. Returns the
+        path.
         """
         self.check_is_run()
-        facts = write_export(self, format, out, features=features, monitor=Monitor())
+        facts = write_export(
+            self, format, out, features=features, overwrite=overwrite, monitor=Monitor()
+        )
         return Path(facts["folder" if format == "compact" else "file"])
 
     def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:
