@@ -34,7 +34,7 @@ from probagg.storage import (
     write_json,
 )
 
-LEFT_BY_A_KILL = ".*.tmp"  # files that `write_atomically` had not finished
+LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")  # files that `write_atomically` had not finished
 
 
 class RunFolderError(ProbaggError, RuntimeError):
@@ -88,7 +88,7 @@ class RunFolder:
                 self._put_in_place()
                 self.check()
             except BaseException:
-                self._leave()
+                self._leave(is_whole=False)
                 raise
         return self
 
@@ -98,15 +98,14 @@ class RunFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        is_whole = False
         try:
             if error is None:
                 self._seal()
                 self._put_in_place()
-                self.start_over()
-            elif not find_files(self.work, self._resumable):
-                self.start_over()
+                is_whole = True
         finally:  # a lock must not outlive its process, even where sealing fails
-            self._leave()
+            self._leave(is_whole=is_whole)
 
     def check(self) -> None:
         """Raise where the folder cannot take a run; nothing is written."""
@@ -138,11 +137,14 @@ class RunFolder:
                 ) from None
             self._lock.write_text(str(os.getpid()))
 
-    def _leave(self) -> None:
+    def _leave(self, *, is_whole: bool) -> None:
+        """Give the folder back; what an unfinished run cannot be continued from is removed."""
+        if is_whole or not find_files(self.work, (MANIFEST, *self._resumable)):
+            self.start_over()
         self._lock.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # not empty
-            self.work.rmdir()
-            self.path.rmdir()
+        for folder in (*(here for here, *_ in os.walk(self.work, topdown=False)), self.path):
+            with contextlib.suppress(OSError):  # not empty
+                os.rmdir(folder)
 
     def resumes_from(self, *patterns: str) -> None:
         """Name the files in `work` that an interrupted run resumes from; the seal removes them."""
@@ -150,7 +152,7 @@ class RunFolder:
 
     def start_over(self) -> None:
         """Remove what is in `work`."""
-        patterns = (*RUN_FILES, *self._resumable, LEFT_BY_A_KILL)
+        patterns = (*RUN_FILES, *self._resumable, *LEFT_BY_A_KILL)
         remove_files(self.work, find_files(self.work, patterns))
 
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from commands import cluster_by_pac, probagg
 from PIL import Image
 
-from probagg.run.folder import MANIFEST
+from probagg.run.layout import MANIFEST
 
 
 @pytest.fixture
