@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 
-import numpy as np
 import pytest
 from commands import cluster_by_pac, probagg
 
@@ -79,13 +78,6 @@ KILLS = textwrap.dedent("""
 """)
 
 
-@pytest.fixture
-def rows(tmp_path):
-    path = tmp_path / "rows.csv"
-    np.savetxt(path, np.random.default_rng(0).normal(size=(40, 3)), delimiter=",", header="a,b,c")
-    return path
-
-
 def contents(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
@@ -122,10 +114,8 @@ def test_a_run_that_fails_leaves_no_trace_in_the_old_one(tmp_path):
     with RunFolder(tmp_path / "run") as run:
         run.write("log.txt", "old")
     before = contents(tmp_path)
-    with pytest.raises(OSError, match="full"), RunFolder(tmp_path / "run", overwrite=True) as run:
-        run.write("log.txt", "new")
-        run.write("result.json", "new")
-        raise OSError("full")
+    with pytest.raises(TypeError), RunFolder(tmp_path / "run", overwrite=True) as run:
+        run.write("log.txt", 3.5)
     assert contents(tmp_path) == before
     assert not unfinished(run.path).exists()
 
@@ -163,6 +153,45 @@ def test_what_links_to_another_place_is_not_ours(rows, tmp_path):
     (other / "log.txt").symlink_to(outside / "log.txt")
     assert cluster_by_pac(rows, "-k", 2, "--out", other).exit_code == 0
     assert contents(outside) == before
+
+
+@pytest.mark.parametrize("name", ["../thesis.tex", "notes.txt", "linked/metrics.jsonl", "absolute"])
+def test_overwrite_removes_only_files_that_runs_write(run, rows, tmp_path, name):
+    """An edited manifest may list any path; the code's own list decides."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (run / "linked").symlink_to(outside)
+    victim = {"absolute": tmp_path / "absolute.txt"}.get(name, run / name)
+    victim.write_text("mine")
+    manifest = json.loads((run / MANIFEST).read_text())
+    manifest["sha256"][str(victim) if name == "absolute" else name] = "0" * 64
+    (run / MANIFEST).write_text(json.dumps(manifest))
+    result = cluster_by_pac(rows, "-k", 3, "--out", run, "--overwrite")
+    assert result.exit_code == 0, result.output
+    assert victim.read_text() == "mine"
+
+
+def test_overwrite_does_not_follow_a_linked_folder(run, rows, tmp_path):
+    """Even a name that runs write is left alone where its folder leads out of the run."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "model.json").write_text("mine")
+    (run / "compact").symlink_to(outside)
+    manifest = json.loads((run / MANIFEST).read_text())
+    manifest["sha256"]["compact/model.json"] = "0" * 64
+    (run / MANIFEST).write_text(json.dumps(manifest))
+    assert cluster_by_pac(rows, "-k", 3, "--out", run, "--overwrite").exit_code == 0
+    assert (outside / "model.json").read_text() == "mine"
+
+
+def test_overwrite_still_removes_the_old_run(run, rows):
+    """Files of the old run that the new one does not write go, so that no mixture stays."""
+    manifest = json.loads((run / MANIFEST).read_text())
+    (run / "classes.csv").write_text("row,class\n")
+    manifest["sha256"]["classes.csv"] = "0" * 64
+    (run / MANIFEST).write_text(json.dumps(manifest))
+    assert cluster_by_pac(rows, "-k", 3, "--out", run, "--overwrite").exit_code == 0
+    assert not (run / "classes.csv").exists()
 
 
 def test_what_a_person_put_into_a_run_survives_overwrite(rows, tmp_path):
