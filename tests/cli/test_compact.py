@@ -148,7 +148,7 @@ def test_an_export_in_the_run_is_part_of_it_and_goes_with_it(run, home):
     short = ("--set", "pretrain.epochs=1", "--set", "cluster.epochs=1")
     again = cluster(source, "-k", 3, *QUICK, *short, "--out", run, "--overwrite")
     assert again.exit_code == 0, again.stderr
-    assert not any((run / "compact").iterdir())
+    assert not (run / "compact").exists()
 
 
 def test_other_files_are_never_replaced(run, tmp_path, monkeypatch):

@@ -144,15 +144,22 @@ def test_what_links_to_another_place_is_not_ours(rows, tmp_path):
     (outside / "checkpoints" / "step-1" / "state.json").write_text("mine")
     (outside / "log.txt").write_text("mine")
     other.mkdir()
-    unfinished(other).symlink_to(outside)
     before = contents(outside)
-    assert cluster_by_pac(rows, "-k", 2, "--out", other).exit_code == 2
+    assert cluster_by_pac(rows, "-k", 2, "--out", other).exit_code == 0
+    unfinished(other).symlink_to(outside)
+    result = cluster_by_pac(rows, "-k", 2, "--out", other, "--overwrite")
+    assert (result.exit_code, "is not a folder" in result.output) == (2, True)
     unfinished(other).unlink()
     unfinished(other).mkdir()
     (unfinished(other) / "checkpoints").symlink_to(outside / "checkpoints")
+    (other / "log.txt").unlink()
     (other / "log.txt").symlink_to(outside / "log.txt")
-    assert cluster_by_pac(rows, "-k", 2, "--out", other).exit_code == 0
+    (other / "tensorboard").symlink_to(outside)
+    (tmp_path / "shortcut").symlink_to(other)
+    result = cluster_by_pac(rows, "-k", 2, "--out", tmp_path / "shortcut", "--overwrite")
+    assert result.exit_code == 0, result.output
     assert contents(outside) == before
+    assert (tmp_path / "shortcut").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["../thesis.tex", "notes.txt", "linked/metrics.jsonl", "absolute"])
@@ -222,6 +229,14 @@ def test_a_persons_file_in_the_way_is_renamed(rows, tmp_path, caplog):
     assert (run / "result.old2.json").read_text() == "mine"
     assert (run / "tensorboard.old").read_text() == "a file"
     assert "was not of the run and is now result.old2.json" in caplog.text
+
+
+def test_a_manifest_of_another_program_is_kept(tmp_path):
+    """Somebody may put files into the folder of a run that is still being made."""
+    with RunFolder(tmp_path / "run") as folder:
+        folder.write("log.txt", "a run")
+        (tmp_path / "run" / MANIFEST).write_text("theirs")
+    assert (tmp_path / "run" / "manifest.old.json").read_text() == "theirs"
 
 
 def test_every_review_is_kept(tmp_path):

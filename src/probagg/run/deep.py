@@ -72,9 +72,9 @@ class Deep:
         """Train, or resume training."""
         from probagg.dpac.checkpoint import CHECKPOINT_FILES
 
+        folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
         self.samples = samples = readable(self.samples, self.monitor)
         dpac = self.dpac
-        folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
         if self.resume == "never":
             folder.start_over()
         dpac.check(samples.pictures)

@@ -113,8 +113,9 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is a file. Name a folder for the run.")
         if not self.path.is_dir() or not any(self.path.iterdir()):
             return
-        is_begun = self.work.is_dir() and not self.work.is_symlink()
-        if listed(self.path) is None and not is_begun:
+        if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
+            raise RunFolderError(f"{self.work} is not a folder. Remove it, or name another folder.")
+        if listed(self.path) is None and not self.work.exists():
             raise RunFolderError(
                 f"{self.path} holds other files and no run. Name a new or empty folder."
             )
@@ -142,9 +143,10 @@ class RunFolder:
         if is_whole or not find_files(self.work, (MANIFEST, *self._resumable)):
             self.start_over()
         self._lock.unlink(missing_ok=True)
-        for folder in (*(here for here, *_ in os.walk(self.work, topdown=False)), self.path):
+        inside = [Path(here) for here, _, _ in os.walk(self.work, topdown=False)]
+        for folder in (*inside, self.path):
             with contextlib.suppress(OSError):  # not empty
-                os.rmdir(folder)
+                folder.rmdir()
 
     def resumes_from(self, *patterns: str) -> None:
         """Name the files in `work` that an interrupted run resumes from; the seal removes them."""
@@ -180,20 +182,22 @@ class RunFolder:
 
     def _put_in_place(self) -> None:
         """Replace an old run by the sealed one; done again after a kill, it finishes the rest."""
-        old, new = listed(self.path) or set(), listed(self.work) or set()
+        old, new = listed(self.path), listed(self.work) or set()
         if os.path.lexists(self.path / REVIEW):
             kept = set_aside(self.path / REVIEW)
             logger.warning("the review of the old run is now %s in %s", kept.name, self.path)
-        ours = run_files(self.path) & old
+        ours = run_files(self.path) & (old | {MANIFEST} if old is not None else set())
         remove_files(self.path, ours - new - {MANIFEST, REVIEW})
         for name in sorted(run_files(self.work) - {MANIFEST}):
             place = self.path / name
-            if place.parent.is_symlink() or not place.parent.is_dir():
+            if "/" in name and (place.parent.is_symlink() or not place.parent.is_dir()):
                 _make_way(place.parent)
                 place.parent.mkdir()
             if name not in ours:
                 _make_way(place)
             os.replace(self.work / name, place)
+        if MANIFEST not in ours:
+            _make_way(self.path / MANIFEST)
         os.replace(self.work / MANIFEST, self.path / MANIFEST)
 
 
