@@ -15,7 +15,7 @@ from probagg.run.layout import unfinished
 
 QUICK = ("-k", 3, "--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (
-    "network.width=8", "pretrain.epochs=2", "cluster.epochs=2", "self_label.epochs=1",
+    "network.width=8", "pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=1",
     "pretrain.batch_size=50", "cluster.batch_size=50", "self_label.batch_size=50",
 ):  # fmt: skip
     QUICK += ("--set", _setting)
@@ -118,5 +118,5 @@ def test_nothing_starts_over_without_a_word(home, run):
     assert probagg("predict", run, home / "rows.npy").exit_code == 0
     result = again(home, run, "--resume", "never")
     assert result.exit_code == 0, result.output
-    assert "pretrain   epoch 2/2" in result.stderr
+    assert "pretrain   epoch 1/1" in result.stderr
     assert not unfinished(run).exists()
