@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
@@ -13,10 +13,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from probagg.errors import ProbaggError
+from probagg.locks import Held, hold
 from probagg.progress import logger
 from probagg.storage import checksum, encode, write_atomically, write_json
 
 MANIFEST = "manifest.json"
+LOCK = ".lock"  # held by the process that writes
+PATIENCE = 10.0  # seconds that adding a file to a finished run waits for another process
 REVIEW = "review.json"  # what a person decided about a run
 # Every file that a run may consist of, as patterns of paths in its folder. `--overwrite` removes
 # these and nothing else, whatever a manifest lists: it may have been edited by a stranger.
@@ -58,16 +61,47 @@ class RunFolderError(ProbaggError, RuntimeError):
     exit_code = 2
 
 
-def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
-    """Write a file into a finished run, list it in the manifest and return its path."""
+def add_to_run(
+    run: str | PathLike[str], name: str, data: bytes, check: Callable[[], None] | None = None
+) -> Path:
+    """Write a file into a finished run, list it in the manifest and return its path.
+
+    No other process writes to the run meanwhile. `check` is called first and may raise.
+    """
     path, manifest = Path(run) / name, Path(run) / MANIFEST
-    write_atomically(path, data)
-    if manifest.exists():
-        sealed = json.loads(manifest.read_text())
-        sealed["sha256"][name] = checksum(path)
-        sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
-        write_json(manifest, sealed)
+    with _alone(Path(run), PATIENCE):
+        if check is not None:
+            check()
+        sealed = _read_manifest(manifest) if manifest.exists() else None
+        write_atomically(path, data)
+        if sealed is not None:
+            sealed["sha256"][name] = checksum(path)
+            sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
+            write_json(manifest, sealed)
     return path
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+        if isinstance(found["sha256"], dict):
+            return found
+        why = "its sha256 is not a table"
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        why = repr(error)
+    raise RunFolderError(f"{path} is damaged ({why}). Restore it, or run the command again.")
+
+
+@contextmanager
+def _alone(run: Path, wait: float = 0.0) -> Iterator[None]:
+    """Keep other processes from writing to a run."""
+    try:
+        with hold(run / LOCK, wait):
+            yield
+    except Held as error:
+        raise RunFolderError(
+            f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
+        ) from None
 
 
 class RunFolder:
@@ -81,7 +115,7 @@ class RunFolder:
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         self.path = Path(path)
         self._overwrite = overwrite
-        self._lock = self.path / ".lock"
+        self._locked = ExitStack()
         self._begun = self.path / ".run"  # here while a run is unfinished
         self._writing = False
         self._files: set[str] = set()  # of this run, for the manifest
@@ -90,7 +124,7 @@ class RunFolder:
         self.check()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self._locked.enter_context(_alone(self.path))
         except OSError as error:
             raise RunFolderError(
                 f"{self.path} cannot be written ({error.strerror}). Name another folder."
@@ -106,9 +140,9 @@ class RunFolder:
         try:
             if error is None:
                 self._seal()
-        finally:  # a lock must not outlive its process, even where sealing fails
-            self._lock.unlink(missing_ok=True)
-            if not any(self.path.iterdir()):
+        finally:
+            self._locked.close()
+            with suppress(OSError):  # it holds files, as it should
                 self.path.rmdir()
 
     def check(self) -> None:
@@ -117,7 +151,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is a file. Name a folder for the run.")
         if not self.path.is_dir() or not any(self.path.iterdir()) or self._begun.exists():
             return
-        if not (self.path / MANIFEST).exists() and not self._lock.exists():
+        if not (self.path / MANIFEST).exists() and not (self.path / LOCK).exists():
             raise RunFolderError(
                 f"{self.path} holds other files and no run. Name a new or empty folder."
             )
@@ -126,19 +160,6 @@ class RunFolder:
                 f"{self.path} holds a finished run. Name another folder, or replace it with "
                 "--overwrite (overwrite=True)."
             )
-
-    def _take_lock(self) -> None:
-        try:
-            with self._lock.open("x") as lock:
-                lock.write(str(os.getpid()))
-        except FileExistsError:
-            holder = self._lock.read_text()
-            if _is_running(holder):
-                raise RunFolderError(
-                    f"Process {holder} is writing to {self.path}. Wait for it, or name another "
-                    "folder."
-                ) from None
-            self._lock.write_text(str(os.getpid()))
 
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
         """Write one file of the run, whole or not at all; text may come in parts."""
@@ -187,32 +208,3 @@ class RunFolder:
         hashes = {name: checksum(self.path / name) for name in sorted(self._files)}
         self.write_json(MANIFEST, {"format": "probagg.run/1", "sha256": hashes})
         self._begun.unlink()
-
-
-def _is_running(pid: str) -> bool:
-    """Return whether a process with this number exists."""
-    if not pid.isdigit():
-        return False
-    if sys.platform == "win32":  # os.kill would end the process there
-        return _is_running_on_windows(int(pid))
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _is_running_on_windows(pid: int) -> bool:
-    import ctypes
-
-    query, still_active = 0x1000, 259  # PROCESS_QUERY_LIMITED_INFORMATION, STILL_ACTIVE
-    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined]
-    handle = kernel.OpenProcess(query, False, pid)
-    if not handle:
-        return False
-    code = ctypes.c_ulong()
-    kernel.GetExitCodeProcess(handle, ctypes.byref(code))
-    kernel.CloseHandle(handle)
-    return code.value == still_active
