@@ -11,7 +11,7 @@ import typer
 
 from probagg.cli.errors import guarded
 from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, RunOrCompact, TrustCode, example
-from probagg.cli.terminal import Terminal
+from probagg.cli.terminal import Terminal, deliver
 from probagg.errors import InputError
 from probagg.progress import duration
 from probagg.run.opened import open_run
@@ -60,7 +60,7 @@ def predict(
             write_atomically(out, encode(assigned.to_csv()))
             terminal.say(f"written to {out}")
         elif not as_json:
-            typer.echo(encode(assigned.to_csv()), nl=False)
+            deliver(assigned.to_csv())
         for target in targets:
             link, clusters = target == link_to, assigned.cluster.tolist()
             n = sort_images(folder, assigned.names, clusters, review.names, target, link=link)
