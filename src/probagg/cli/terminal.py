@@ -47,9 +47,9 @@ def deliver(text: str) -> None:
     except BrokenPipeError:
         _silence(sys.stdout)
         sys.exit(FAILED)
-    except OSError:
+    except OSError as error:
         _silence(sys.stdout)  # or Python would fail again when it exits
-        raise
+        fail(f"The result cannot be written to standard output ({error.strerror}).", FAILED)
 
 
 def fail(message: str, code: int) -> NoReturn:
