@@ -5,7 +5,7 @@ import os
 import pytest
 
 from probagg.environment import environment
-from probagg.run.folder import MANIFEST, RunFolder, RunFolderError, add_to_run
+from probagg.run.folder import LOCK, MANIFEST, RunFolder, RunFolderError, add_to_run
 from probagg.storage import decode, write_atomically
 
 
@@ -80,7 +80,7 @@ def test_two_processes_cannot_share_a_folder(tmp_path):
 def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".run").touch()
-    (tmp_path / "run" / ".lock").write_text("999999999")
+    (tmp_path / "run" / LOCK).write_text("999999999")
     with RunFolder(tmp_path / "run"):
         pass
     assert (tmp_path / "run" / MANIFEST).exists()

@@ -18,7 +18,7 @@ from probagg.progress import logger
 from probagg.storage import checksum, encode, write_atomically, write_json
 
 MANIFEST = "manifest.json"
-LOCK = ".lock"  # held by the process that writes
+LOCK = ".probagg.lock"  # held by the process that writes
 PATIENCE = 10.0  # seconds that adding a file to a finished run waits for another process
 REVIEW = "review.json"  # what a person decided about a run
 # Every file that a run may consist of, as patterns of paths in its folder. `--overwrite` removes
