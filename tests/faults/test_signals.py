@@ -1,12 +1,15 @@
 """Ctrl-C, SIGTERM and SIGHUP at any moment of a command, with real signals."""
 
 import os
+import pkgutil
 import random
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,7 +38,7 @@ def probagg(monkeypatch, *arguments):
 def signalled(monkeypatch, place, number):
     """Let a function of probagg receive a signal when it begins."""
     module, _, name = place.rpartition(".")
-    target = __import__("pkgutil").resolve_name(module)
+    target = pkgutil.resolve_name(module)
     work = getattr(target, name)
 
     def begin(*arguments, **options):
@@ -50,7 +53,7 @@ def signalled(monkeypatch, place, number):
     "place",
     [
         "probagg.cli.cluster.plan",  # start-up
-        "probagg.pac.solver.sweep",  # PAC
+        "probagg.pac.sweeps.BlockSweeps.sweep",  # PAC
         "probagg.run.pipeline.write",  # the tables
         "probagg.run.folder.RunFolder._seal",
     ],
@@ -120,7 +123,7 @@ def test_a_signal_ends_the_review_page_and_the_review_is_kept(
 def test_a_run_under_nohup_ignores_a_hangup(rows, tmp_path, monkeypatch):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        signalled(monkeypatch, "probagg.pac.solver.sweep", signal.SIGHUP)
+        signalled(monkeypatch, "probagg.pac.sweeps.BlockSweeps.sweep", signal.SIGHUP)
         arguments = ("cluster", rows, "-k", 3, "--out", tmp_path / "run", "--no-report")
         assert probagg(monkeypatch, *arguments) == 0
     finally:
@@ -150,11 +153,11 @@ def start(*arguments):
 
 
 def ready(process):
-    """Wait until a process handles Ctrl-C itself, as soon as Python has started."""
-    status = f"/proc/{process.pid}/status"
+    """Wait until Python has started and probagg handles the signals."""
+    status = Path(f"/proc/{process.pid}/status")
     while True:
-        caught = next(line for line in open(status) if line.startswith("SigCgt:"))
-        if int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1:
+        caught = int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16)
+        if caught >> (signal.SIGHUP - 1) & 1:  # the last to be set
             return
         time.sleep(0.002)
 
