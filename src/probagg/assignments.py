@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from probagg.errors import InputError
+from probagg.formulas import PATH, TEXT, marked, plain
 from probagg.yardstick import Yardstick
 
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
@@ -167,11 +168,19 @@ class Assignments:
 
     def csv_parts(self) -> Iterator[str]:
         """Yield the text of `to_csv` in parts."""
-        lines: Iterator[Any] = itertools.chain([self], self._lines())
+        lines: Iterator[Any] = itertools.chain([self], map(self._marked, self._lines()))
         while some := list(itertools.islice(lines, PART_ROWS)):
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows(some)
             yield text.getvalue()
+
+    def _marked(self, cells: list[str]) -> list[str]:
+        """Return cells whose names of files and of clusters no spreadsheet takes for formulas."""
+        if self.heading == "path":
+            cells[0] = marked(cells[0], PATH)
+        if self.cluster_names:
+            cells[-1] = marked(cells[-1], TEXT)
+        return cells
 
     def _lines(self) -> Iterator[list[str]]:
         """Yield the cells of each sample as text; what is unknown is empty."""
@@ -259,13 +268,13 @@ class Assignments:
                     f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
                 )
             cells = list(zip(*some, strict=True))
-            names += cells[0]
+            names += [plain(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
             if header[0] == "row":
                 np.array(cells[0], np.int64)  # raises where a row is not a number
             parts.append(_parse_columns(*cells[1:7]))
             if header[7:8] == ["name"]:
                 labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
-                cluster_names |= {k: label for k, label in labels if label}
+                cluster_names |= {k: plain(label, TEXT) for k, label in labels if label}
         if not names:
             raise ValueError("it has no samples")
         table = cls._joined(names, parts, header[0], cluster_names)

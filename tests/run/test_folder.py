@@ -6,7 +6,7 @@ import pytest
 
 from probagg.environment import environment
 from probagg.run.folder import RunFolder, RunFolderError, add_to_run
-from probagg.run.layout import MANIFEST, unfinished
+from probagg.run.layout import LOCK, MANIFEST, unfinished
 from probagg.storage import decode, write_atomically
 
 
@@ -80,7 +80,7 @@ def test_two_processes_cannot_share_a_folder(tmp_path):
 
 def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
     unfinished(tmp_path / "run").mkdir(parents=True)
-    (unfinished(tmp_path / "run") / "lock").write_text("999999999")
+    (tmp_path / "run" / LOCK).write_text("999999999")
     with RunFolder(tmp_path / "run"):
         pass
     assert (tmp_path / "run" / MANIFEST).exists()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
+import logging
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from probagg.cli.terminal import FAILED, INTERRUPTED, Terminal, fail
+from probagg.cli.stopping import Stopped
+from probagg.cli.terminal import FAILED, INTERRUPTED, Terminal, deliver, fail, show
 from probagg.errors import InputError, Interrupted, ProbaggError, first_line
+from probagg.progress import logger, printable
 from probagg.run.layout import is_finished, unfinished
 
 Give = Callable[[Any], None]
@@ -32,10 +31,10 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
 
     def give(result: Any) -> None:
         if as_json:
-            typer.echo(json.dumps(result))
+            deliver(json.dumps(result) + "\n")
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _logged(terminal):
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: terminal.warn(message)
             yield give
@@ -43,12 +42,11 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
         resume = f" Run the same command with --out {out} to go on."
         is_saved = isinstance(error, Interrupted) and out is not None
         fail(f"{error}{resume if is_saved else ''}", error.exit_code)
-    except BrokenPipeError:  # whoever read our output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
     except (OSError, ImportError) as error:
         fail(str(error), FAILED)
-    except KeyboardInterrupt:
+    except Stopped as stop:
+        fail(f"{stop} {_left(out)}", stop.exit_code)
+    except KeyboardInterrupt:  # Ctrl-C for the second time in training
         fail(f"Interrupted. {_left(out)}", INTERRUPTED)
     except Exception as error:
         kind = type(error).__name__  # by name, so that neither package is imported for this
@@ -56,8 +54,21 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
             fail(str(error), InputError.exit_code)
         if kind == "OutOfMemoryError":  # torch's
             fail(OUT_OF_MEMORY.format(first_line(error)), FAILED)
-        traceback.print_exc()
+        for line in traceback.format_exc().splitlines():
+            show(printable(line), err=True)
         fail(BUG, FAILED)
+
+
+@contextmanager
+def _logged(terminal: Terminal) -> Iterator[None]:
+    """Show the warnings in the log of the library like all others."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: terminal.warn(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _left(out: Path | None) -> str:

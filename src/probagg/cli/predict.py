@@ -20,7 +20,7 @@ from probagg.cli.options import (
     TrustCode,
     example,
 )
-from probagg.cli.terminal import Terminal
+from probagg.cli.terminal import Terminal, deliver
 from probagg.errors import InputError
 from probagg.progress import duration
 from probagg.run.opened import open_run
@@ -71,7 +71,7 @@ def predict(
             output.write(encode(assigned.to_csv()))
             terminal.say(f"written to {out}")
         elif not as_json:
-            typer.echo(encode(assigned.to_csv()), nl=False)
+            deliver(assigned.to_csv())
         for target in targets:
             link, clusters = target == link_to, assigned.cluster.tolist()
             n = sort_images(folder, assigned.names, clusters, review.names, target, link=link)

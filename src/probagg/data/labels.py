@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from probagg.errors import NoData
+from probagg.formulas import TEXT, plain
 
 UNKNOWN = -1
 _NAME_HEADS = {"path", "file", "filename", "name", "image", "row", "index"}
@@ -93,7 +94,7 @@ def _rows(text: str, delimiter: str) -> list[list[str]]:
 
 def _class(cell: str) -> str:
     """Return a class as printable text: bytes that are not UTF-8 are read as Latin-1."""
-    data = cell.encode("utf-8", "surrogateescape")
+    data = plain(cell, TEXT).encode("utf-8", "surrogateescape")
     try:
         return data.decode().strip()
     except UnicodeDecodeError:

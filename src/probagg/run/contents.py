@@ -85,9 +85,14 @@ def read_review(run: str | PathLike[str]) -> Review:
         ) from error
 
 
-def write_review(run: str | PathLike[str], review: Review) -> Path:
-    """Write review.json into a run folder, whole or not at all, and return its path."""
-    return add_to_run(run, REVIEW, review.to_bytes())
+def write_review(
+    run: str | PathLike[str], review: Review, check: Callable[[], None] | None = None
+) -> Path:
+    """Write review.json into a run folder, whole or not at all, and return its path.
+
+    `check` is called first, while no other process can write, and may raise.
+    """
+    return add_to_run(run, REVIEW, review.to_bytes(), check)
 
 
 def _checked(path: Path, read: Callable[[Path], Part]) -> Part:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from probagg.errors import ProbaggError
+from probagg.locks import Held, hold
 from probagg.progress import logger
 from probagg.run.layout import (
     FORMAT,
+    LOCK,
     MANIFEST,
     REVIEW,
     RUN_FILES,
@@ -34,6 +35,7 @@ from probagg.storage import (
     write_json,
 )
 
+PATIENCE = 10.0  # seconds that adding a file to a finished run waits for another process
 LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")  # files that `write_atomically` had not finished
 
 
@@ -43,16 +45,47 @@ class RunFolderError(ProbaggError, RuntimeError):
     exit_code = 2
 
 
-def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
-    """Write a file into a finished run, list it in the manifest and return its path."""
+def add_to_run(
+    run: str | PathLike[str], name: str, data: bytes, check: Callable[[], None] | None = None
+) -> Path:
+    """Write a file into a finished run, list it in the manifest and return its path.
+
+    No other process writes to the run meanwhile. `check` is called first and may raise.
+    """
     path, manifest = Path(run) / name, Path(run) / MANIFEST
-    write_atomically(path, data)
-    if manifest.exists():
-        sealed = json.loads(manifest.read_text())
-        sealed["sha256"][name] = checksum(path)
-        sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
-        write_json(manifest, sealed)
+    with _alone(Path(run), PATIENCE):
+        if check is not None:
+            check()
+        sealed = _read_manifest(manifest) if manifest.exists() else None
+        write_atomically(path, data)
+        if sealed is not None:
+            sealed["sha256"][name] = checksum(path)
+            sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
+            write_json(manifest, sealed)
     return path
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+        if isinstance(found["sha256"], dict):
+            return found
+        why = "its sha256 is not a table"
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        why = repr(error)
+    raise RunFolderError(f"{path} is damaged ({why}). Restore it, or run the command again.")
+
+
+@contextlib.contextmanager
+def _alone(run: Path, wait: float = 0.0) -> Iterator[None]:
+    """Keep other processes from writing to a run."""
+    try:
+        with hold(run / LOCK, wait):
+            yield
+    except Held as error:
+        raise RunFolderError(
+            f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
+        ) from None
 
 
 class RunFolder:
@@ -70,15 +103,16 @@ class RunFolder:
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         self.path, self.work = Path(path), unfinished(path)
         self._overwrite = overwrite
-        self._lock = self.work / "lock"
+        self._locked = contextlib.ExitStack()
         self._files: set[str] = set()  # of this run, for the manifest
         self._resumable: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         self.check()
         try:
-            self.work.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._locked.enter_context(_alone(self.path))
+            self.work.mkdir(exist_ok=True)
         except OSError as error:
             raise RunFolderError(
                 f"{self.path} cannot be written ({error.strerror}). Name another folder."
@@ -104,14 +138,14 @@ class RunFolder:
                 self._seal()
                 self._put_in_place()
                 is_whole = True
-        finally:  # a lock must not outlive its process, even where sealing fails
+        finally:
             self._leave(is_whole=is_whole)
 
     def check(self) -> None:
         """Raise where the folder cannot take a run; nothing is written."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file. Name a folder for the run.")
-        if not self.path.is_dir() or not any(self.path.iterdir()):
+        if not self.path.is_dir() or {*os.listdir(self.path)} <= {LOCK}:
             return
         if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
             raise RunFolderError(f"{self.work} is not a folder. Remove it, or name another folder.")
@@ -125,28 +159,14 @@ class RunFolder:
                 "--overwrite (overwrite=True)."
             )
 
-    def _take_lock(self) -> None:
-        try:
-            with self._lock.open("x") as lock:
-                lock.write(str(os.getpid()))
-        except FileExistsError:
-            holder = self._lock.read_text()
-            if _is_running(holder):
-                raise RunFolderError(
-                    f"Process {holder} is writing to {self.path}. Wait for it, or name another "
-                    "folder."
-                ) from None
-            self._lock.write_text(str(os.getpid()))
-
     def _leave(self, *, is_whole: bool) -> None:
         """Give the folder back; what an unfinished run cannot be continued from is removed."""
         if is_whole or not find_files(self.work, (MANIFEST, *self._resumable)):
             self.start_over()
-        self._lock.unlink(missing_ok=True)
-        inside = [Path(here) for here, _, _ in os.walk(self.work, topdown=False)]
-        for folder in (*inside, self.path):
-            with contextlib.suppress(OSError):  # not empty
-                folder.rmdir()
+        for here, _, _ in os.walk(self.work, topdown=False):
+            _remove_if_empty(here)
+        self._locked.close()
+        _remove_if_empty(self.path)
 
     def resumes_from(self, *patterns: str) -> None:
         """Name the files in `work` that an interrupted run resumes from; the seal removes them."""
@@ -201,36 +221,12 @@ class RunFolder:
         os.replace(self.work / MANIFEST, self.path / MANIFEST)
 
 
+def _remove_if_empty(folder: str | PathLike[str]) -> None:
+    with contextlib.suppress(OSError):  # it holds something
+        os.rmdir(folder)
+
+
 def _make_way(place: Path) -> None:
     """Rename what a person put where a file of the run belongs."""
     if os.path.lexists(place):
         logger.warning("%s was not of the run and is now %s", place, set_aside(place).name)
-
-
-def _is_running(pid: str) -> bool:
-    """Return whether a process with this number exists."""
-    if not pid.isdigit():
-        return False
-    if sys.platform == "win32":  # os.kill would end the process there
-        return _is_running_on_windows(int(pid))
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
-def _is_running_on_windows(pid: int) -> bool:
-    import ctypes
-
-    query, still_active = 0x1000, 259  # PROCESS_QUERY_LIMITED_INFORMATION, STILL_ACTIVE
-    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined]
-    handle = kernel.OpenProcess(query, False, pid)
-    if not handle:
-        return False
-    code = ctypes.c_ulong()
-    kernel.GetExitCodeProcess(handle, ctypes.byref(code))
-    kernel.CloseHandle(handle)
-    return code.value == still_active

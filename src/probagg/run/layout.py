@@ -13,6 +13,7 @@ FORMAT = "probagg.run/1"
 MANIFEST = "manifest.json"
 REVIEW = "review.json"  # what a person decided about a run
 CONFIG = "config.toml"
+LOCK = ".probagg.lock"  # held by the process that writes
 UNFINISHED = ".probagg-unfinished"  # the sub-folder that a run is built in
 # Every file that a run may consist of, as patterns of paths in its folder. Nothing else is written
 # there or removed from there, whatever a manifest lists: it may have been edited by a stranger.
