@@ -6,7 +6,7 @@ import dataclasses
 import tomllib
 from typing import Any, get_args, get_origin, get_type_hints
 
-from probagg.errors import InputError, did_you_mean
+from probagg.errors import InputError, did_you_mean, first_line
 
 
 class RecipeError(InputError):
@@ -17,8 +17,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return the values of a TOML text."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"The recipe is not TOML: {error}.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RecipeError(f"The recipe is not TOML: {first_line(error)}.") from error
 
 
 def parse_setting(setting: str) -> dict[str, Any]:

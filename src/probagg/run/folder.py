@@ -12,11 +12,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from probagg.errors import ProbaggError
+from probagg.errors import ProbaggError, reading
 from probagg.progress import logger
-from probagg.storage import checksum, encode, write_atomically, write_json
+from probagg.storage import checksum, encode, read_bytes, write_atomically, write_json
 
 MANIFEST = "manifest.json"
+FORMAT = "probagg.run/1"  # of the manifest
 REVIEW = "review.json"  # what a person decided about a run
 # Every file that a run may consist of, as patterns of paths in its folder. `--overwrite` removes
 # these and nothing else, whatever a manifest lists: it may have been edited by a stranger.
@@ -61,12 +62,42 @@ class RunFolderError(ProbaggError, RuntimeError):
 def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
     """Write a file into a finished run, list it in the manifest and return its path."""
     path, manifest = Path(run) / name, Path(run) / MANIFEST
+    hashes = read_manifest(run) if manifest.exists() else None  # first: a damaged one stops here
     write_atomically(path, data)
-    if manifest.exists():
-        sealed = json.loads(manifest.read_text())
-        sealed["sha256"][name] = checksum(path)
-        sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
-        write_json(manifest, sealed)
+    if hashes is not None:
+        write_manifest(run, hashes | {name: checksum(path)})
+    return path
+
+
+def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
+    """Return the SHA-256 of each file of a finished run, by name."""
+    path = Path(run) / MANIFEST
+    with reading(path, "Restore it, or run the command again.", RunFolderError):
+        hashes = json.loads(read_bytes(path))["sha256"]
+        if not isinstance(hashes, dict) or not all(isinstance(h, str) for h in hashes.values()):
+            raise ValueError("it lists no checksums")
+        return hashes
+
+
+def write_manifest(run: str | PathLike[str], hashes: dict[str, str]) -> None:
+    """Seal a run that consists of these files."""
+    write_json(Path(run) / MANIFEST, {"format": FORMAT, "sha256": dict(sorted(hashes.items()))})
+
+
+def is_as_sealed(run: str | PathLike[str], name: str) -> bool:
+    """Return whether a file of a run has the content that the manifest lists, if it lists it."""
+    path, expected = Path(run) / name, read_manifest(run).get(name)
+    return expected is None or not path.is_file() or checksum(path) == expected
+
+
+def verified(run: str | PathLike[str], name: str) -> Path:
+    """Return the path of a file of a finished run; other content than was sealed is an error."""
+    path = Path(run) / name
+    if not is_as_sealed(run, name):
+        raise RunFolderError(
+            f"{path} is damaged: it is not the file that {MANIFEST} lists (SHA-256). Copy the "
+            "whole run there again, or run the command again."
+        )
     return path
 
 
@@ -185,7 +216,7 @@ class RunFolder:
 
     def _seal(self) -> None:
         hashes = {name: checksum(self.path / name) for name in sorted(self._files)}
-        self.write_json(MANIFEST, {"format": "probagg.run/1", "sha256": hashes})
+        self.write_json(MANIFEST, {"format": FORMAT, "sha256": hashes})
         self._begun.unlink()
 
 
