@@ -54,11 +54,29 @@ def load_model(path: str | PathLike[str]) -> tuple[Model, Recipe]:
     with reading(path, RESTORE):
         recipe = Recipe.from_toml(description["recipe"], saved=True)
         blank, n_clusters = recipe.override(["network.pretrained=false"]), description["n_clusters"]
-        with torch.device("meta"):  # no memory is taken before the sizes are compared
-            load_weights(build_model(blank, n_clusters), tensors, path)
+        with torch.device("meta"):  # which takes no memory, however large the sizes are
+            expected = build_model(blank, n_clusters).state_dict()
+        _check_sizes(expected, tensors, path)
         model = build_model(blank, n_clusters)
         load_weights(model, tensors, path)
     return model, recipe
+
+
+def _check_sizes(expected: dict[str, Tensor], tensors: dict[str, Tensor], path: Any) -> None:
+    """Raise unless the tensors have the names and sizes of a network, and finite values."""
+    for name in sorted({*expected, *tensors}):
+        sizes = [tuple(t[name].shape) if name in t else None for t in (expected, tensors)]
+        if sizes[0] != sizes[1]:
+            raise _misfit(path, f"{name} is of size {sizes[1]}, not {sizes[0]}")
+        if not torch.isfinite(tensors[name]).all():
+            raise _misfit(path, f"{name} has values that are not finite")
+
+
+def _misfit(path: Any, reason: str) -> InputError:
+    return InputError(
+        f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
+        "mixed, copy one whole model there again."
+    )
 
 
 def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[str]) -> None:
@@ -66,11 +84,7 @@ def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise InputError(
-            f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
-            "mixed, copy one whole model there again."
-        ) from error
+        raise _misfit(path, str(error).strip().splitlines()[-1].strip()) from error
 
 
 def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

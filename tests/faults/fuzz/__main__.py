@@ -1,0 +1,80 @@
+"""The long part: `python -m faults.fuzz` tries 100,000 inputs of every kind, and can be resumed.
+
+Run in `tests/`. Figures go to `fuzz.json` in the folder that is named, where the next call takes
+them up; inputs that fail go to its `failed/`, from where they are copied to `tests/faults/fuzz/`.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from faults.fuzz.oracle import Figures, Fuzz
+from faults.fuzz.targets import TARGETS
+
+STEP = 500  # inputs between two savings
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--inputs", type=int, default=100_000, help="of every kind")
+    parser.add_argument("--kinds", nargs="*", default=list(TARGETS))
+    parser.add_argument("--out", type=Path, default=Path("fuzz"))
+    parser.add_argument("--minutes", type=float, default=1e9)
+    given = parser.parse_args()
+    given.out.mkdir(exist_ok=True)
+    failures, until = 0, time.monotonic() + 60 * given.minutes
+    state = _State(given.out / "fuzz.json")
+    with contextlib.ExitStack() as stack:
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        fuzzes = {}
+        for kind in given.kinds:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=memory)))
+            fuzzes[kind] = Fuzz(kind, folder)
+            fuzzes[kind].figures = state.figures(kind)
+        for start in range(0, given.inputs, STEP):  # all kinds get on alike
+            for kind, fuzz in fuzzes.items():
+                done = fuzz.figures.inputs
+                if done >= start + STEP or time.monotonic() > until:
+                    continue
+                for number in range(done, min(start + STEP, given.inputs)):
+                    name, data = fuzz.input(number)
+                    if fuzz.try_one(name, data):
+                        found = fuzz.figures.failures[-1]
+                        place = given.out / "failed" / found.partition("\n")[0]
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        place.write_bytes(data)
+                        print(found, flush=True)
+                state.save(kind, fuzz.figures)
+    for kind, fuzz in fuzzes.items():
+        failures += len(fuzz.figures.failures)
+        print(_line(kind, fuzz.figures))
+    return 1 if failures else 0
+
+
+class _State:
+    def __init__(self, path):
+        self.path = path
+        self.all = json.loads(path.read_text()) if path.exists() else {}
+
+    def figures(self, kind):
+        return Figures(**self.all.get(kind, {}))
+
+    def save(self, kind, figures):
+        self.all[kind] = asdict(figures)
+        self.path.write_text(json.dumps(self.all, indent=1))
+
+
+def _line(kind, f):
+    return (
+        f"{kind:12} {f.inputs:8,} inputs: {f.returned:8,} read, {f.refused:8,} refused, "
+        f"{len(f.failures)} failed; slowest {f.slowest:.2f} s, most memory {f.largest / 1e6:.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
