@@ -178,7 +178,19 @@ def training_distances(X: Any, metric: Any) -> np.ndarray:
     for rows in chunks(N, max(1, 2**22 // N)):
         D[rows] = pairwise_distances(X[rows], X, metric, **options)
     np.fill_diagonal(D, 0.0)
+    check_sums(D)
     return D
+
+
+def check_sums(D: np.ndarray) -> None:
+    """Raise an error where sums of all distances are not finite."""
+    with np.errstate(over="ignore"):
+        largest = float(D.max()) * D.shape[0] ** 2
+    if not largest <= np.finfo(D.dtype).max:
+        raise InputError(
+            f"The largest distance is {D.max():.3g}: sums of distances overflow. Divide X by a "
+            "constant: assignments do not depend on the unit."
+        )
 
 
 def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
