@@ -54,6 +54,16 @@ def read_bytes(path: str | PathLike[str]) -> bytes:
         return file.read(status.st_size)
 
 
+def check_mapped(array: Any) -> None:
+    """Raise an error where the file of a memory map is now shorter than it was.
+
+    Reading what is gone would end the process (SIGBUS), so whoever reads a map for long asks first.
+    """
+    name, end = getattr(array, "filename", None), getattr(array, "offset", 0) + array.nbytes
+    if name is not None and os.stat(name).st_size < end:
+        raise InputError(f"{name} was cut short while it was read. Restore it, and run again.")
+
+
 def seal(value: dict[str, Any]) -> dict[str, Any]:
     """Return a value for JSON with the SHA-256 of its content, which `unseal` checks."""
     return value | {SEAL: _digest(value)}

@@ -39,6 +39,7 @@ RESULT_TYPES: dict[str, type] = {
     "embedding_seconds": float, "k_reason": str,
 }  # fmt: skip
 ENV_TYPES: dict[str, type] = {"time": str, "command": list, "packages": dict}
+MAX_CLUSTERS = 10**6
 _STATISTICS = ("mean", "q25", "median", "q75")
 
 
@@ -89,6 +90,8 @@ def _config(path: Path) -> dict[str, Any]:
     for key in ("backbone", "weights", "identity"):
         if type(config.get("embed", {}).get(key, "")) is not str:
             raise ValueError(f"embed.{key} is not text")
+    if not 1 <= config.get("n_clusters", 1) <= MAX_CLUSTERS:
+        raise ValueError(f"n_clusters is {config['n_clusters']!r:.40}")
     if not all(isinstance(name, str) for name in config.get("columns", [])):
         raise ValueError("columns are not names")
     if not all(type(side) is int and side > 0 for side in config.get("image_size", [])):
@@ -103,8 +106,8 @@ def read_result(run: str | PathLike[str]) -> dict[str, Any]:
 
 def read_n_clusters(run: str | PathLike[str]) -> int:
     """Return the number of clusters of a run, by its result.json."""
-    found = read_result(run).get("n_clusters", 0)
-    if found < 1:
+    found = read_result(run).get("n_clusters") or 0
+    if not 1 <= found <= MAX_CLUSTERS:
         raise RunFolderError(
             f"{Path(run) / RESULT} does not give the number of clusters. Give the folder of a "
             "finished run."
