@@ -25,6 +25,7 @@ FOLDER = Path(__file__).parent / "recipes"
 NAMES = tuple(
     sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.toml") if p.parent.name != "parts")
 )
+PARTS = tuple(f"parts/{p.stem}" for p in FOLDER.glob("parts/*.toml"))
 REMOVED = {"self_label": ("start", "keep_losses")}  # keys of earlier versions, in saved recipes
 SMALL = 64  # pixels; SimCLR does not blur views up to this size
 
@@ -254,9 +255,8 @@ def _read(name: str | PathLike[str]) -> str:
         with reading(path, "Name a TOML file with a recipe.", RecipeError):
             return read_bytes(path).decode()
     full = str(name) if "/" in str(name) else f"{name}/fast"
-    packaged = FOLDER / f"{full}.toml"
-    if packaged.is_file():
-        return packaged.read_text()
+    if full in NAMES or full in PARTS:
+        return (FOLDER / f"{full}.toml").read_text()
     raise RecipeError(
         f"There is no recipe {str(name)!r}.{did_you_mean(full, NAMES)} Name a .toml file or one of "
         f"{', '.join(NAMES)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tomllib
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -71,7 +72,8 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
             inner = [arguments[0]] * len(value) if many else list(arguments)
             return tuple(_convert(v, h, key) for v, h in zip(value, inner, strict=True))
     elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        if abs(value) <= sys.float_info.max:  # an int may be larger
+            return float(value)
     elif hint in (int, str, bool) and type(value) is hint:
         return value
     wanted = str(hint) if origin else hint.__name__

@@ -50,6 +50,11 @@ class RunModel:
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )
         self.config = read_config(self.path)
+        if not {"kind", "method"} <= self.config.keys():
+            raise RunFolderError(
+                f"{self.path / CONFIG} does not say the kind and the method of the run. Copy the "
+                "whole run there again."
+            )
         if not is_as_sealed(self.path, CONFIG):
             warnings.warn(
                 f"{self.path / CONFIG} was changed after the run had finished. If you did not "

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 import tempfile
 import time
 from dataclasses import asdict
@@ -16,7 +17,7 @@ from pathlib import Path
 from faults.fuzz.oracle import Figures, Fuzz
 from faults.fuzz.targets import TARGETS
 
-STEP = 500  # inputs between two savings
+SLICE = 3.0  # seconds after which it is the next kind's turn
 
 
 def main():
@@ -36,24 +37,31 @@ def main():
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=memory)))
             fuzzes[kind] = Fuzz(kind, folder)
             fuzzes[kind].figures = state.figures(kind)
-        for start in range(0, given.inputs, STEP):  # all kinds get on alike
-            for kind, fuzz in fuzzes.items():
-                done = fuzz.figures.inputs
-                if done >= start + STEP or time.monotonic() > until:
-                    continue
-                for number in range(done, min(start + STEP, given.inputs)):
-                    name, data = fuzz.input(number)
-                    if fuzz.try_one(name, data):
-                        found = fuzz.figures.failures[-1]
-                        place = given.out / "failed" / found.partition("\n")[0]
-                        place.parent.mkdir(parents=True, exist_ok=True)
-                        place.write_bytes(data)
-                        print(found, flush=True)
-                state.save(kind, fuzz.figures)
+        while time.monotonic() < until:
+            waiting = [f for f in fuzzes.values() if f.figures.inputs < given.inputs]
+            if not waiting:
+                break
+            for fuzz in waiting:
+                _try_some(fuzz, given.inputs, given.out / "failed")
+                state.save(fuzz.kind, fuzz.figures)
     for kind, fuzz in fuzzes.items():
         failures += len(fuzz.figures.failures)
-        print(_line(kind, fuzz.figures))
+        sys.stdout.write(_line(kind, fuzz.figures))
     return 1 if failures else 0
+
+
+def _try_some(fuzz, most, failed):
+    """Try the next inputs of a kind for a while, and keep those that fail."""
+    until = time.monotonic() + SLICE
+    while fuzz.figures.inputs < most and time.monotonic() < until:
+        name, data = fuzz.input(fuzz.figures.inputs)
+        if fuzz.try_one(name, data):
+            found = fuzz.figures.failures[-1]
+            place = failed / found.partition("\n")[0]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+            sys.stdout.write(found)
+            sys.stdout.flush()
 
 
 class _State:
@@ -72,7 +80,8 @@ class _State:
 def _line(kind, f):
     return (
         f"{kind:12} {f.inputs:8,} inputs: {f.returned:8,} read, {f.refused:8,} refused, "
-        f"{len(f.failures)} failed; slowest {f.slowest:.2f} s, most memory {f.largest / 1e6:.0f} MB"
+        f"{len(f.failures)} failed; slowest {f.slowest:.2f} s, "
+        f"most memory {f.largest / 1e6:.0f} MB\n"
     )
 
 

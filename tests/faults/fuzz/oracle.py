@@ -15,6 +15,7 @@ from pathlib import Path
 
 from faults.fuzz.mutations import mutate, mutate_values
 from faults.fuzz.targets import TARGETS, VALUES
+
 from probagg.errors import ProbaggError
 
 SECONDS = 10.0

@@ -1,8 +1,10 @@
 """Every kind of file that probagg reads for a user: good ones, made by its own writers, and how."""
 
+import functools
 import io
 import json
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ class Target:
 
     make: Callable[[Path], None]
     read: Callable[[Path], object]
-    quick: int = 300  # inputs in the quick part
+    quick: int = 200  # inputs in the quick part
 
 
 def images(folder):
@@ -128,19 +130,23 @@ def read_settings(path):
     return read_config(path.parent) if path.name == "config.toml" else Recipe.of(path)
 
 
-def a_run(folder):
-    """Write a run of a small table with every kind of file that a page reads."""
+@functools.cache
+def run_files():
+    """Cluster a small table and return the files of the run."""
     from probagg import cluster
 
-    rows = folder / "rows.csv"
-    rows.write_text(CSV)
-    with warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = cluster(rows, 2, out=folder / "run", labels=[i % 2 for i in range(12)])
-        made.report()
-    for path in (folder / "run").iterdir():
-        path.rename(folder / path.name)
-    (folder / "run").rmdir()
+        rows, run = Path(place, "rows.csv"), Path(place, "run")
+        rows.write_text(CSV)
+        cluster(rows, 2, out=run, labels=[i % 2 for i in range(12)], report=False)
+        return {path.name: path.read_bytes() for path in run.iterdir()}
+
+
+def a_run(folder):
+    """Write a run of a small table with every kind of file that a page reads."""
+    for name, data in run_files().items():
+        (folder / name).write_bytes(data)
     np.savez(folder / "map.npz", rows=np.arange(12), xy=np.full((12, 2), 0.5))
     (folder / "k_selection.csv").write_text("n_clusters,score,chosen\n2,0.5,1\n3,0.4,0\n")
     (folder / "skipped.csv").write_text("path,reason\na.jpg,broken\n")
@@ -293,13 +299,13 @@ TARGETS = {
     "csv": Target(tables, read_table),
     "parquet": Target(parquet, read_table),
     "labels": Target(labels, read_labels),
-    "toml": Target(settings, read_settings),
+    "toml": Target(settings, read_settings, quick=100),
     "assignments": Target(assignments, read_assignments),
     "review": Target(reviews, read_review),
     "manifest": Target(manifests, read_manifest),
-    "checkpoint": Target(checkpoints, read_checkpoint),
-    "compact": Target(compact, read_compact, quick=100),
+    "checkpoint": Target(checkpoints, read_checkpoint, quick=100),
+    "compact": Target(compact, read_compact, quick=40),
     "model": Target(models, read_model),
-    "page": Target(a_run, read_page, quick=30),
-    "predict": Target(a_run, read_prediction, quick=60),
+    "page": Target(a_run, read_page, quick=12),
+    "predict": Target(a_run, read_prediction, quick=40),
 }
