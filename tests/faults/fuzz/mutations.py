@@ -1,7 +1,9 @@
 """Broken versions of a good file: of its bytes, and of its values where it is JSON or TOML."""
 
+import io
 import json
 import tomllib
+import zipfile
 
 import tomli_w
 
@@ -87,6 +89,8 @@ def mutate_values(data, name, rng):
     """Return a JSON, TOML or safetensors file with other values, with a valid checksum or not."""
     if name.endswith(".safetensors"):
         return _mutate_header(data, rng)
+    if name.endswith(".npz"):
+        return _mutate_entry(data, rng)
     is_toml = name.endswith(".toml")
     value = tomllib.loads(data.decode()) if is_toml else json.loads(data)
     value = _changed(value, rng)
@@ -124,6 +128,17 @@ def _mutate_header(data, rng):
             metadata[SEAL] = _digest(header, bytes(tensors))
     head = json.dumps(header).encode()
     return len(head).to_bytes(8, "little") + head + bytes(tensors)
+
+
+def _mutate_entry(data, rng):
+    """Return an archive with one of its files changed, which keeps the checksums of ZIP valid."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+        chosen = rng.choice(old.namelist())
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, mutate(content, rng, [content]) if name == chosen else content)
+    return made.getvalue()
 
 
 def _changed(value, rng):
