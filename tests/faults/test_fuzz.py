@@ -1,6 +1,7 @@
 """Broken versions of every file that probagg reads: it returns, or raises its own error."""
 
 import pytest
+from faults.fuzz.__main__ import main
 from faults.fuzz.oracle import Fuzz
 from faults.fuzz.targets import TARGETS
 
@@ -18,8 +19,6 @@ def test_a_broken_file_is_read_or_refused(kind, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("kind", TARGETS)
-def test_100_000_broken_files_are_read_or_refused(kind, tmp_path):
-    fuzz = Fuzz(kind, tmp_path)
-    fuzz.try_all(range(100_000))
-    assert not fuzz.figures.failures, fuzz.figures.failures[0]
+def test_100_000_broken_files_of_every_kind_are_read_or_refused():
+    """Hours; a test that was stopped goes on where it was. `make test-faults` shows the figures."""
+    assert main([]) == 0

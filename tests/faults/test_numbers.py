@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score, pairwise_distances
+from threadpoolctl import threadpool_limits
 
 from probagg import PAC
 from probagg.errors import InputError
@@ -51,3 +52,13 @@ def test_a_new_row_that_is_too_far_away_is_refused():
     assert np.isfinite(pac.predict_proba(np.full((1, 3), 1e100))).all()
     with pytest.raises(InputError, match=r"so far from the rows that were fitted \(1e\+200\)"):
         pac.predict(np.full((1, 3), 1e200))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_same_number_of_threads_gives_the_same_bits(threads):
+    """With another number sums are rounded in another order, so noise may be labelled otherwise."""
+    X = np.random.default_rng(0).normal(size=(20_000, 30))
+    with threadpool_limits(threads):
+        first, second = (PAC(10, random_state=0, max_iter=5).fit(X) for _ in range(2))
+        np.testing.assert_array_equal(first.probabilities_, second.probabilities_)
+        np.testing.assert_array_equal(first.predict_proba(X), second.predict_proba(X))

@@ -1,7 +1,8 @@
-"""The long part: `python -m faults.fuzz` tries 100,000 inputs of every kind, and can be resumed.
+"""The long part: tries 100,000 inputs of every kind, and can be resumed.
 
-Run in `tests/`. Figures go to `fuzz.json` in the folder that is named, where the next call takes
-them up; inputs that fail go to its `failed/`, from where they are copied to `tests/faults/fuzz/`.
+`make test-faults` calls it; `PYTHONPATH=tests python -m faults.fuzz --help` tells more. Figures go
+to `fuzz.json` in the folder `--out`, from where the next call goes on; inputs that fail go to its
+`failed/`: copy them to `tests/faults/fuzz/failed/`, where the quick part tries them for ever.
 """
 
 import argparse
@@ -20,14 +21,15 @@ from faults.fuzz.targets import TARGETS
 SLICE = 3.0  # seconds after which it is the next kind's turn
 
 
-def main():
+def main(arguments=None):
+    """Try inputs, print figures, and return 1 if any input ever failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--inputs", type=int, default=100_000, help="of every kind")
     parser.add_argument("--kinds", nargs="*", default=list(TARGETS))
-    parser.add_argument("--out", type=Path, default=Path("fuzz"))
+    parser.add_argument("--out", type=Path, default=Path("runs/fuzz"))
     parser.add_argument("--minutes", type=float, default=1e9)
-    given = parser.parse_args()
-    given.out.mkdir(exist_ok=True)
+    given = parser.parse_args(arguments)
+    given.out.mkdir(parents=True, exist_ok=True)
     failures, until = 0, time.monotonic() + 60 * given.minutes
     state = _State(given.out / "fuzz.json")
     with contextlib.ExitStack() as stack:
