@@ -22,6 +22,7 @@ from probagg.dpac.checkpoint import (
     save_checkpoint,
     versions,
 )
+from probagg.dpac.history import History
 from probagg.dpac.settings import RecipeError
 from probagg.errors import InputError, NoData, ProbaggError
 from probagg.run.contents import read_contents
@@ -92,6 +93,18 @@ def test_the_description_of_a_checkpoint_is_sealed(tmp_path):
     newest.write_text(newest.read_text().replace('"epoch": 2', '"epoch": 3'))
     assert read_checkpoint(tmp_path).description == {"position": {"epoch": 1}}
     assert read_description(tmp_path)["position"] == {"epoch": 1}
+
+
+def test_a_damaged_line_of_metrics_does_not_stop_a_resume(tmp_path):
+    good = '{"stage": "pretrain", "epoch": 1, "loss": 2.0}\n'
+    bad = (
+        '{"epoch": 1}\n[1}\n{"stage": "pretrain", "epoch": "x"}\n{"stage": {}}\n'
+        + "[" * 9000
+        + "}\n"
+    )
+    (tmp_path / "metrics.jsonl").write_bytes((good + bad + good).encode() + b"\xff}\n")
+    History(tmp_path).trim([], "pretrain", 3)
+    assert (tmp_path / "metrics.jsonl").read_text() == good + good
 
 
 def test_a_resume_by_another_version_says_what_differs(recwarn):

@@ -275,19 +275,34 @@ def read_compact(path):
 
 def models(folder):
     from probagg import PAC, OPAHead
+    from probagg.export import export_safetensors, labeller_of
+    from probagg.pac.checkpoint import Checkpoint
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        PAC(2, random_state=0).fit(ROWS).save(folder / "pac.safetensors")
+        pac_of_rows = PAC(2, random_state=0).fit(ROWS)
+        pac_of_rows.save(folder / "pac.safetensors")
         pac = PAC(2, metric="manhattan", random_state=0).fit(ROWS)
         pac.save(folder / "pairwise.safetensors")
         head = OPAHead(2, max_epochs=1, hidden=(4,), random_state=0, device="cpu").fit(ROWS)
         head.save(folder / "opa.safetensors")
+        for name, model in (("pac", pac_of_rows), ("opa", head)):
+            made = export_safetensors(labeller_of(model), names=["a", "b"], description="x")
+            (folder / f"exported-{name}.safetensors").write_bytes(made)
+    fit = Checkpoint(folder / "fit.safetensors", 3)
+    fit.identity = {"n_clusters": 2}
+    fit.write(ROWS, 4, [3.0, 2.0])
 
 
 def read_model(path):
     from probagg import PAC, OPAHead
+    from probagg.export import load_exported
+    from probagg.pac.checkpoint import Checkpoint
 
+    if path.name.startswith("exported"):
+        return load_exported(path)[0].examples(1)
+    if path.name.startswith("fit"):
+        return Checkpoint(path, 3)
     kind = OPAHead if path.name.startswith("opa") else PAC
     return kind.load(path).predict(ROWS[:2])
 
