@@ -151,6 +151,23 @@ def test_a_broken_file_of_a_run_is_named_or_left_out(run, name, how):
     assert len(said) < 600
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("result.json", {"n_clusters": 2, "seconds": "long"}, "seconds is 'long'"),
+        ("result.json", {"n_clusters": 2, "seconds": float("inf")}, "seconds is inf"),
+        ("result.json", {"n_clusters": 10**12}, "does not give the number of clusters"),
+        ("result.json", {"n_clusters": 900_000}, "states 900000 clusters of 12 samples"),
+        ("env.json", {"time": 3, "packages": []}, "time is 3"),
+        ("env.json", {"packages": []}, r"packages is \[\]"),
+    ],
+)
+def test_values_that_the_page_cannot_show_are_named(run, name, content, what):
+    (run / name).write_text(json.dumps(content))
+    with pytest.raises(RunFolderError, match=rf"{name}.*{what}"):
+        read_contents(run)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"[" * 100_000, b'{"sha256": [1]}', b"\xff"])
 def test_a_broken_manifest_is_named(run, content):
     (run / "manifest.json").write_bytes(content)
