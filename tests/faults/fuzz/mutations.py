@@ -1,5 +1,6 @@
 """Broken versions of a good file: of its bytes, and of its values where it is JSON or TOML."""
 
+import copy
 import io
 import json
 import tomllib
@@ -147,21 +148,25 @@ def _changed(value, rng):
     for _ in range(rng.choice((1, 1, 2))):
         places = list(_places(value))
         if not places:
-            return rng.choice(VALUES)
+            return _value(rng)
         holder, key = rng.choice(places)
         kind = rng.random()
         if kind < 0.55:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = _value(rng)
         elif kind < 0.7:
             del holder[key]
         elif kind < 0.85:
             other, where = rng.choice(places)
             holder[key] = json.loads(json.dumps(other[where])) if _has(other, where) else None
         elif isinstance(holder, dict):
-            holder[rng.choice(("", "x", "base", "__metadata__", "embed"))] = rng.choice(VALUES)
+            holder[rng.choice(("", "x", "base", "__metadata__", "embed"))] = _value(rng)
         else:
             holder.extend([holder[key]] * 3)
     return value
+
+
+def _value(rng):
+    return copy.deepcopy(rng.choice(VALUES))
 
 
 def _has(holder, key):
