@@ -87,8 +87,9 @@ def _config(path: Path) -> dict[str, Any]:
     for key, known in (("kind", ("images", "matrix")), ("method", ("pac", "opa", "dpac"))):
         if config.get(key, known[0]) not in known:
             raise ValueError(f"{key} is {config[key]!r:.40}, not one of {', '.join(known)}")
+    embed = config.get("embed", {"backbone": ""})
     for key in ("backbone", "weights", "identity"):
-        if type(config.get("embed", {}).get(key, "")) is not str:
+        if type(embed.get(key, None if key == "backbone" else "")) is not str:
             raise ValueError(f"embed.{key} is not text")
     if not 1 <= config.get("n_clusters", 1) <= MAX_CLUSTERS:
         raise ValueError(f"n_clusters is {config['n_clusters']!r:.40}")
