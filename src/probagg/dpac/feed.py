@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probagg import environment
+from probagg.environment import free_memory as free_on_machine
 from probagg.progress import logger
 
 AHEAD = 3  # batches that are read in advance
@@ -112,4 +112,4 @@ def free_memory(device: torch.device) -> float:
     """Return the free bytes of a device; for a CPU, half of what this process can still take."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    return environment.free_memory() / 2
+    return free_on_machine() / 2
