@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from probagg.errors import InputError
+from probagg.errors import reading
 from probagg.formulas import PATH, TEXT, marked, plain
 from probagg.yardstick import Yardstick
 
@@ -245,15 +245,13 @@ class Assignments:
 
         With `n_clusters` given, a cluster that is not one of these is an error too.
         """
-        try:
-            with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-                rows = (row for row in csv.reader(file) if row)
-                return cls._parse(next(rows, []), rows, n_clusters)
-        except OSError as error:
-            why = f"cannot be read ({error.strerror})"
-        except (ValueError, OverflowError, csv.Error) as error:
-            why = f"is not a table of assignments ({error})"
-        raise InputError(f"{path} {why}. Restore the file, or run probagg cluster again.")
+        remedy = "Restore the file, or run probagg cluster again."
+        with (
+            reading(path, remedy),
+            path.open(newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            rows = (row for row in csv.reader(file) if row)
+            return cls._parse(next(rows, []), rows, n_clusters)
 
     @classmethod
     def _parse(cls, header: list[str], rows: Iterator[list[str]], n_clusters: int | None) -> Self:
@@ -280,8 +278,11 @@ class Assignments:
         table = cls._joined(names, parts, header[0], cluster_names)
         known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
         highest = max(table.cluster.max(), table.second_cluster.max())
-        if table.cluster.min() < 0 or highest >= known:
+        if table.cluster.min() < 0 or table.second_cluster.min() < -1 or highest >= known:
             raise ValueError(f"a cluster is not among 0 to {known - 1}")
+        p = np.concatenate([table.probability, table.second_probability])
+        if not ((p >= 0.0) & (p <= 1.0)).all():
+            raise ValueError("a probability is not between 0 and 1")
         return table
 
 

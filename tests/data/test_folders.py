@@ -232,7 +232,7 @@ def test_bad_files_are_named_and_the_rest_is_kept(bad_folder):
     assert good.y.tolist() == [1, 1]
     assert good.read(np.arange(2)).shape == (2, 8, 8, 3)
     assert "truncated" in reasons["bad/cut.jpg"]
-    assert reasons["bad/empty.png"] == "it is not an image in a known format"
+    assert reasons["bad/empty.png"] == "it is empty"
     assert reasons["bad/script.jpg"] == "it is not an image in a known format", "no Ghostscript"
     assert reasons["bad/gone.png"] == reasons["bad/pipe.png"]
     assert "broken link" in reasons["bad/gone.png"]

@@ -323,7 +323,7 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path, photo_run):
         serve_review(photo_run, open_browser=False)
     (photo_run / "review.json").unlink()
     (photo_run / "assignments.csv").write_text("path,cluster\na,9\n")
-    with pytest.raises(InputError, match=r"assignments\.csv is not a table of assignments"):
+    with pytest.raises(InputError, match=r"assignments\.csv cannot be read"):
         review_session(photo_run)
 
 

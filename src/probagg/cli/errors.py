@@ -24,6 +24,11 @@ OUT_OF_MEMORY = (
     "split it with --set pretrain.accumulate=2."
 )
 
+NO_MEMORY = (
+    "The memory is full ({}). Use fewer or smaller images (--set views.size, "
+    "--set pretrain.batch_size), fewer rows or clusters, or a larger machine."
+)
+
 
 @contextmanager
 def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) -> Iterator[Give]:
@@ -54,6 +59,8 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
             fail(str(error), InputError.exit_code)
         if kind == "OutOfMemoryError":  # torch's
             fail(OUT_OF_MEMORY.format(first_line(error)), FAILED)
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):  # NumPy's, torch's
+            fail(NO_MEMORY.format(first_line(error)), FAILED)
         for line in traceback.format_exc().splitlines():
             show(printable(line), err=True)
         fail(BUG, FAILED)

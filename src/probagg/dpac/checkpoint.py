@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from probagg.errors import InputError, ProbaggError, first_line
+from probagg.environment import environment
+from probagg.errors import InputError, ProbaggError, first_line, reading
 from probagg.progress import logger
-from probagg.storage import find_files, remove_files
+from probagg.storage import find_files, read_bytes, remove_files, seal, unseal
 
 KEPT = 2
 FORMAT = 2
@@ -57,7 +61,7 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
     (temporary / _TENSORS).write_bytes(data)
     digest = hashlib.sha256(data).hexdigest()
-    sealed = {**checkpoint.description, "format": FORMAT, "sha256": digest}
+    sealed = seal({**checkpoint.description, "format": FORMAT, "sha256": digest})
     (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
     if path.exists():  # a stage may end at a saved step: keep it until the new one is there
         before = folder / f"step-{step}~"
@@ -86,15 +90,16 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     damaged = []
     for path in _newest_first(folder):
         try:
-            description = json.loads((path / _DESCRIPTION).read_text())
-            data = (path / _TENSORS).read_bytes()
-            if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
-                raise InputError("its checksum is wrong")
-            tensors = load(data)
-            if description.pop("format", 1) < FORMAT:
-                _upgrade(description, tensors)
-            return Checkpoint(tensors, description)
-        except (OSError, ValueError, KeyError) as error:
+            with reading(path, "Remove it."):
+                description = _description(path)
+                data = read_bytes(path / _TENSORS)
+                if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
+                    raise InputError("its checksum is wrong")
+                tensors = load(data)
+                if description.pop("format", 1) < FORMAT:
+                    _upgrade(description, tensors)
+                return Checkpoint(tensors, description)
+        except (InputError, OSError) as error:
             damaged.append(f"{path} is damaged ({first_line(error)})")
             logger.warning("%s.", damaged[-1])
     if damaged:
@@ -105,6 +110,11 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
+def _description(path: Path) -> dict[str, Any]:
+    """Return the checked description of a checkpoint."""
+    return unseal(json.loads(read_bytes(path / _DESCRIPTION)))
+
+
 def _newest_first(folder: Path) -> list[Path]:
     """Return checkpoints by step; of two with the same step, the one with "~" is the older."""
 
@@ -113,7 +123,7 @@ def _newest_first(folder: Path) -> list[Path]:
         return int(number.rstrip("~")), not number.endswith("~")
 
     found = {folder / name.partition("/")[0] for name in find_files(folder, CHECKPOINT_FILES)}
-    found = {p for p in found if p.name.removeprefix("step-").rstrip("~").isdigit()}
+    found = {p for p in found if p.name.removeprefix("step-").rstrip("~").isdecimal()}
     return sorted(found, key=age, reverse=True)
 
 
@@ -121,11 +131,12 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     """Return the description of the newest checkpoint, without its tensors, or None."""
     for path in _newest_first(folder):
         try:
-            description = json.loads((path / _DESCRIPTION).read_text())
-            if description.pop("format", 1) < FORMAT:
-                _upgrade(description, {})
-            return description
-        except (OSError, ValueError):
+            with reading(path, "Remove it."):
+                description = _description(path)
+                if description.pop("format", 1) < FORMAT:
+                    _upgrade(description, {})
+                return description
+        except (InputError, OSError):
             continue
     return None
 
@@ -139,6 +150,28 @@ def check_identity(description: dict[str, Any], now: dict[str, Any], out: Path |
             "same recipe, images and seed, another folder, or delete its checkpoints "
             "(--resume never)."
         )
+
+
+def check_versions(description: dict[str, Any]) -> None:
+    """Warn where a checkpoint was written by another version of probagg or torch.
+
+    It is not refused, so that days of training survive an upgrade: the state is complete, but
+    kernels of another version round differently, as those of another machine do.
+    """
+    differences = _differences(description.get("versions", {}), versions())
+    if differences and "versions" in description:  # checkpoints had none once
+        warnings.warn(
+            f"The checkpoint was written by other versions: {'; '.join(differences)}. Training "
+            "goes on from it; its result may differ from that of a run without a pause. Install "
+            "the same versions for the same result.",
+            stacklevel=2,
+        )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a checkpoint is written by."""
+    packages = environment()["packages"]
+    return {name: packages[name] for name in ("probagg", "torch") if name in packages}
 
 
 def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
@@ -232,9 +265,11 @@ def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 1
     return paths
 
 
-def load_compact(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of an export; every part must be there."""
-    from safetensors.torch import load_file
+def load_compact(
+    folder: Path, expected: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Tensor]:
+    """Return the tensors of an export; every part must be there, with its expected SHA-256."""
+    from safetensors.torch import load
 
     paths = sorted(folder.glob(_PARTS))
     wanted = paths[0].stem.rpartition("-of-")[2] if paths else "the"
@@ -242,4 +277,11 @@ def load_compact(folder: Path) -> dict[str, Tensor]:
         raise InputError(
             f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of one export there."
         )
-    return {name: tensor for path in paths for name, tensor in load_file(path).items()}
+    found: dict[str, Tensor] = {}
+    for path in paths:
+        with reading(path, "Copy the whole model there again."):
+            data = read_bytes(path)
+            if expected.get(path.name) not in (None, hashlib.sha256(data).hexdigest()):
+                raise InputError(f"{path} is damaged: its checksum is wrong. Copy it there again.")
+            found |= load(data)
+    return found

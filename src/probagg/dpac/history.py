@@ -43,16 +43,23 @@ class History:
             return
         kept = []
         for line in _lines(self._path):
-            record = json.loads(line)
-            current = record["stage"] == stage and record["epoch"] <= epoch
-            if record["stage"] in done or current:
-                kept.append(line)
+            try:
+                record = json.loads(line)
+                current = record["stage"] == stage and record["epoch"] <= epoch
+                if record["stage"] in done or current:
+                    kept.append(line)
+            except (ValueError, LookupError, TypeError, RecursionError):
+                continue  # a damaged line is of no use to anybody, and curves do without it
         write_atomically(self._path, "".join(kept).encode())
 
 
 def _lines(path: Path) -> list[str]:
     """Return complete lines: a killed process may have left half of one."""
-    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+    return [
+        line
+        for line in path.read_text(errors="replace").splitlines(keepends=True)
+        if line.endswith("}\n")
+    ]
 
 
 def _board(out: Path) -> Any:

@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from probagg.run.folder import RunFolderError
+from probagg.run.folder import RunFolderError, read_manifest, write_manifest
 from probagg.run.layout import MANIFEST, REVIEW
-from probagg.storage import checksum, write_json
+from probagg.storage import checksum
 
 PLACE = "compact"  # in the run, where no other place is given
 MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
@@ -53,7 +53,7 @@ def _is_whole(folder: Path) -> bool:
     try:
         description = json.loads((folder / MODEL).read_text())
         return {"n_clusters", "recipe"} <= set(description) and any(folder.glob(WEIGHTS))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False
 
 
@@ -95,8 +95,7 @@ def _whole(target: Path) -> Iterator[Path]:
 
 def _note_in_manifest(run: Path) -> None:
     """List an export inside the run in its manifest, so that it goes with the run."""
-    sealed = json.loads((run / MANIFEST).read_text())
-    hashes = {k: v for k, v in sealed["sha256"].items() if not k.startswith(f"{PLACE}/")}
+    hashes = {k: v for k, v in read_manifest(run).items() if not k.startswith(f"{PLACE}/")}
     for path in (run / PLACE).iterdir():
         hashes[f"{PLACE}/{path.name}"] = checksum(path)
-    write_json(run / MANIFEST, sealed | {"sha256": dict(sorted(hashes.items()))})
+    write_manifest(run, hashes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from probagg.errors import ProbaggError
+from probagg.errors import ProbaggError, reading
 from probagg.locks import Held, hold
 from probagg.progress import logger
 from probagg.run.layout import (
@@ -29,6 +29,7 @@ from probagg.storage import (
     checksum,
     encode,
     find_files,
+    read_bytes,
     remove_files,
     set_aside,
     write_atomically,
@@ -56,24 +57,43 @@ def add_to_run(
     with _alone(Path(run), PATIENCE):
         if check is not None:
             check()
-        sealed = _read_manifest(manifest) if manifest.exists() else None
+        hashes = read_manifest(run) if manifest.exists() else None  # a damaged one stops here
         write_atomically(path, data)
-        if sealed is not None:
-            sealed["sha256"][name] = checksum(path)
-            sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
-            write_json(manifest, sealed)
+        if hashes is not None:
+            write_manifest(run, hashes | {name: checksum(path)})
     return path
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_bytes())
-        if isinstance(found["sha256"], dict):
-            return found
-        why = "its sha256 is not a table"
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        why = repr(error)
-    raise RunFolderError(f"{path} is damaged ({why}). Restore it, or run the command again.")
+def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
+    """Return the SHA-256 of each file of a finished run, by name."""
+    path = Path(run) / MANIFEST
+    with reading(path, "Restore it, or run the command again.", RunFolderError):
+        hashes = json.loads(read_bytes(path))["sha256"]
+        if not isinstance(hashes, dict) or not all(isinstance(h, str) for h in hashes.values()):
+            raise ValueError("it lists no checksums")
+        return hashes
+
+
+def write_manifest(run: str | PathLike[str], hashes: dict[str, str]) -> None:
+    """Seal a run that consists of these files."""
+    write_json(Path(run) / MANIFEST, {"format": FORMAT, "sha256": dict(sorted(hashes.items()))})
+
+
+def is_as_sealed(run: str | PathLike[str], name: str) -> bool:
+    """Return whether a file of a run has the content that the manifest lists, if it lists it."""
+    path, expected = Path(run) / name, read_manifest(run).get(name)
+    return expected is None or not path.is_file() or checksum(path) == expected
+
+
+def verified(run: str | PathLike[str], name: str) -> Path:
+    """Return the path of a file of a finished run; other content than was sealed is an error."""
+    path = Path(run) / name
+    if not is_as_sealed(run, name):
+        raise RunFolderError(
+            f"{path} is damaged: it is not the file that {MANIFEST} lists (SHA-256). Copy the "
+            "whole run there again, or run the command again."
+        )
+    return path
 
 
 @contextlib.contextmanager
