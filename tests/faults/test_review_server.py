@@ -34,7 +34,7 @@ def test_a_save_with_a_damaged_manifest_is_an_error_that_names_it(client, cluste
     (clustered / "manifest.json").write_text(manifest)
     answer = client.save(version, names={"0": "cats"})
     assert answer.status == 500
-    assert f"{clustered / 'manifest.json'} is damaged" in words(answer)
+    assert f"{clustered / 'manifest.json'} cannot be read" in words(answer)
     assert read_review(clustered) == Review(), "what was not confirmed is not there"
 
 
@@ -45,12 +45,12 @@ def test_a_run_damaged_while_the_page_is_open_is_an_answer(client, clustered):
     again = client.save(json.loads(saved.body)["version"], names={"0": "dogs"})
     for answer in (client.get("/api/run"), again):
         assert answer.status == 500
-        assert "does not give the number of clusters" in words(answer)
+        assert "result.json cannot be read" in words(answer)
 
 
 def test_a_broken_table_of_overlaps_is_an_error_before_the_page_opens(clustered):
     (clustered / "overlaps.csv").write_text("first,second,mean_probability,samples\n0,1\n")
-    with pytest.raises(RunFolderError, match=r"overlaps\.csv is damaged"):
+    with pytest.raises(RunFolderError, match=r"overlaps\.csv cannot be read"):
         review_session(clustered)
 
 
