@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from probagg import locks
 from probagg.locks import Held, hold
 from probagg.report.review.session import StaleReview, version_of
 from probagg.review import Review
@@ -53,7 +54,6 @@ def test_a_lock_ends_with_its_process_and_not_before(tmp_path, holder):
 def test_the_number_of_a_process_that_lives_again_blocks_nobody(tmp_path):
     """Numbers are used again: that of the killed process is now this one's, which holds nothing."""
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".run").touch()
     (tmp_path / "run" / LOCK).write_text(str(os.getpid()))
     with RunFolder(tmp_path / "run"):
         pass
@@ -129,3 +129,17 @@ def test_of_two_servers_that_save_at_once_one_is_told_to_reload(clustered):
             saved = list(pool.map(save, range(2)))
         assert saved.count(True) == 1
         assert read_review(clustered).names == {saved.index(True): f"turn {turn}"}
+
+
+def test_a_lock_file_that_was_removed_while_it_was_opened_is_not_the_lock(tmp_path, monkeypatch):
+    """Its last holder removes it: who has opened it by then must take the new one."""
+    path, lock, removed = tmp_path / "lock", locks._lock, []
+
+    def late(descriptor):
+        if not removed:
+            removed.append(path.unlink())
+        lock(descriptor)
+
+    monkeypatch.setattr(locks, "_lock", late)
+    with hold(path), pytest.raises(Held), hold(path):
+        pass
