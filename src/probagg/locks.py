@@ -58,18 +58,21 @@ def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
 
 def _take(path: Path) -> int | None:
     """Return the descriptor of the locked file, or None where another process has it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    try:
-        if _is_free(descriptor) and _is_at(descriptor, path):
-            os.ftruncate(descriptor, 0)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            os.write(descriptor, str(os.getpid()).encode())
-            return descriptor
-    except BaseException:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            is_free = _is_free(descriptor)
+            if is_free and _is_at(descriptor, path):
+                os.ftruncate(descriptor, 0)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                os.write(descriptor, str(os.getpid()).encode())
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return None
+        if not is_free:
+            return None
 
 
 def _is_free(descriptor: int) -> bool:

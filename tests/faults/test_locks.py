@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from probagg import locks
 from probagg.locks import Held, hold
 from probagg.report.review.session import StaleReview, version_of
 from probagg.review import Review
@@ -128,3 +129,17 @@ def test_of_two_servers_that_save_at_once_one_is_told_to_reload(clustered):
             saved = list(pool.map(save, range(2)))
         assert saved.count(True) == 1
         assert read_review(clustered).names == {saved.index(True): f"turn {turn}"}
+
+
+def test_a_lock_file_that_was_removed_while_it_was_opened_is_not_the_lock(tmp_path, monkeypatch):
+    """Its last holder removes it: who has opened it by then must take the new one."""
+    path, lock, removed = tmp_path / "lock", locks._lock, []
+
+    def late(descriptor):
+        if not removed:
+            removed.append(path.unlink())
+        lock(descriptor)
+
+    monkeypatch.setattr(locks, "_lock", late)
+    with hold(path), pytest.raises(Held), hold(path):
+        pass

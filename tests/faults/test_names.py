@@ -81,7 +81,10 @@ def test_an_error_about_a_name_cannot_control_the_terminal(tmp_path):
 
 
 def test_a_traceback_of_a_bug_cannot_control_the_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr("probagg.cli.evaluate.open_run", lambda run: {}[CLEAR + "\n" + CLEAR])
+    def fail(run):
+        raise RuntimeError(f"{CLEAR}\n{CLEAR}")
+
+    monkeypatch.setattr("probagg.cli.evaluate.open_run", fail)
     result = probagg("evaluate", tmp_path)
     assert "This is a bug" in result.output
     assert is_harmless(result.output)

@@ -97,7 +97,7 @@ def test_a_client_that_drips_is_cut_off(client, monkeypatch, where):
     monkeypatch.setattr("probagg.report.review.connection.REQUEST_SECONDS", 0.4)
     start = "POST /api/review HTTP/1.1\r\n"
     headers = f"Host: {client.host}\r\n{TOKEN_HEADER}: {client.server.token}\r\n"
-    headers += "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    headers += "Content-Type: application/json\r\nContent-Length: 9999999\r\n\r\n"
     before = threading.active_count()
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:
         at_once = {"address": "", "headers": start, "body": start + headers}[where]
@@ -119,7 +119,7 @@ def test_an_answer_that_is_not_taken_is_given_up(client, monkeypatch):
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
     connection.request("GET", "/api/run", headers={TOKEN_HEADER: client.server.token})
     connection.sock.recv(1)
-    wait_for_threads(before, lambda: connection.sock.recv(1))
+    wait_for_threads(before, lambda: connection.sock.recv(65536))
     connection.close()
 
 
