@@ -11,13 +11,17 @@ ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(a
 $(shell rm -rf $(VENV))
 endif
 
-.PHONY: demo test lint format docs results bench clean
+.PHONY: demo test test-faults lint format docs results bench clean
 
 demo: $(VENV)/.deep
 	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
 
 test: lint
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+# The long part of tests/faults: hours of fuzzing, which go on where they were stopped.
+test-faults: $(VENV)/.dev
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/faults
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -2,7 +2,7 @@
 
 from typer.testing import CliRunner
 
-from probagg.cli import app
+from probagg.cli.commands import app
 
 
 def probagg(*arguments):

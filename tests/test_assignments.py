@@ -168,12 +168,12 @@ HEADER = "path,cluster,probability,second_cluster,second_probability,distance,fl
         (HEADER + "a,0,1,3,0.1,,\n", "a cluster is not among 0 to 2"),
         (HEADER + "a,-1,1,,,,\n", "a cluster is not among 0 to 2"),
         (HEADER.replace("path", "row") + "a,0,1,,,,\n", "invalid literal for int"),
-        (HEADER + f"a,{10**30},1,,,,\n", "is not a table"),
+        (HEADER + f"a,{10**30},1,,,,\n", "too large"),
     ],
 )
 def test_a_damaged_table_is_one_clear_error(tmp_path, text, why):
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(InputError, match=r"a\.csv is not a table of assignments \(.*Restore") as e:
+    with pytest.raises(InputError, match=r"a\.csv cannot be read \(.*Restore") as e:
         Assignments.read(tmp_path / "a.csv", n_clusters=3)
     assert why in str(e.value)
 

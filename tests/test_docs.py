@@ -15,7 +15,7 @@ import typer
 from PIL import Image
 
 import probagg
-from probagg.cli import app
+from probagg.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,12 +9,24 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "probagg"
-LEAVES = {"errors", "estimators", "progress", "environment", "svg"}  # what every part may import
+LEAVES = {  # what every part may import
+    "environment",
+    "errors",
+    "estimators",
+    "formulas",
+    "locks",
+    "progress",
+    "signals",
+    "svg",
+}
 ALLOWED = {
     "__init__": {"aggregation", "metrics", "pac", "opa", "dpac", "run"},
     "__main__": {"cli"},
     "errors": set(),
     "estimators": set(),
+    "formulas": set(),
+    "locks": set(),
+    "signals": set(),
     "svg": set(),
     "progress": set(),
     "environment": set(),

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from probagg.errors import InputError
+from probagg.errors import reading
+from probagg.formulas import PATH, TEXT, marked, plain
 from probagg.yardstick import Yardstick
 
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
@@ -167,11 +168,19 @@ class Assignments:
 
     def csv_parts(self) -> Iterator[str]:
         """Yield the text of `to_csv` in parts."""
-        lines: Iterator[Any] = itertools.chain([self], self._lines())
+        lines: Iterator[Any] = itertools.chain([self], map(self._marked, self._lines()))
         while some := list(itertools.islice(lines, PART_ROWS)):
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows(some)
             yield text.getvalue()
+
+    def _marked(self, cells: list[str]) -> list[str]:
+        """Return cells whose names of files and of clusters no spreadsheet takes for formulas."""
+        if self.heading == "path":
+            cells[0] = marked(cells[0], PATH)
+        if self.cluster_names:
+            cells[-1] = marked(cells[-1], TEXT)
+        return cells
 
     def _lines(self) -> Iterator[list[str]]:
         """Yield the cells of each sample as text; what is unknown is empty."""
@@ -236,15 +245,13 @@ class Assignments:
 
         With `n_clusters` given, a cluster that is not one of these is an error too.
         """
-        try:
-            with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-                rows = (row for row in csv.reader(file) if row)
-                return cls._parse(next(rows, []), rows, n_clusters)
-        except OSError as error:
-            why = f"cannot be read ({error.strerror})"
-        except (ValueError, OverflowError, csv.Error) as error:
-            why = f"is not a table of assignments ({error})"
-        raise InputError(f"{path} {why}. Restore the file, or run probagg cluster again.")
+        remedy = "Restore the file, or run probagg cluster again."
+        with (
+            reading(path, remedy),
+            path.open(newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            rows = (row for row in csv.reader(file) if row)
+            return cls._parse(next(rows, []), rows, n_clusters)
 
     @classmethod
     def _parse(cls, header: list[str], rows: Iterator[list[str]], n_clusters: int | None) -> Self:
@@ -259,20 +266,23 @@ class Assignments:
                     f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
                 )
             cells = list(zip(*some, strict=True))
-            names += cells[0]
+            names += [plain(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
             if header[0] == "row":
                 np.array(cells[0], np.int64)  # raises where a row is not a number
             parts.append(_parse_columns(*cells[1:7]))
             if header[7:8] == ["name"]:
                 labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
-                cluster_names |= {k: label for k, label in labels if label}
+                cluster_names |= {k: plain(label, TEXT) for k, label in labels if label}
         if not names:
             raise ValueError("it has no samples")
         table = cls._joined(names, parts, header[0], cluster_names)
         known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
         highest = max(table.cluster.max(), table.second_cluster.max())
-        if table.cluster.min() < 0 or highest >= known:
+        if table.cluster.min() < 0 or table.second_cluster.min() < -1 or highest >= known:
             raise ValueError(f"a cluster is not among 0 to {known - 1}")
+        p = np.concatenate([table.probability, table.second_probability])
+        if not ((p >= 0.0) & (p <= 1.0)).all():
+            raise ValueError("a probability is not between 0 and 1")
         return table
 
 

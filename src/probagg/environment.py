@@ -1,4 +1,4 @@
-"""Where a number was computed: machine, versions, command and time."""
+"""Where a number was computed: machine, versions, command and time; and how much memory is free."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from probagg.errors import InputError
+
+CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
 PACKAGES = (
     "probagg",
     "numpy",
@@ -56,3 +59,58 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor()
+
+
+def check_memory(needed: float, what: str, remedy: str) -> None:
+    """Raise an error where `what` needs more bytes than are free, before it begins."""
+    free = free_memory()
+    if needed > free:
+        raise InputError(
+            f"{what} needs about {needed / 1e9:.3g} GB of memory, but {free / 1e9:.3g} GB are "
+            f"free. {remedy}"
+        )
+
+
+def free_memory() -> float:
+    """Return how many bytes this process can still take: of the machine, container and limits."""
+    machine = _fields(Path("/proc/meminfo"))
+    if "MemAvailable" not in machine:  # not Linux
+        return _physical_memory()
+    free = [1024.0 * machine["MemAvailable"], *_left_by_limits()]
+    limit, used = _number(CGROUP / "memory.max"), _number(CGROUP / "memory.current")
+    if limit is not None and used is not None:
+        kept = _fields(CGROUP / "memory.stat").get("inactive_file", 0.0)  # files, given up first
+        free.append(limit - used + kept)
+    return max(0.0, min(free))
+
+
+def _left_by_limits() -> list[float]:
+    """Return what is left below the limits of `ulimit -v` and `ulimit -d`."""
+    import resource
+
+    used = _fields(Path("/proc/self/status"))
+    limits = ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData"))
+    found = ((resource.getrlimit(limit)[0], 1024.0 * used.get(name, 0.0)) for limit, name in limits)
+    return [most - taken for most, taken in found if most != resource.RLIM_INFINITY]
+
+
+def _physical_memory() -> float:
+    if hasattr(os, "sysconf"):
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return 16e9  # a guess for Windows, which has no sysconf
+
+
+def _fields(path: Path) -> dict[str, float]:
+    """Return the numbers in a file of lines such as "name: 12 kB"; empty where there is none."""
+    try:
+        lines = [line.replace(":", " ").split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {line[0]: float(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}
+
+
+def _number(path: Path) -> float | None:
+    try:
+        return float(path.read_text())
+    except (OSError, ValueError):  # "max": no limit
+        return None

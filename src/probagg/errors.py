@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
 from typing import Any
 
 EXTRAS = {  # the packages of each optional dependency in pyproject.toml
@@ -18,6 +20,7 @@ EXTRAS = {  # the packages of each optional dependency in pyproject.toml
     "table": ("pyarrow",),
     "dask": ("dask", "distributed"),
 }
+MAX_REASON = 200  # characters of another library's message in ours
 
 
 class ProbaggError(Exception):
@@ -36,6 +39,40 @@ class NoData(InputError):
     """A source that holds nothing to cluster."""
 
     exit_code = 3
+
+
+@contextmanager
+def reading(
+    path: str | PathLike[str],
+    remedy: str,
+    kind: type[ProbaggError] = InputError,
+    form: str = "",
+) -> Iterator[None]:
+    """Turn whatever reading and parsing a file raises into one error that names the file.
+
+    On broken or hostile bytes parsers raise nearly anything: RecursionError where values are nested
+    deeply, OverflowError, zlib.error, struct.error. `remedy` says what to do, and `form` what the
+    file should be.
+    """
+    try:
+        yield
+    except (ProbaggError, ImportError):
+        raise
+    except Exception as error:
+        wanted = f" as {form}" if form else ""
+        raise kind(f"{path} cannot be read{wanted} ({_reason(error)}). {remedy}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or first_line(error)
+    known = {RecursionError: "values are nested too deeply", MemoryError: "too little memory"}
+    if type(error) in known:
+        return known[type(error)]
+    line = first_line(error)
+    line = line if len(line) <= MAX_REASON else f"{line[: MAX_REASON - 3]}..."
+    bare = isinstance(error, KeyError | TypeError | AttributeError | IndexError)
+    return f"{type(error).__name__}: {line}" if bare else line
 
 
 class Interrupted(ProbaggError, RuntimeError):

@@ -62,9 +62,17 @@ def describe(estimator: BaseEstimator, learned: Sequence[str], **changed: Any) -
     return {"params": params, "learned": values}
 
 
-def rebuild(kind: type[Estimator], description: dict[str, Any], **changed: Any) -> Estimator:
+def rebuild(
+    kind: type[Estimator], description: dict[str, Any], learned: Sequence[str], **changed: Any
+) -> Estimator:
     """Return an estimator from what `describe` gave; the caller adds its arrays."""
     estimator = kind(**description["params"] | changed)
-    for name, value in description["learned"].items():
-        setattr(estimator, name, np.array(value, object) if name == "feature_names_in_" else value)
+    found = dict(description["learned"])
+    names = found.pop("feature_names_in_", None)
+    for name in found.keys() & set(learned):  # whatever else a file may name
+        setattr(estimator, name, found[name])
+    if names is not None:
+        if len(names) != found["n_features_in_"] or not all(isinstance(n, str) for n in names):
+            raise ValueError("the names of its features do not fit their number")
+        estimator.feature_names_in_ = np.array(names, object)
     return estimator

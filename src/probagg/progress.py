@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
 Progress = Callable[[int, int], None]  # called with how much is done and the total (0: unknown)
 
 logger = logging.getLogger("probagg")
+_UNSEEN = ("Cc", "Cs", "Zl", "Zp")  # control characters, lone surrogates, line separators
+_TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # the reading direction
 
 
 def log_progress(wanted: bool, message: str, *values: Any) -> None:
@@ -19,6 +22,24 @@ def log_progress(wanted: bool, message: str, *values: Any) -> None:
         if not logger.isEnabledFor(logging.INFO):
             logger.setLevel(logging.INFO)
         logger.info(message, *values)
+
+
+def printable(text: str) -> str:
+    """Return text as one line, with escapes for characters that control a terminal or reorder it.
+
+    File names may hold any of them.
+
+    >>> printable("café 猫.png"), printable("two\\nlines\\x1b[2J.png")
+    ('café 猫.png', 'two\\\\nlines\\\\x1b[2J.png')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _controls(c) else c for c in text)
+
+
+def _controls(character: str) -> bool:
+    category, direction = unicodedata.category(character), unicodedata.bidirectional(character)
+    return category in _UNSEEN or direction in _TURNING
 
 
 def duration(seconds: float) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import os
+import stat
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from probagg.errors import InputError
+from probagg.errors import InputError, reading
+
+SEAL = "checksum"  # the key under which a value or a file keeps the digest of its own content
+RESTORE = "Copy the whole file there again, or make it again."
 
 
 def cache_folder() -> Path:
@@ -37,6 +43,61 @@ def fingerprint(parts: Iterable[str | bytes | memoryview], length: int = 8) -> s
     return digest.hexdigest()
 
 
+def read_bytes(path: str | PathLike[str]) -> bytes:
+    """Return the content of a regular file, at most as many bytes as it has now.
+
+    A pipe may never be written to, a device never end, and files below /proc do not say how long
+    they are.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path} is not a regular file. Give one.")
+    with Path(path).open("rb") as file:
+        return file.read(status.st_size)
+
+
+def check_mapped(array: Any) -> None:
+    """Raise an error where the file of a memory map is now shorter than it was.
+
+    Reading what is gone would end the process (SIGBUS), so whoever reads a map for long asks first.
+    """
+    name, end = getattr(array, "filename", None), getattr(array, "offset", 0) + array.nbytes
+    if name is not None and os.stat(name).st_size < end:
+        raise InputError(f"{name} was cut short while it was read. Restore it, and run again.")
+
+
+def seal(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a value for JSON with the SHA-256 of its content, which `unseal` checks."""
+    return value | {SEAL: _digest(value)}
+
+
+def unseal(value: dict[str, Any]) -> dict[str, Any]:
+    """Return what `seal` was given; a changed value is an error, one without a digest is not.
+
+    >>> unseal(seal({"a": 1}))
+    {'a': 1}
+    >>> unseal(seal({"a": 1}) | {"a": 2})
+    Traceback (most recent call last):
+        ...
+    ValueError: its checksum is wrong
+    """
+    value = dict(value)
+    _check(value.pop(SEAL, None), _digest(value))
+    return value
+
+
+def _digest(value: Any, data: bytes | memoryview = b"") -> str:
+    """Return the SHA-256 of a value as JSON and of the bytes after it."""
+    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def _check(expected: Any, found: str) -> None:
+    if expected not in (None, found):  # None: written by an earlier version
+        raise ValueError("its checksum is wrong")
+
+
 def file_fingerprint(path: str | PathLike[str], length: int) -> str:
     """Return the `fingerprint` of a file's content."""
     with Path(path).open("rb") as file:
@@ -55,6 +116,38 @@ def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -
         temporary.unlink(missing_ok=True)
 
 
+def find_files(folder: str | PathLike[str], patterns: Iterable[str]) -> set[str]:
+    """Return the paths in a folder of the files that match glob patterns.
+
+    What lies behind a linked sub-folder is not in the folder.
+    """
+    folder = Path(folder)
+    root, found = folder.resolve(), set()
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        inside = path.relative_to(folder)
+        is_file = path.is_symlink() or path.is_file()
+        if is_file and path.parent.resolve() == root / inside.parent:
+            found.add(inside.as_posix())
+    return found
+
+
+def remove_files(folder: str | PathLike[str], names: Iterable[str]) -> None:
+    """Remove files of a folder, and the sub-folders that this leaves empty."""
+    for name in names:
+        path = Path(folder) / name
+        path.unlink(missing_ok=True)
+        if path.parent != Path(folder):
+            with contextlib.suppress(OSError):  # it holds something else
+                path.parent.rmdir()
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a.csv to a.old.csv, or where that exists to a.old2.csv, ...; return the new path."""
+    numbers = itertools.chain([""], itertools.count(2))
+    names = (path.with_name(f"{path.stem}.old{n}{path.suffix}") for n in numbers)
+    return path.rename(next(name for name in names if not os.path.lexists(name)))
+
+
 def encode(text: str) -> bytes:
     """Return UTF-8; the bytes of a file name that is not valid UTF-8 stay as they are."""
     return text.encode("utf-8", "surrogateescape")
@@ -71,24 +164,30 @@ def write_json(path: str | PathLike[str], value: Any) -> None:
 
 
 def to_safetensors(kind: str, tensors: dict[str, Any], description: dict[str, Any]) -> bytes:
-    """Return a safetensors file of NumPy arrays; `kind` and `description` are its metadata."""
+    """Return a safetensors file of NumPy arrays.
+
+    Its metadata are `kind`, `description` and the SHA-256 of all else.
+    """
     import numpy as np
     from safetensors.numpy import save
 
     text = json.dumps(description, default=lambda number: number.item())
     # safetensors copies memory as it is, which would scramble channels-last weights.
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    return _with_sorted_header(save(tensors, {"format": kind, "description": text}))
+    header, data = _split(save(tensors))
+    header["__metadata__"] = {"description": text, "format": kind}
+    header["__metadata__"][SEAL] = _digest(header, data)
+    head = json.dumps(header, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)  # tensors begin at a multiple of eight bytes
+    return b"".join([len(head).to_bytes(8, "little"), head, data])
 
 
-def _with_sorted_header(file: bytes) -> bytes:
-    """Return a safetensors file whose metadata are in order: the library's order is random."""
-    length = int.from_bytes(file[:8], "little")
-    header = json.loads(file[8 : 8 + length])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
-    return len(text).to_bytes(8, "little") + text + file[8 + length :]
+def _split(file: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the header of a safetensors file and the bytes of its tensors."""
+    end = 8 + int.from_bytes(file[:8], "little")
+    if end > len(file):
+        raise ValueError("its end is missing")
+    return json.loads(file[8:end]), memoryview(file)[end:]
 
 
 def write_safetensors(
@@ -99,18 +198,18 @@ def write_safetensors(
 
 
 def read_safetensors(path: str | PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors and the description that `write_safetensors` wrote."""
-    from safetensors import SafetensorError, safe_open
+    """Return the tensors and the description that `write_safetensors` wrote, unchanged."""
+    from safetensors.numpy import load
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise InputError(f"{path} is not a safetensors file ({error}).") from error
-    if metadata.get("format") != kind:
-        raise InputError(
-            f"{path} holds {metadata.get('format', 'other tensors')!r}, but {kind!r} is needed. "
-            "Pass a file that `save` of the same class wrote."
-        )
-    return tensors, json.loads(metadata["description"])
+    file = read_bytes(path)
+    with reading(path, RESTORE, form="a safetensors file"):
+        header, data = _split(file)
+        metadata = header.get("__metadata__", {})
+        expected = metadata.pop(SEAL, None)
+        if metadata.get("format") != kind:
+            raise InputError(
+                f"{path} holds {metadata.get('format', 'other tensors')!r}, but {kind!r} is "
+                "needed. Pass a file that `save` of the same class wrote."
+            )
+        _check(expected, _digest(header, data))
+        return load(file), json.loads(metadata["description"])

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from probagg.storage import read_safetensors, write_safetensors
+from probagg.errors import reading
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.yardstick/1"
 FENCE = 1.5  # outliers by Tukey's rule: this many interquartile ranges above the upper quartile,
@@ -72,7 +73,13 @@ class Yardstick:
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read what `save` wrote."""
         tensors, description = read_safetensors(path, FORMAT)
-        return cls(description["metric"], tensors["centers"], tensors["limits"])
+        with reading(path, RESTORE):
+            metric, centers, limits = description["metric"], tensors["centers"], tensors["limits"]
+            if centers.ndim != 2 or limits.shape != centers.shape[:1] or type(metric) is not str:
+                raise ValueError("its arrays do not belong together")
+            if not np.isfinite(centers).all() or np.isnan(limits).any():
+                raise ValueError("some of its numbers are not finite")
+        return cls(metric, centers, limits)
 
 
 def _rows(X: Any, metric: str) -> np.ndarray:

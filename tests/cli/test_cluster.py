@@ -13,6 +13,7 @@ from commands import probagg
 from probagg import DPAC, PAC, __version__, clustering_accuracy
 from probagg.data.benchmarks import load, load_images
 from probagg.errors import NoData
+from probagg.run.layout import unfinished
 
 
 def test_pac_clusters_digits_and_fills_a_run_folder(tmp_path, digits):
@@ -145,7 +146,7 @@ def test_a_run_out_of_time_goes_on_with_the_same_command(tmp_path):
     stopped = run("digits", "--out", out, *QUICK, "--max-minutes", 0)
     assert stopped.exit_code == 75
     assert f"Run the same command with --out {out} to go on" in stopped.stderr
-    assert (out / "checkpoints").is_dir()
+    assert (unfinished(out) / "checkpoints").is_dir()
     other = run("digits", "--out", out, *QUICK, "--set", "cluster.m=1.05")
     assert other.exit_code == 2
     assert "cluster.m was 1.02 and is 1.05" in other.stderr
@@ -163,9 +164,9 @@ def test_a_dpac_command_that_fails_destroys_nothing(tmp_path):
         assert (tmp_path / "done" / "model.safetensors").exists()
     out = tmp_path / "stopped"
     assert run("digits", "--out", out, *QUICK, "--max-minutes", 0).exit_code == 75
-    before = (out / "config.toml").read_bytes()
+    before = (unfinished(out) / "config.toml").read_bytes()
     assert run("digits", "--out", out, *QUICK, "--set", "cluster.m=1.05").exit_code == 2
-    assert (out / "config.toml").read_bytes() == before
+    assert (unfinished(out) / "config.toml").read_bytes() == before
 
 
 def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):

@@ -16,6 +16,7 @@ from probagg import DPAC
 from probagg.data.benchmarks import load_images
 from probagg.review import Review
 from probagg.run.contents import write_review
+from probagg.storage import seal, unseal
 
 QUICK = ("--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (
@@ -148,7 +149,7 @@ def test_an_export_in_the_run_is_part_of_it_and_goes_with_it(run, home):
     short = ("--set", "pretrain.epochs=1", "--set", "cluster.epochs=1")
     again = cluster(source, "-k", 3, *QUICK, *short, "--out", run, "--overwrite")
     assert again.exit_code == 0, again.stderr
-    assert not any((run / "compact").iterdir())
+    assert not (run / "compact").exists()
 
 
 def test_other_files_are_never_replaced(run, tmp_path, monkeypatch):
@@ -214,23 +215,31 @@ def shorten(path, by):
     path.write_bytes(path.read_bytes()[:-by])
 
 
+def widen(path):
+    """Change the recipe of a model, with a valid checksum."""
+    description = unseal(json.loads(path.read_text()))
+    description["recipe"] = description["recipe"].replace("width = 8", "width = 16")
+    path.write_text(json.dumps(seal(description)))
+
+
 PART = "weights-1-of-1.safetensors"
 DAMAGE = {
     "no part": (lambda small: (small / PART).unlink(), 2, "0 of the weights files. Copy all"),
-    "an empty part": (lambda small: (small / PART).write_bytes(b""), 2, "A weights file in"),
-    "half a part": (lambda small: shorten(small / PART, 9000), 2, "A weights file in"),
-    "a byte less": (lambda small: shorten(small / PART, 1), 2, "A weights file in"),
-    "no model.json": (lambda small: (small / "model.json").unlink(), 2, "is missing or damaged"),
-    "half of model.json": (lambda small: shorten(small / "model.json", 500), 2, "is missing or"),
-    "half of config.toml": (lambda small: shorten(small / "config.toml", 900), 3, "is damaged"),
+    "an empty part": (lambda small: (small / PART).write_bytes(b""), 2, f"{PART} is damaged"),
+    "half a part": (lambda small: shorten(small / PART, 9000), 2, f"{PART} is damaged"),
+    "a byte less": (lambda small: shorten(small / PART, 1), 2, f"{PART} is damaged"),
+    "no model.json": (lambda small: (small / "model.json").unlink(), 2, "model.json is missing"),
+    "half of model.json": (lambda small: shorten(small / "model.json", 500), 2, "cannot be read"),
+    "half of config.toml": (lambda small: shorten(small / "config.toml", 900), 2, "cannot be read"),
     "half a yardstick": (
-        lambda small: shorten(small / "yardstick.safetensors", 900), 2, "is not a safetensors file"
+        lambda small: shorten(small / "yardstick.safetensors", 900), 2, "cannot be read as a"
     ),
-    "another network": (
+    "another width": (
         lambda small: (small / "model.json").write_text(
             (small / "model.json").read_text().replace("width = 8", "width = 16")
-        ), 2, "do not fit its recipe"
+        ), 2, "its checksum is wrong"
     ),
+    "another network": (lambda small: widen(small / "model.json"), 2, "do not fit its recipe"),
 }  # fmt: skip
 
 

@@ -54,13 +54,15 @@ def test_classes_are_the_first_level_folders(tmp_path):
     assert FolderImages(tmp_path, 8, only=["cat"]).y is None, "one folder is not a classification"
 
 
-def test_links_are_followed_and_loops_end(tmp_path):
-    save(tmp_path / "real" / "a.png", flat(1, 1, 1))
-    save(tmp_path / "set" / "b.png", flat(2, 2, 2))
-    (tmp_path / "set" / "linked").symlink_to(tmp_path / "real")
-    (tmp_path / "set" / "loop").symlink_to(tmp_path / "set")
-    (tmp_path / "real" / "up").symlink_to(tmp_path / "set")
-    assert FolderImages(tmp_path / "set", 8).paths == ["b.png", "linked/a.png"]
+def test_links_inside_the_folder_are_followed_and_loops_end(tmp_path):
+    save(tmp_path / ".real" / "a.png", flat(1, 1, 1))
+    save(tmp_path / "b.png", flat(2, 2, 2))
+    (tmp_path / "c.png").symlink_to("b.png")
+    (tmp_path / "linked").symlink_to(tmp_path / ".real")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / ".real" / "up").symlink_to(tmp_path)
+    images = FolderImages(tmp_path, 8)
+    assert (images.paths, images.outside) == (["b.png", "c.png", "linked/a.png"], [])
 
 
 def test_a_folder_without_images_says_what_is_there(tmp_path):
@@ -213,7 +215,7 @@ def bad_folder(tmp_path, monkeypatch):
     (tmp_path / "bad" / "script.jpg").write_bytes(
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9"
     )
-    (tmp_path / "bad" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "bad" / "gone.png").symlink_to("nowhere.png")
     (tmp_path / "bad" / "folder.png").mkdir()
     os.mkfifo(tmp_path / "bad" / "pipe.png")
     save(tmp_path / "bad" / "bomb.png", np.zeros((300, 300), np.uint8))
@@ -230,7 +232,7 @@ def test_bad_files_are_named_and_the_rest_is_kept(bad_folder):
     assert good.y.tolist() == [1, 1]
     assert good.read(np.arange(2)).shape == (2, 8, 8, 3)
     assert "truncated" in reasons["bad/cut.jpg"]
-    assert reasons["bad/empty.png"] == "it is not an image in a known format"
+    assert reasons["bad/empty.png"] == "it is empty"
     assert reasons["bad/script.jpg"] == "it is not an image in a known format", "no Ghostscript"
     assert reasons["bad/gone.png"] == reasons["bad/pipe.png"]
     assert "broken link" in reasons["bad/gone.png"]

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+from served import Client, start, words
 
 from probagg.errors import InputError
 from probagg.report.review.server import MAX_BODY, TOKEN_HEADER, ReviewServer
@@ -20,60 +21,12 @@ from probagg.run.folder import RunFolderError
 from probagg.run.reporting import review_session, serve_review
 
 
-class Client:
-    """A program that knows the secret, unless other headers are given."""
-
-    def __init__(self, server):
-        self.server, self.port = server, server.server_port
-        self.host = f"127.0.0.1:{self.port}"
-
-    def send(self, method, path, body=None, **headers):
-        headers = {TOKEN_HEADER: self.server.token, "Host": self.host, **headers}
-        headers = {name.replace("_", "-"): value for name, value in headers.items() if value}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        if body is not None and "Content-Length" not in headers:
-            headers["Content-Length"] = str(len(body))
-        for name, value in headers.items():
-            connection.putheader(name, value)
-        connection.endheaders(body)
-        answer = connection.getresponse()
-        answer.body = answer.read()
-        connection.close()
-        return answer
-
-    def get(self, path, **headers):
-        return self.send("GET", path, **headers)
-
-    def post(self, path, value, **headers):
-        body = value if isinstance(value, bytes) else json.dumps(value).encode()
-        headers = {"Content_Type": "application/json", **headers}
-        return self.send("POST", path, body, **headers)
-
-    def run(self):
-        return json.loads(self.get("/api/run").body)
-
-    def save(self, version, **parts):
-        review = {"format": "probagg.review/1", **parts}
-        return self.post("/api/review", {"version": version, "review": review})
-
-
-def start(run):
-    server = ReviewServer(review_session(run))
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    return server
-
-
 @pytest.fixture
 def client(photo_run):
     server = start(photo_run)
     yield Client(server)
     server.shutdown()
     server.server_close()
-
-
-def words(answer):
-    return json.loads(answer.body)["error"]
 
 
 # ---- access
@@ -370,7 +323,7 @@ def test_a_folder_that_is_not_a_run_is_refused(tmp_path, photo_run):
         serve_review(photo_run, open_browser=False)
     (photo_run / "review.json").unlink()
     (photo_run / "assignments.csv").write_text("path,cluster\na,9\n")
-    with pytest.raises(InputError, match=r"assignments\.csv is not a table of assignments"):
+    with pytest.raises(InputError, match=r"assignments\.csv cannot be read"):
         review_session(photo_run)
 
 

@@ -12,7 +12,8 @@ from sklearn.datasets import load_digits
 
 import probagg
 from probagg.errors import InputError, NoData
-from probagg.run.folder import MANIFEST
+from probagg.run.folder import RunFolder
+from probagg.run.layout import MANIFEST
 
 TIMED = {"log.txt", "env.json", "result.json"}  # seconds and time stamps; result is compared below
 
@@ -194,9 +195,7 @@ def test_a_bug_is_a_traceback_and_not_a_tidy_error(matrix, tmp_path, monkeypatch
 
 
 def test_a_lock_goes_even_where_sealing_fails(tmp_path, monkeypatch):
-    from probagg.run.folder import RunFolder
-
     monkeypatch.setattr(RunFolder, "_seal", lambda self: 1 / 0)
     with pytest.raises(ZeroDivisionError), RunFolder(tmp_path / "run") as folder:
         folder.write("log.txt", "x")
-    assert not (tmp_path / "run" / ".lock").exists()
+    assert not (tmp_path / "run").exists()

@@ -81,5 +81,5 @@ def test_only_three_files_are_needed(matrix_run):
 )
 def test_a_damaged_file_is_named(matrix_run, name, content):
     (matrix_run / name).write_text(content)
-    with pytest.raises(RunFolderError, match=rf"{name} is damaged \(.*\. Restore it, or run"):
+    with pytest.raises(RunFolderError, match=rf"{name} cannot be read \(.*\. Restore it, or run"):
         read_contents(matrix_run)

@@ -5,22 +5,23 @@ import os
 import pytest
 
 from probagg.environment import environment
-from probagg.run.folder import MANIFEST, RunFolder, RunFolderError, add_to_run
+from probagg.run.folder import RunFolder, RunFolderError, add_to_run
+from probagg.run.layout import LOCK, MANIFEST, unfinished
 from probagg.storage import decode, write_atomically
 
 
 def test_the_manifest_seals_every_file(tmp_path):
     with RunFolder(tmp_path / "run") as run:
-        run.write("a.txt", "hello")
+        run.write("log.txt", "hello")
         assert not (run.path / MANIFEST).exists()
     hashes = json.loads((tmp_path / "run" / MANIFEST).read_text())["sha256"]
-    assert hashes == {"a.txt": hashlib.sha256(b"hello").hexdigest()}
-    assert sorted(os.listdir(tmp_path / "run")) == ["a.txt", MANIFEST]
+    assert hashes == {"log.txt": hashlib.sha256(b"hello").hexdigest()}
+    assert sorted(os.listdir(tmp_path / "run")) == ["log.txt", MANIFEST]
 
 
 def test_a_failed_run_has_no_manifest_and_may_start_again(tmp_path):
     with pytest.raises(TypeError), RunFolder(tmp_path / "run") as run:
-        run.write("a.txt", 3.5)
+        run.write("log.txt", 3.5)
     assert not (tmp_path / "run" / MANIFEST).exists()
     with RunFolder(tmp_path / "run"):
         pass
@@ -29,12 +30,12 @@ def test_a_failed_run_has_no_manifest_and_may_start_again(tmp_path):
 
 def test_a_finished_run_is_replaced_only_on_request(tmp_path):
     with RunFolder(tmp_path / "run") as run:
-        run.write("a.txt", "1")
+        run.write("log.txt", "1")
     with pytest.raises(RunFolderError, match=r"holds a finished run.*--overwrite"):
         RunFolder(tmp_path / "run").__enter__()
     with RunFolder(tmp_path / "run", overwrite=True) as run:
-        run.write("a.txt", "2")
-    assert (tmp_path / "run" / "a.txt").read_text() == "2"
+        run.write("log.txt", "2")
+    assert (tmp_path / "run" / "log.txt").read_text() == "2"
 
 
 def test_an_old_run_goes_only_when_the_new_one_writes(tmp_path):
@@ -45,8 +46,8 @@ def test_an_old_run_goes_only_when_the_new_one_writes(tmp_path):
     assert (tmp_path / "run" / MANIFEST).exists()
     (tmp_path / "run" / "notes.txt").write_text("mine")
     with RunFolder(tmp_path / "run", overwrite=True) as run:
-        run.write("new.txt", "2")
-    assert sorted(os.listdir(run.path)) == [MANIFEST, "new.txt", "notes.txt"]
+        run.write("result.json", "2")
+    assert sorted(os.listdir(run.path)) == [MANIFEST, "notes.txt", "result.json"]
 
 
 def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
@@ -78,9 +79,8 @@ def test_two_processes_cannot_share_a_folder(tmp_path):
 
 
 def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".run").touch()
-    (tmp_path / "run" / ".lock").write_text("999999999")
+    unfinished(tmp_path / "run").mkdir(parents=True)
+    (tmp_path / "run" / LOCK).write_text("999999999")
     with RunFolder(tmp_path / "run"):
         pass
     assert (tmp_path / "run" / MANIFEST).exists()
@@ -107,15 +107,15 @@ def test_overwriting_twice_keeps_what_a_person_put_there(tmp_path):
     for text in ("one", "two", "three"):
         with RunFolder(tmp_path / "run", overwrite=True) as folder:
             folder.write("result.json", text)
-            (tmp_path / "run" / "model.bin").write_text(text)
-            folder.keep("model.bin", "tensorboard")
+            (folder.work / "model.safetensors").write_text(text)
+            folder.keep("model.safetensors", "tensorboard/*")
         (tmp_path / "run" / "notes.txt").write_text("mine")
         (tmp_path / "run" / "mine").mkdir(exist_ok=True)
         (tmp_path / "run" / "mine" / "thesis.md").write_text("mine too")
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
     assert (tmp_path / "run" / "mine" / "thesis.md").exists()
     sealed = json.loads((tmp_path / "run" / "manifest.json").read_text())["sha256"]
-    assert set(sealed) == {"result.json", "model.bin"}
+    assert set(sealed) == {"result.json", "model.safetensors"}
 
 
 def test_a_review_outlives_its_run(tmp_path):
@@ -132,7 +132,7 @@ def test_a_review_outlives_its_run(tmp_path):
 
 def test_a_name_that_is_no_text_is_written_as_its_bytes(tmp_path):
     with RunFolder(tmp_path / "run") as folder:
-        folder.write("table.csv", os.fsdecode(b"bad\xff.png"))
-    data = (tmp_path / "run" / "table.csv").read_bytes()
+        folder.write("assignments.csv", os.fsdecode(b"bad\xff.png"))
+    data = (tmp_path / "run" / "assignments.csv").read_bytes()
     assert data == b"bad\xff.png"
     assert decode(data) == os.fsdecode(data)

@@ -127,7 +127,7 @@ def test_a_saved_preparation_is_small_readable_and_no_pickle(run):
     assert 20 < age["center"] < 70
     assert (run.path / FILE).stat().st_size < 5000
     (run.path / "damaged").mkdir()
-    with pytest.raises(InputError, match=r"preparation.json is damaged"):
+    with pytest.raises(InputError, match=r"preparation.json cannot be read"):
         Preparation.from_json('{"format": "probagg.preparation/1", "parts": [{}]}')
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,14 +13,14 @@ import numpy as np
 import typer
 
 from probagg.cli.errors import guarded
-from probagg.cli.options import AsJson, Backbone, Labels, Weights, example, parse_k
+from probagg.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
 from probagg.cli.terminal import Terminal
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.run.clustering import scores
 from probagg.run.flat import Flat
+from probagg.run.output import Output
 from probagg.run.request import Request, check_k
-from probagg.storage import write_json
 
 EXAMPLE = example(
     "probagg bench photos/ -k 10 --seeds 10",
@@ -43,12 +44,15 @@ def bench(
     weights: Weights = None,
     labels: Labels = None,
     out: Annotated[Path | None, typer.Option(help="JSON file for all results.")] = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Cluster SOURCE by several methods and compare them; labels are used for reporting only."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         chosen = _checked(methods)
+        read = (Path(source).expanduser(),)
+        output = None if out is None else Output(out, overwrite, read).check()
         request = Request(source, check_k(parse_k(k)), Path(), 0, labels, terminal)
         options = {"backbone": backbone, "weights": weights}
         flat = Flat(request, "pac", {name: v for name, v in options.items() if v is not None})
@@ -70,8 +74,8 @@ def bench(
             terminal.say(_line(rows[-1]))
         result = {"source": source, "n_clusters": flat.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
-        if out is not None:
-            write_json(out, result)
+        if output is not None:
+            output.write((json.dumps(result, indent=2) + "\n").encode())
             terminal.say(f"written to {out}")
         give(result)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
+import logging
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -12,17 +11,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from probagg.cli.terminal import FAILED, INTERRUPTED, Terminal, fail
+from probagg.cli.stopping import Stopped
+from probagg.cli.terminal import FAILED, INTERRUPTED, Terminal, deliver, fail, show
 from probagg.errors import InputError, Interrupted, ProbaggError, first_line
-from probagg.run.folder import MANIFEST
+from probagg.progress import logger, printable
+from probagg.run.layout import is_finished, unfinished
 
 Give = Callable[[Any], None]
 BUG = "This is a bug in probagg, not in what you gave it. Please report it with the lines above."
 OUT_OF_MEMORY = (
     "The GPU has too little memory ({}). Lower the batch with --set pretrain.batch_size=128, or "
     "split it with --set pretrain.accumulate=2."
+)
+
+NO_MEMORY = (
+    "The memory is full ({}). Use fewer or smaller images (--set views.size, "
+    "--set pretrain.batch_size), fewer rows or clusters, or a larger machine."
 )
 
 
@@ -32,10 +36,10 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
 
     def give(result: Any) -> None:
         if as_json:
-            typer.echo(json.dumps(result))
+            deliver(json.dumps(result) + "\n")
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _logged(terminal):
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: terminal.warn(message)
             yield give
@@ -43,12 +47,11 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
         resume = f" Run the same command with --out {out} to go on."
         is_saved = isinstance(error, Interrupted) and out is not None
         fail(f"{error}{resume if is_saved else ''}", error.exit_code)
-    except BrokenPipeError:  # whoever read our output has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
     except (OSError, ImportError) as error:
         fail(str(error), FAILED)
-    except KeyboardInterrupt:
+    except Stopped as stop:
+        fail(f"{stop} {_left(out)}", stop.exit_code)
+    except KeyboardInterrupt:  # Ctrl-C for the second time in training
         fail(f"Interrupted. {_left(out)}", INTERRUPTED)
     except Exception as error:
         kind = type(error).__name__  # by name, so that neither package is imported for this
@@ -56,14 +59,29 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
             fail(str(error), InputError.exit_code)
         if kind == "OutOfMemoryError":  # torch's
             fail(OUT_OF_MEMORY.format(first_line(error)), FAILED)
-        traceback.print_exc()
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):  # NumPy's, torch's
+            fail(NO_MEMORY.format(first_line(error)), FAILED)
+        for line in traceback.format_exc().splitlines():
+            show(printable(line), err=True)
         fail(BUG, FAILED)
+
+
+@contextmanager
+def _logged(terminal: Terminal) -> Iterator[None]:
+    """Show the warnings in the log of the library like all others."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: terminal.warn(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _left(out: Path | None) -> str:
     """Return in words what an interrupted command leaves behind."""
-    if out is not None and (out / MANIFEST).exists():
-        return f"The run in {out} is finished; probagg report {out} writes its page."
-    if out is not None and (out / "checkpoints").exists():
+    if out is not None and (unfinished(out) / "checkpoints").exists():
         return f"The same command with --out {out} resumes from what was saved last."
+    if out is not None and is_finished(out):
+        return f"{out} holds a finished run; probagg report {out} writes its page."
     return "Nothing was written."

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from probagg.cli.errors import guarded
-from probagg.cli.options import AsJson, Run, TrustCode, example
+from probagg.cli.options import AsJson, Overwrite, Run, TrustCode, example
 from probagg.cli.terminal import Terminal
 from probagg.run.exporting import write_export
 from probagg.run.opened import open_run
@@ -33,6 +33,7 @@ def export(
         Path | None,
         typer.Option(help="Where. [default: in RUN: model.onnx, exported.safetensors, compact]"),
     ] = None,
+    overwrite: Overwrite = False,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,4 +42,6 @@ def export(
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)
         opened.check_is_run()
-        give(write_export(opened, how, out, features=features, monitor=terminal))
+        give(
+            write_export(opened, how, out, features=features, overwrite=overwrite, monitor=terminal)
+        )

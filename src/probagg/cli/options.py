@@ -41,6 +41,9 @@ CopyTo = Annotated[
 LinkTo = Annotated[Path | None, typer.Option(help="The same with links instead of copies.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what --out names, if it exists.")
+]
 TrustCode = Annotated[
     bool,
     typer.Option(

@@ -10,13 +10,23 @@ import numpy as np
 import typer
 
 from probagg.cli.errors import guarded
-from probagg.cli.options import AsJson, CopyTo, LinkTo, Quiet, RunOrCompact, TrustCode, example
-from probagg.cli.terminal import Terminal
+from probagg.cli.options import (
+    AsJson,
+    CopyTo,
+    LinkTo,
+    Overwrite,
+    Quiet,
+    RunOrCompact,
+    TrustCode,
+    example,
+)
+from probagg.cli.terminal import Terminal, deliver
 from probagg.errors import InputError
 from probagg.progress import duration
 from probagg.run.opened import open_run
+from probagg.run.output import Output
 from probagg.run.sorting import check_sorting, sort_images
-from probagg.storage import encode, write_atomically
+from probagg.storage import encode
 
 EXAMPLE = example(
     "probagg predict runs/photos new/ --out new.csv",
@@ -31,6 +41,7 @@ def predict(
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    overwrite: Overwrite = False,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -40,7 +51,7 @@ def predict(
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)
         opened.check_kind(source)
-        _check_out(out, source, run)
+        output = None if out is None else _output(out, source, overwrite)
         folder = Path(source).expanduser()
         targets = [target for target in (copy_to, link_to) if target is not None]
         for target in targets:
@@ -56,11 +67,11 @@ def predict(
         review = opened.review
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             terminal.say(f"  {review.name_of(k)}: {size:,}")
-        if out is not None:
-            write_atomically(out, encode(assigned.to_csv()))
+        if output is not None:
+            output.write(encode(assigned.to_csv()))
             terminal.say(f"written to {out}")
         elif not as_json:
-            typer.echo(encode(assigned.to_csv()), nl=False)
+            deliver(assigned.to_csv())
         for target in targets:
             link, clusters = target == link_to, assigned.cluster.tolist()
             n = sort_images(folder, assigned.names, clusters, review.names, target, link=link)
@@ -75,20 +86,8 @@ def predict(
         )
 
 
-def _check_out(out: Path | None, source: str, run: Path) -> None:
-    """Refuse, before any work, an output that is not a new file or an older output."""
-    if out is None:
-        return
+def _output(out: Path, source: str, overwrite: bool) -> Output:
+    """Return the file that --out names, checked before any work."""
     if out.suffix.lower() not in (".csv", ".txt", ""):
         raise InputError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        why = "is a folder" if out.is_dir() else "lies in a folder that does not exist"
-        raise InputError(f"--out {out} {why}. Name a file in a folder that exists.")
-    real, read = out.resolve(), Path(source).expanduser().resolve()
-    if real == read:
-        raise InputError(f"--out {out} is the source itself. Name another file.")
-    if real.is_relative_to(run.resolve()) or (out.exists() and real.is_relative_to(read)):
-        where = run if real.is_relative_to(run.resolve()) else source
-        raise InputError(f"--out {out} would replace a file in {where}. Name one elsewhere.")
-    if out.exists() and not out.is_file():
-        raise InputError(f"--out {out} is not a regular file. Name a new file.")
+    return Output(out, overwrite, (Path(source).expanduser(),)).check()

@@ -2,25 +2,82 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import typer
 
-from probagg.progress import duration
+from probagg.progress import duration, printable
 from probagg.run.monitor import Counter, Monitor
+from probagg.storage import encode
 
 if TYPE_CHECKING:
     from probagg.run.monitor import Progress
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
+_PLAIN = str.maketrans({"█": "#", "±": "~"})  # for encodings that lack these
+
+
+def show(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text; where nobody reads it any more, or a disk is full, the work goes on in silence.
+
+    Characters that the encoding lacks, as Windows' cp1252 lacks the bars, are replaced.
+    """
+    stream = sys.stderr if err else sys.stdout
+    try:
+        typer.echo(_encodable(text, stream), err=err, nl=nl)
+    except OSError:
+        _silence(stream)
+
+
+def deliver(text: str) -> None:
+    """Print a result on standard output: a program gets its exact bytes, a terminal no controls.
+
+    A reader who has had enough is an exit code without a message; a full disk is an error.
+    """
+    try:
+        if is_terminal(sys.stdout):
+            lines = "\n".join(map(printable, text.split("\n")))
+            typer.echo(_encodable(lines, sys.stdout), nl=False)
+        else:
+            typer.echo(encode(text), nl=False)
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        sys.exit(FAILED)
+    except OSError as error:
+        _silence(sys.stdout)  # or Python would fail again when it exits
+        fail(f"The result cannot be written to standard output ({error.strerror}).", FAILED)
 
 
 def fail(message: str, code: int) -> NoReturn:
     """Print one line on standard error and exit."""
-    typer.echo(f"Error: {message}", err=True)
+    show(f"Error: {printable(message)}", err=True)
     sys.exit(code)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person reads a stream; None is one that was closed before the start."""
+    return stream is not None and stream.isatty()
+
+
+def _encodable(text: str, stream: TextIO | None) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+    return text
+
+
+def _silence(stream: TextIO) -> None:
+    """Send what is written to a stream from now on, also by others, to nowhere."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 class Terminal(Monitor):
@@ -39,12 +96,12 @@ class Terminal(Monitor):
         """Print one line."""
         super().say(text)
         if not self.quiet:
-            typer.echo(text, err=self.aside)
+            show(self.lines[-1], err=self.aside)
 
     def warn(self, text: object) -> None:
         """Print one line on standard error, also when quiet."""
         super().say(f"Warning: {text}")
-        typer.echo(self.lines[-1], err=True)
+        show(self.lines[-1], err=True)
 
     def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
         """Return a progress line."""
@@ -59,7 +116,7 @@ class TrainingLine:
     """Show training in one line that is overwritten; without a terminal, a line per tenth."""
 
     def __init__(self, wanted: bool) -> None:
-        self.wanted, self.live = wanted, sys.stderr.isatty()
+        self.wanted, self.live = wanted, is_terminal(sys.stderr)
         self._shown, self._began, self._stage = 0.0, time.monotonic(), ""
         self._loss = self._last = ""
 
@@ -87,14 +144,14 @@ class TrainingLine:
         left = f"  {duration(rest)} left" if done > 0.0 else ""
         text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}{self._loss}"
         if progress.epoch == progress.epochs:
-            typer.echo(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
+            show(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
             self._last = ""
         elif self.live:
             text += left
-            typer.echo(f"{self._over()}{text}", err=True, nl=False)
+            show(f"{self._over()}{text}", err=True, nl=False)
             self._last = text
         else:
-            typer.echo(f"{text}{left}", err=True)
+            show(f"{text}{left}", err=True)
 
     def _over(self) -> str:
         return f"\r{' ' * len(self._last)}\r" if self._last else ""
@@ -105,7 +162,7 @@ class CountLine:
 
     def __init__(self, what: str, unit: str, wanted: bool, scale: float = 1.0) -> None:
         self.what, self.unit, self.scale = what, unit, scale
-        self.wanted, self.live = wanted, sys.stderr.isatty()
+        self.wanted, self.live = wanted, is_terminal(sys.stderr)
         self._began, self._shown, self._tenth, self._width = time.monotonic(), 0.0, -1, 0
         self._first: int | None = None
 
@@ -125,7 +182,7 @@ class CountLine:
             text += f", {duration(left)} left"
         over = f"\r{text:<{self._width}}" if self.live else text
         self._width = len(text)
-        typer.echo(over, err=True, nl=not self.live or done == total)
+        show(over, err=True, nl=not self.live or done == total)
 
 
 def _is_a_tenth(progress: Progress) -> bool:

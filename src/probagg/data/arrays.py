@@ -6,23 +6,23 @@ for `probagg.run.preparation`.
 
 from __future__ import annotations
 
+import math
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from probagg.data import tables
 from probagg.data.tables import Table, read_parquet, table_of_frame
 from probagg.data.text_tables import read_text
-from probagg.errors import NoData
+from probagg.environment import check_memory
+from probagg.errors import NoData, reading
 
 SUFFIXES = (".npy", ".npz", *tables.SUFFIXES)
 KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not converted in memory
-_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)  # of np.load
 
 
 @dataclass(frozen=True)
@@ -113,28 +113,71 @@ def read_numpy(path: Path) -> tuple[Any, np.ndarray | None]:
 
     The rows of SciPy's sparse .npz file are a CSR array.
     """
-    try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found, None
-        with found as arrays:
-            if "format" in arrays and "shape" in arrays:
-                return _read_sparse(path), None
-            return _samples_and_classes(path, arrays)
-    except NoData:
-        raise
-    except _UNREADABLE as error:
-        raise NoData(
-            f"{path} cannot be read as a NumPy file ({error}). Write it again with np.savez or "
-            "np.save."
-        ) from error
+    remedy = "Write it again with np.savez or np.save."
+    with reading(path, remedy, NoData, "a NumPy file"):
+        if not path.is_file():
+            raise NoData(f"{path} is not a regular file. Give one.")
+        with path.open("rb") as file:
+            is_archive = file.read(2) == b"PK"
+        if not is_archive:
+            return np.load(path, mmap_mode="r", allow_pickle=False), None
+        arrays = read_npz(path)
+        if "format" in arrays and "shape" in arrays:
+            return _sparse(arrays), None
+        return _samples_and_classes(path, arrays)
 
 
-def _read_sparse(path: Path) -> Any:
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a .npz file, which must fit into memory and be as long as they state."""
+    arrays = {}
+    with zipfile.ZipFile(path) as archive:
+        entries = [e for e in archive.infolist() if e.filename.endswith(".npy")]
+        check_memory(
+            1.5 * sum(entry.file_size for entry in entries),
+            f"{path}, unpacked,",
+            "Save the array as .npy, which is read in parts, or save fewer rows.",
+        )
+        for entry in entries:
+            with archive.open(entry) as file:
+                arrays[entry.filename.removesuffix(".npy")] = _read_array(file, entry.file_size)
+    return arrays
+
+
+def _read_array(file: IO[bytes], size: int) -> np.ndarray:
+    """Return an array in NumPy's format, `size` bytes with its header."""
+    version = np.lib.format.read_magic(file)
+    header = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    shape, _, dtype = header(file)
+    count = math.prod(shape)
+    if not dtype.hasobject and count * dtype.itemsize > size:  # before NumPy takes that much memory
+        raise ValueError(f"{dtype} of shape {shape} is stated, but there are {size} bytes")
+    file.seek(0)
+    return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _sparse(arrays: dict[str, np.ndarray]) -> Any:
     """Return the rows that `scipy.sparse.save_npz` wrote, as a CSR array."""
     import scipy.sparse as sp
 
-    return sp.csr_array(sp.load_npz(path))
+    kind = arrays["format"].item()
+    kind = kind.decode() if isinstance(kind, bytes) else kind
+    shape = tuple(int(n) for n in arrays["shape"])
+    data = arrays["data"]
+    if kind in ("csr", "csc", "bsr"):
+        make = {"csr": sp.csr_array, "csc": sp.csc_array, "bsr": sp.bsr_array}[kind]
+        found = make((data, arrays["indices"], arrays["indptr"]), shape=shape)
+        found.check_format(full_check=True)
+    elif kind == "coo":
+        found = sp.coo_array((data, (arrays["row"], arrays["col"])), shape=shape)
+    elif kind == "dia":
+        found = sp.dia_array((data, arrays["offsets"]), shape=shape)
+    else:
+        raise ValueError(f"its sparse format is {kind!r:.20}")
+    return sp.csr_array(found)
 
 
 def _samples_and_classes(

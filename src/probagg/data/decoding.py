@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
+import threading
+import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -19,6 +23,13 @@ _ENDINGS = (
 SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
 # Pillow opens more than these, but not only images: an .eps would start Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
+_COMPLEX = ("JPEG2000", "WEBP", "AVIF")  # whose decoders take 16 and more bytes per pixel
+MAX_COMPLEX = 2**26  # pixels of these
+MAX_BYTES = 2**30  # of an image file
+MAX_METADATA = 2**24  # bytes of a JPEG: previews and profiles have less
+LARGE = 2**24  # pixels from which images are decoded one at a time and converted in bands
+_ONE_AT_A_TIME = threading.Lock()
+_PILLOW = r"PIL\."  # its modules
 _LAST_FORMATS = ("TGA",)  # has no signature, so it is tried last
 
 
@@ -63,18 +74,61 @@ def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) ->
     over white. A JPEG may be decoded smaller, but not below twice `size`.
     """
     Image, formats = pillow(), _formats()
+    _silence_pillow()
     try:
-        if isinstance(source, Path) and not source.is_file():
-            raise BadImage("it is missing, a broken link, or not a regular file")
+        if isinstance(source, Path):
+            _check_file(source)
         with Image.open(source, formats=formats) as image:
             if size is not None:
                 # Decoding a JPEG at 1/2, 1/4 or 1/8 is cheaper; twice the size leaves the last
                 # step to a better filter. Other formats ignore this.
                 image.draft(None, (2 * size, 2 * size))
-            image.load()
-            return to_channels(_upright(image), channels)
+            many = math.prod(image.size)
+            if many > MAX_COMPLEX and image.format in _COMPLEX:
+                raise BadImage(f"it has {many:,} pixels, but {MAX_COMPLEX:,} at most are decoded")
+            with _ONE_AT_A_TIME if many > LARGE else contextlib.nullcontext():
+                image.load()
+                turn = _turn(image)
+                image = to_channels(image, channels)
+                return image if turn is None else image.transpose(turn)
     except Exception as error:  # on broken or hostile bytes decoders raise nearly anything
         raise BadImage(_reason(error)) from error
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what cannot be an image before a byte of it is read."""
+    if not path.is_file():
+        raise BadImage("it is missing, a broken link, or not a regular file")
+    size = path.stat().st_size
+    if not size:  # files below /proc, too, which may never end
+        raise BadImage("it is empty")
+    if size > MAX_BYTES:
+        raise BadImage(f"it has {size / 1e9:.3g} GB, but at most {MAX_BYTES / 1e9:.3g} are read")
+
+    with path.open("rb") as file:
+        _check_metadata(file)
+
+
+def _check_metadata(file: IO[bytes]) -> None:
+    """Refuse a JPEG with many megabytes of metadata, which Pillow would join one by one."""
+    total, head = 0, file.read(2)
+    while head == b"\xff\xd8" or (head[:1] == b"\xff" and 0xE0 <= head[-1] <= 0xEF):
+        if head != b"\xff\xd8":
+            length = max(2, int.from_bytes(file.read(2), "big"))
+            total += length
+            file.seek(length - 2, 1)
+        if total > MAX_METADATA:
+            raise BadImage(f"it has more than {MAX_METADATA / 1e6:.0f} MB of metadata")
+        head = file.read(2)
+
+
+def _silence_pillow() -> None:
+    """Let Pillow not warn: a broken file is reported once, and may have thousands of bad tags.
+
+    The filter stays, because `warnings.catch_warnings` is not safe in threads.
+    """
+    if not any(getattr(rule[3], "pattern", "") == _PILLOW for rule in warnings.filters):
+        warnings.filterwarnings("ignore", module=_PILLOW)
 
 
 def convert(pixels: np.ndarray, size: int | None, channels: int) -> np.ndarray:
@@ -94,14 +148,14 @@ def _pixels(image: Image, size: int | None, channels: int) -> np.ndarray:
     return np.asarray(image).reshape(image.height, image.width, channels)
 
 
-def _upright(image: Image) -> Image:
-    """Apply the EXIF orientation; call it after `load`, which already turns a TIFF."""
+def _turn(image: Image) -> Any:
+    """Return the transposition of the EXIF orientation, or None; `load` already turns a TIFF."""
     try:
         orientation = image.getexif().get(0x0112, 1)
     except Exception:  # the picture is good even where its EXIF block is broken
-        return image
+        return None
     Turn = pillow().Transpose
-    turn = {
+    return {
         2: Turn.FLIP_LEFT_RIGHT,
         3: Turn.ROTATE_180,
         4: Turn.FLIP_TOP_BOTTOM,
@@ -110,12 +164,20 @@ def _upright(image: Image) -> Image:
         7: Turn.TRANSVERSE,
         8: Turn.ROTATE_90,
     }.get(orientation)
-    return image if turn is None else image.transpose(turn)
 
 
 def to_channels(image: Image, channels: int) -> Image:
-    """Return a Pillow image of any mode as grey (1 channel) or RGB (3), transparency over white."""
+    """Return a Pillow image of any mode as grey (1 channel) or RGB (3), transparency over white.
+
+    A large image is converted in bands, as each step makes a copy.
+    """
     Image, mode = pillow(), "L" if channels == 1 else "RGB"
+    if image.mode != mode and math.prod(image.size) > LARGE:
+        whole, height = Image.new(mode, image.size), max(1, LARGE // image.width)
+        for top in range(0, image.height, height):
+            box = (0, top, image.width, min(image.height, top + height))
+            whole.paste(to_channels(image.crop(box), channels), box)
+        return whole
     if image.mode == "F":
         raise BadImage("its pixels are floats of unknown range: save it with 8 bits")
     if image.mode.startswith("I"):  # 16 bits, which Pillow's own conversion would clip at 255

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import http.client
+import math
 import os
 import shutil
 import tarfile
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from probagg.errors import NoData
+from probagg.locks import hold
 from probagg.progress import Progress
 from probagg.storage import cache_folder
 
@@ -69,7 +69,8 @@ def obtain(release: str, *, progress: Progress | None = None) -> Path:
     folder = cache_folder() / release
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.with_name(f".{release}.lock")):
+        # One process at a time; the others wait, then find the work done.
+        with hold(folder.with_name(f".{release}.lock"), wait=math.inf):
             for remote in REMOTES[release]:
                 if not remote.file.endswith(".tar.gz"):
                     folder.mkdir(exist_ok=True)
@@ -172,16 +173,3 @@ def unpack(archive: Path, folder: Path) -> None:
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Let one process in at a time; the others wait, then find the work done. Not on Windows."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

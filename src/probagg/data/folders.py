@@ -16,6 +16,8 @@ from probagg.errors import NoData
 from probagg.progress import Progress
 from probagg.storage import fingerprint
 
+OUTSIDE = "a link that leads out of the folder, which is not followed"
+
 
 class FolderImages:
     """Image files of a folder and its sub-folders, decoded to centred squares of `size` pixels.
@@ -25,6 +27,8 @@ class FolderImages:
     `class_level` (0: directly below the folder) are `class_names` and `y`, used for reporting only.
     `only` names the first-level sub-folders to read. With `paths`, which may be absolute, exactly
     these files are read, in this order and without classes. Nothing is decoded before `read`.
+
+    A link that leads out of the folder is not followed: `outside` has its path and the reason.
     """
 
     extra = None
@@ -43,7 +47,8 @@ class FolderImages:
         self.folder = Path(folder).expanduser()
         self.name = name or self.folder.resolve().name
         self._set_format(size, channels)
-        self.paths = _image_paths(self.folder, only) if paths is None else paths
+        self.outside: list[tuple[str, str]] = []
+        self.paths = _image_paths(self.folder, only, self.outside) if paths is None else paths
         self.y, self.class_names = None, None
         if paths is None:
             self.y, self.class_names = _classes(self.paths, class_level)
@@ -126,11 +131,23 @@ class FolderImages:
             yield os.fsencode(path) + b"\0%d %d\0" % facts
 
 
-def _image_paths(folder: Path, only: Collection[str] | None) -> list[str]:
+def _image_paths(
+    folder: Path, only: Collection[str] | None, outside: list[tuple[str, str]]
+) -> list[str]:
+    """Return the image files below a folder; add links that lead out of it to `outside`."""
     if not folder.exists():
         raise NoData(f"{folder} does not exist. Pass the path of a folder with images.")
     if not folder.is_dir():
         raise NoData(f"{folder} is a file. Pass the folder that contains it.")
+    root = Path(os.path.realpath(folder))
+
+    def is_inside(name: str) -> bool:
+        path = os.path.join(here, name)
+        if not os.path.islink(path) or Path(os.path.realpath(path)).is_relative_to(root):
+            return True
+        outside.append((Path(path).relative_to(folder).as_posix(), OUTSIDE))
+        return False
+
     paths, others, seen = [], 0, set()
     for here, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
         real = os.path.realpath(here)
@@ -142,17 +159,22 @@ def _image_paths(folder: Path, only: Collection[str] | None) -> list[str]:
         if only is not None and here == str(folder):
             folders[:] = [name for name in folders if name in only]
             files = []
-        for name in files:
-            if PurePath(name).suffix.lower() in SUFFIXES and not name.startswith("."):
-                paths.append(Path(here, name).relative_to(folder).as_posix())
-            else:
-                others += 1
+        folders[:] = filter(is_inside, folders)
+        images = [name for name in files if _is_image(name)]
+        others += len(files) - len(images)
+        kept = filter(is_inside, images)
+        paths += [Path(here, name).relative_to(folder).as_posix() for name in kept]
     if not paths:
+        links = f" and {len(outside)} links that lead out of it" if outside else ""
         raise NoData(
             f"{folder} contains no image: {others} files, none of which ends in "
-            f"{', '.join(sorted(SUFFIXES))}. Pass a folder with images, or convert them."
+            f"{', '.join(sorted(SUFFIXES))}{links}. Pass a folder with images, or convert them."
         )
     return sorted(paths)
+
+
+def _is_image(name: str) -> bool:
+    return PurePath(name).suffix.lower() in SUFFIXES and not name.startswith(".")
 
 
 def _refuse(error: OSError) -> None:

@@ -11,7 +11,7 @@ from probagg.data.decoding import check_format, convert
 from probagg.data.folders import FolderImages
 from probagg.data.threads import stack_in_threads
 from probagg.errors import NoData
-from probagg.storage import fingerprint
+from probagg.storage import check_mapped, fingerprint
 
 
 @runtime_checkable
@@ -73,6 +73,7 @@ class ArrayImages:
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
+        check_mapped(self._array)
         return np.ascontiguousarray(np.asarray(self._array)[rows])
 
     def fingerprint(self) -> str:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.errors import NoData
+from probagg.errors import NoData, reading
+from probagg.formulas import TEXT, plain
+from probagg.storage import read_bytes
 
 UNKNOWN = -1
 _NAME_HEADS = {"path", "file", "filename", "name", "image", "row", "index"}
@@ -71,14 +73,11 @@ def read_labels(path: Path, samples: Sequence[str]) -> Classes:
 
 def _tables(path: Path) -> dict[str, list[list[str]]]:
     """Return the rows of cells in a file, without its header, for each possible delimiter."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            text = file.read()
+    with reading(path, "Write lines of path,class.", NoData, "a table of labels"):
+        text = read_bytes(path).decode("utf-8-sig", "surrogateescape")
         first = next((line for line in text.splitlines() if line.strip()), "")
         delimiters = [d for d in _DELIMITERS if d in first] or [","]
         tables = {delimiter: _rows(text, delimiter) for delimiter in delimiters}
-    except (OSError, csv.Error) as error:
-        raise NoData(f"{path} cannot be read as a table of labels ({error}).") from error
     if not all(tables.values()):
         raise NoData(f"{path} contains no labels. Write lines of path,class.")
     return tables
@@ -93,7 +92,7 @@ def _rows(text: str, delimiter: str) -> list[list[str]]:
 
 def _class(cell: str) -> str:
     """Return a class as printable text: bytes that are not UTF-8 are read as Latin-1."""
-    data = cell.encode("utf-8", "surrogateescape")
+    data = plain(cell, TEXT).encode("utf-8", "surrogateescape")
     try:
         return data.decode().strip()
     except UnicodeDecodeError:

@@ -22,7 +22,8 @@ from probagg.data.cells import (
     to_flags,
     to_numbers,
 )
-from probagg.errors import NoData, import_optional
+from probagg.environment import check_memory
+from probagg.errors import NoData, import_optional, reading
 
 NUMBER, BOOLEAN, DATE, CATEGORY, TEXT, OTHER = (
     "number", "boolean", "date", "category", "text", "other"
@@ -191,17 +192,23 @@ def read_parquet(path: Path) -> Table:
     """Return the table in a Parquet file, read into memory."""
     pyarrow = import_optional("pyarrow", f"Reading {path}", "table")
     parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
-    try:
-        table = parquet.read_table(path)
-    except (OSError, pyarrow.ArrowInvalid) as error:
-        raise NoData(f"{path} cannot be read as parquet ({error}).") from error
     columns: list[tuple[str, Any]] = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pyarrow.types.is_dictionary(column.type):
-            columns.append((name, _Declared(column.cast(column.type.value_type))))
-        else:
-            columns.append((name, column.to_numpy()))
-    return table_of(str(path), columns)
+    with reading(path, "Write the file again.", NoData, "parquet"):
+        if not path.is_file():
+            raise NoData(f"{path} is not a regular file. Give one.")
+        file = parquet.ParquetFile(path)
+        check_memory(
+            16.0 * file.metadata.num_rows * file.metadata.num_columns,
+            f"{path}, unpacked,",
+            "Write fewer rows or columns, or a file of numbers only, which PAC reads in parts.",
+        )
+        table = file.read()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pyarrow.types.is_dictionary(column.type):
+                columns.append((name, _Declared(column.cast(column.type.value_type))))
+            else:
+                columns.append((name, column.to_numpy()))
+        return table_of(str(path), columns)
 
 
 def _column(name: str, values: Any) -> Column:

@@ -13,17 +13,17 @@ import numpy as np
 
 from probagg.data.cells import MISSING, guess_numbers, text_cells
 from probagg.data.tables import NUMBER, TEXT, Column, Table, checked, finite, places, unique
-from probagg.errors import NoData
+from probagg.environment import check_memory
+from probagg.errors import NoData, reading
+from probagg.storage import read_bytes
+
+MEMORY = 6.0  # bytes per byte of a text file that reading it takes, at least
 
 
 def read_text(path: Path) -> Table:
     """Read cells between semicolons, tabs, commas or spaces; a header line names the columns."""
-    try:
+    with reading(path, "Save it as CSV again.", NoData, "a table"):
         return _parse(path, _decoded(path))
-    except csv.Error as error:
-        raise NoData(
-            f"{path} cannot be read as a table ({error}). Save it as CSV again."
-        ) from error
 
 
 def _parse(path: Path, text: str) -> Table:
@@ -53,16 +53,19 @@ def _parse(path: Path, text: str) -> Table:
 
 
 def _decoded(path: Path) -> str:
+    size = path.stat().st_size
+    check_memory(
+        MEMORY * size,
+        f"{path}, as a table,",
+        "Write it as .npy or .parquet, which are read in parts, or split it.",
+    )
+    data = read_bytes(path)
+    if b"\0" in data[:4096]:
+        raise NoData(f"{path} cannot be read as text. Save it as CSV in UTF-8.")
     try:
-        data = path.read_bytes()
-        if b"\0" in data[:4096]:
-            raise NoData(f"{path} cannot be read as text. Save it as CSV in UTF-8.")
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            return data.decode("cp1252", "replace")  # as Excel writes in Western Europe
-    except OSError as error:
-        raise NoData(f"{path} cannot be read as text ({error}).") from error
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")  # as Excel writes in Western Europe
 
 
 def _delimiter(text: str) -> str | None:

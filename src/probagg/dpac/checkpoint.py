@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from probagg.errors import InputError, ProbaggError
+from probagg.environment import environment
+from probagg.errors import InputError, ProbaggError, first_line, reading
 from probagg.progress import logger
+from probagg.storage import find_files, read_bytes, remove_files, seal, unseal
 
 KEPT = 2
 FORMAT = 2
@@ -23,6 +27,9 @@ _MOVED = {  # from the first format, which had no "format"
     "module.lessons.Q": "stage.self_label.pseudo_labels",
 }
 _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
+CHECKPOINT_FILES = tuple(  # all that is ever removed from a folder of checkpoints
+    f"{step}/{file}" for step in ("step-*", ".step-*.tmp") for file in (_TENSORS, _DESCRIPTION)
+)
 _PARTS = "weights-*-of-*.safetensors"
 
 
@@ -49,40 +56,63 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
     from safetensors.torch import save
 
     path, temporary = folder / f"step-{step}", folder / f".step-{step}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    _remove(temporary)
+    temporary.mkdir(parents=True, exist_ok=True)
     data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
     (temporary / _TENSORS).write_bytes(data)
     digest = hashlib.sha256(data).hexdigest()
-    sealed = {**checkpoint.description, "format": FORMAT, "sha256": digest}
+    sealed = seal({**checkpoint.description, "format": FORMAT, "sha256": digest})
     (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
     if path.exists():  # a stage may end at a saved step: keep it until the new one is there
         before = folder / f"step-{step}~"
-        shutil.rmtree(before, ignore_errors=True)
+        _remove(before)
         os.replace(path, before)
     os.replace(temporary, path)
     for old in [*_newest_first(folder)[KEPT:], *folder.glob("*~"), *folder.glob(".step-*.tmp")]:
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
     return path
 
 
+def _remove(path: Path) -> None:
+    """Remove a checkpoint, but no other file that somebody put there."""
+    files = (f"{path.name}/{file}" for file in (_TENSORS, _DESCRIPTION))
+    remove_files(path.parent, find_files(path.parent, files))
+
+
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None; a damaged one is logged and skipped."""
+    """Return the newest undamaged checkpoint, or None where there is none.
+
+    A damaged one is logged and skipped. Where all are damaged, training would start from the
+    beginning and replace them: that is an error, so that a person decides.
+    """
     from safetensors.torch import load
 
+    damaged = []
     for path in _newest_first(folder):
         try:
-            description = json.loads((path / _DESCRIPTION).read_text())
-            data = (path / _TENSORS).read_bytes()
-            if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
-                raise InputError("its checksum is wrong")
-            tensors = load(data)
-            if description.pop("format", 1) < FORMAT:
-                _upgrade(description, tensors)
-            return Checkpoint(tensors, description)
-        except (OSError, ValueError, KeyError) as error:
-            logger.warning("%s is damaged (%s); the one before it is used.", path, error)
+            with reading(path, "Remove it."):
+                description = _description(path)
+                data = read_bytes(path / _TENSORS)
+                if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
+                    raise InputError("its checksum is wrong")
+                tensors = load(data)
+                if description.pop("format", 1) < FORMAT:
+                    _upgrade(description, tensors)
+                return Checkpoint(tensors, description)
+        except (InputError, OSError) as error:
+            damaged.append(f"{path} is damaged ({first_line(error)})")
+            logger.warning("%s.", damaged[-1])
+    if damaged:
+        raise CannotResume(
+            f"No checkpoint can be used: {damaged[0]}. Restore one from a copy, or start from the "
+            "beginning with --resume never."
+        )
     return None
+
+
+def _description(path: Path) -> dict[str, Any]:
+    """Return the checked description of a checkpoint."""
+    return unseal(json.loads(read_bytes(path / _DESCRIPTION)))
 
 
 def _newest_first(folder: Path) -> list[Path]:
@@ -92,7 +122,8 @@ def _newest_first(folder: Path) -> list[Path]:
         number = path.name.removeprefix("step-")
         return int(number.rstrip("~")), not number.endswith("~")
 
-    found = [p for p in folder.glob("step-*") if p.name.removeprefix("step-").rstrip("~").isdigit()]
+    found = {folder / name.partition("/")[0] for name in find_files(folder, CHECKPOINT_FILES)}
+    found = {p for p in found if p.name.removeprefix("step-").rstrip("~").isdecimal()}
     return sorted(found, key=age, reverse=True)
 
 
@@ -100,11 +131,12 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     """Return the description of the newest checkpoint, without its tensors, or None."""
     for path in _newest_first(folder):
         try:
-            description = json.loads((path / _DESCRIPTION).read_text())
-            if description.pop("format", 1) < FORMAT:
-                _upgrade(description, {})
-            return description
-        except (OSError, ValueError):
+            with reading(path, "Remove it."):
+                description = _description(path)
+                if description.pop("format", 1) < FORMAT:
+                    _upgrade(description, {})
+                return description
+        except (InputError, OSError):
             continue
     return None
 
@@ -118,6 +150,28 @@ def check_identity(description: dict[str, Any], now: dict[str, Any], out: Path |
             "same recipe, images and seed, another folder, or delete its checkpoints "
             "(--resume never)."
         )
+
+
+def check_versions(description: dict[str, Any]) -> None:
+    """Warn where a checkpoint was written by another version of probagg or torch.
+
+    It is not refused, so that days of training survive an upgrade: the state is complete, but
+    kernels of another version round differently, as those of another machine do.
+    """
+    differences = _differences(description.get("versions", {}), versions())
+    if differences and "versions" in description:  # checkpoints had none once
+        warnings.warn(
+            f"The checkpoint was written by other versions: {'; '.join(differences)}. Training "
+            "goes on from it; its result may differ from that of a run without a pause. Install "
+            "the same versions for the same result.",
+            stacklevel=2,
+        )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a checkpoint is written by."""
+    packages = environment()["packages"]
+    return {name: packages[name] for name in ("probagg", "torch") if name in packages}
 
 
 def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
@@ -211,9 +265,11 @@ def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 1
     return paths
 
 
-def load_compact(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of an export; every part must be there."""
-    from safetensors.torch import load_file
+def load_compact(
+    folder: Path, expected: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Tensor]:
+    """Return the tensors of an export; every part must be there, with its expected SHA-256."""
+    from safetensors.torch import load
 
     paths = sorted(folder.glob(_PARTS))
     wanted = paths[0].stem.rpartition("-of-")[2] if paths else "the"
@@ -221,4 +277,11 @@ def load_compact(folder: Path) -> dict[str, Tensor]:
         raise InputError(
             f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of one export there."
         )
-    return {name: tensor for path in paths for name, tensor in load_file(path).items()}
+    found: dict[str, Tensor] = {}
+    for path in paths:
+        with reading(path, "Copy the whole model there again."):
+            data = read_bytes(path)
+            if expected.get(path.name) not in (None, hashlib.sha256(data).hexdigest()):
+                raise InputError(f"{path} is damaged: its checksum is wrong. Copy it there again.")
+            found |= load(data)
+    return found

@@ -17,7 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from probagg.devices import choose_device
-from probagg.dpac.checkpoint import Checkpoint, check_identity, read_checkpoint, save_checkpoint
+from probagg.dpac.checkpoint import (
+    CannotResume,
+    Checkpoint,
+    check_identity,
+    check_versions,
+    read_checkpoint,
+    save_checkpoint,
+    versions,
+)
 from probagg.dpac.history import History
 from probagg.dpac.machine import (
     Machine,
@@ -32,7 +40,7 @@ from probagg.dpac.randomness import key as random_key
 from probagg.dpac.randomness import permutation
 from probagg.dpac.recipe import Training
 from probagg.dpac.step import Stage, Step, choose_precision
-from probagg.errors import InputError, Interrupted, ProbaggError
+from probagg.errors import InputError, Interrupted, ProbaggError, reading
 from probagg.opa.processes import n_processes, sum_over_processes
 from probagg.progress import logger
 
@@ -95,9 +103,12 @@ class Engine:
         """Load the newest checkpoint in the run folder, and return whether there is one."""
         found = read_checkpoint(self.out / "checkpoints") if self.out else None
         if found is not None:
-            check_identity(found.description, self.identity, self.out)
-            self.module.load_state_dict(found.part("module."))
-            self.position = Position(**found.description["position"])
+            where = f"The checkpoint in {self.out}"
+            with reading(where, "Start over (--resume never).", CannotResume):
+                check_identity(found.description, self.identity, self.out)
+                check_versions(found.description)
+                self.module.load_state_dict(found.part("module."))
+                self.position = Position(**found.description["position"])
         at = self.position
         self.history.trim(at.done, at.stage, at.epoch)
         self._restored = found
@@ -223,6 +234,7 @@ class Engine:
             "identity": self.identity,
             "position": vars(at),
             "scaler": step.scaler.state_dict(),
+            "versions": versions(),
         }
         save_checkpoint(self.out / "checkpoints", at.total, Checkpoint(tensors, description))
 

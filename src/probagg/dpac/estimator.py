@@ -195,6 +195,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         del more  # its images may fill the GPU
         engine.train(clustering := ClusterStage(setup))
         engine.train(self_label_stage(setup, clustering.targets))
+        engine.history.close()
         features, probabilities = infer(model, setup.views, feed)
         rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
         settings = recipe.cluster

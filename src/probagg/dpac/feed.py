@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from probagg.environment import free_memory as free_on_machine
 from probagg.progress import logger
 
 AHEAD = 3  # batches that are read in advance
@@ -109,9 +109,7 @@ class Joined:
 
 
 def free_memory(device: torch.device) -> float:
-    """Return the free bytes of a device; for a CPU, half of the machine's memory."""
+    """Return the free bytes of a device; for a CPU, half of what this process can still take."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    if hasattr(os, "sysconf"):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2.0
-    return 4e9
+    return free_on_machine() / 2

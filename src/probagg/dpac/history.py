@@ -32,22 +32,34 @@ class History:
                     self._board.add_scalar(f"{record['stage']}/{name}", value, record["step"])
             self._board.flush()
 
+    def close(self) -> None:
+        """Finish the files of TensorBoard."""
+        if self._board is not None:
+            self._board.close()
+
     def trim(self, done: list[str], stage: str, epoch: int) -> None:
         """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
         if self._path is None or not self._path.exists():
             return
         kept = []
         for line in _lines(self._path):
-            record = json.loads(line)
-            current = record["stage"] == stage and record["epoch"] <= epoch
-            if record["stage"] in done or current:
-                kept.append(line)
+            try:
+                record = json.loads(line)
+                current = record["stage"] == stage and record["epoch"] <= epoch
+                if record["stage"] in done or current:
+                    kept.append(line)
+            except (ValueError, LookupError, TypeError, RecursionError):
+                continue  # a damaged line is of no use to anybody, and curves do without it
         write_atomically(self._path, "".join(kept).encode())
 
 
 def _lines(path: Path) -> list[str]:
     """Return complete lines: a killed process may have left half of one."""
-    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("}\n")]
+    return [
+        line
+        for line in path.read_text(errors="replace").splitlines(keepends=True)
+        if line.endswith("}\n")
+    ]
 
 
 def _board(out: Path) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from probagg.opa.processes import n_processes
+from probagg.signals import on_signals
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,11 @@ def from_first_process(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[str], bool]) -> Iterator[None]:
-    """Call `stop` with the name of a SIGTERM or SIGINT; where it returns True, SIGINT interrupts.
-
-    Python allows this in the main thread only; elsewhere signals keep their meaning.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """Call `stop` with the name of a signal; where it returns True, Ctrl-C interrupts at once."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop(signal.Signals(number).name) and number == signal.SIGINT:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with on_signals(handle):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

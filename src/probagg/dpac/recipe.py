@@ -16,7 +16,8 @@ import tomli_w
 
 from probagg.dpac.settings import RecipeError, parse_setting, parse_toml, replace_all
 from probagg.dpac.view_settings import ViewSettings
-from probagg.errors import did_you_mean
+from probagg.errors import did_you_mean, reading
+from probagg.storage import read_bytes
 
 TASKS = ("wcl", "simclr", "moco", "byol", "autoencoder", "none")
 TARGETS = ("online", "kmeans", "fcm", "pac")
@@ -24,6 +25,7 @@ FOLDER = Path(__file__).parent / "recipes"
 NAMES = tuple(
     sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.toml") if p.parent.name != "parts")
 )
+PARTS = tuple(f"parts/{p.stem}" for p in FOLDER.glob("parts/*.toml"))
 REMOVED = {"self_label": ("start", "keep_losses")}  # keys of earlier versions, in saved recipes
 SMALL = 64  # pixels; SimCLR does not blur views up to this size
 
@@ -212,7 +214,7 @@ class Recipe:
         values = parse_toml(text)
         for table, keys in REMOVED.items() if saved else ():
             values[table] = {k: v for k, v in values.get(table, {}).items() if k not in keys}
-        return _extend(cls(), values)
+        return _extend(cls(), values, [])
 
     def to_toml(self) -> str:
         """Return the recipe with every key."""
@@ -250,26 +252,28 @@ def _read(name: str | PathLike[str]) -> str:
     """Return the text of a TOML file or of a named recipe."""
     path = Path(name)
     if path.suffix == ".toml":
-        try:
-            return path.read_text()
-        except OSError as error:
-            raise RecipeError(f"{path} cannot be read ({error.strerror}).") from error
+        with reading(path, "Name a TOML file with a recipe.", RecipeError):
+            return read_bytes(path).decode()
     full = str(name) if "/" in str(name) else f"{name}/fast"
-    packaged = FOLDER / f"{full}.toml"
-    if packaged.is_file():
-        return packaged.read_text()
+    if full in NAMES or full in PARTS:
+        return (FOLDER / f"{full}.toml").read_text()
     raise RecipeError(
         f"There is no recipe {str(name)!r}.{did_you_mean(full, NAMES)} Name a .toml file or one of "
         f"{', '.join(NAMES)}."
     )
 
 
-def _extend(recipe: Any, values: dict[str, Any]) -> Any:
-    """Return the recipe with the bases that the values name, then the values, applied to it."""
+def _extend(recipe: Any, values: dict[str, Any], within: list[str]) -> Any:
+    """Return the recipe with the bases that the values name, then the values, applied to it.
+
+    `within` names the recipes that led here.
+    """
     base = values.pop("base", [])
     names = [base] if isinstance(base, str) else base
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise RecipeError(f"base is {base!r}, but a name or a list of names is needed.")
     for name in names:
-        recipe = _extend(recipe, parse_toml(_read(name)))
+        if name in within:
+            raise RecipeError(f"The recipe {name!r} is its own base. Remove base from it.")
+        recipe = _extend(recipe, parse_toml(_read(name)), [*within, name])
     return replace_all(recipe, values)

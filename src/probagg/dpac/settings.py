@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tomllib
 from typing import Any, get_args, get_origin, get_type_hints
 
-from probagg.errors import InputError, did_you_mean
+from probagg.errors import InputError, did_you_mean, first_line
 
 
 class RecipeError(InputError):
@@ -17,8 +18,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Return the values of a TOML text."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"The recipe is not TOML: {error}.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RecipeError(f"The recipe is not TOML: {first_line(error)}.") from error
 
 
 def parse_setting(setting: str) -> dict[str, Any]:
@@ -71,7 +72,8 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
             inner = [arguments[0]] * len(value) if many else list(arguments)
             return tuple(_convert(v, h, key) for v, h in zip(value, inner, strict=True))
     elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        if abs(value) <= sys.float_info.max:  # an int may be larger
+            return float(value)
     elif hint in (int, str, bool) and type(value) is hint:
         return value
     wanted = str(hint) if origin else hint.__name__

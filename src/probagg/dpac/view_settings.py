@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 
 from probagg.errors import InputError, did_you_mean
 
+MAX_SIZE = 1024  # pixels of a view; a batch of larger ones takes tens of gigabytes
+
 # The strong view's operations and the range of the magnitude of each, as in the released code.
 RANGES: dict[str, tuple[float, float]] = {
     "Identity": (0.0, 0.0),
@@ -74,8 +76,8 @@ class ViewSettings:
 
 def _problems(s: ViewSettings) -> Iterator[str]:
     """Yield a message for each setting that is impossible: what it is, what is needed."""
-    if s.size < 1:
-        yield f"size is {s.size}; a view needs at least one pixel."
+    if not 1 <= s.size <= MAX_SIZE:
+        yield f"size is {s.size}; a view needs 1 to {MAX_SIZE} pixels."
     for name in "jitter_probability", "grayscale", "blur", "cutout", "translate":
         if not 0 <= getattr(s, name) <= 1:
             yield f"{name} is {getattr(s, name)}; it must lie in 0..1."

@@ -59,7 +59,8 @@ def reopen_backbone(
     if _is_function(spec["backbone"]) and not trust_code:
         raise BackboneError(
             f"The run names {spec['backbone']} as its backbone, which is Python code that would be "
-            "imported and run. If you trust whoever made the run, pass --trust-code."
+            "imported and run. If you trust whoever made the run, pass --trust-code "
+            "(trust_code=True)."
         )
     backbone = open_backbone(spec["backbone"], spec.get("weights"), device)
     if backbone.identity != spec.get("identity", backbone.identity):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from probagg.data.decoding import open_photo, to_channels, to_picture
+from probagg.data.decoding import MAX_BYTES, open_photo, to_channels, to_picture
 from probagg.data.folders import FolderImages
 from probagg.data.threads import in_threads
 from probagg.embed.cache import Stamp
@@ -106,8 +106,8 @@ def _stamp(path: Path) -> Stamp | None:
         facts = path.stat()
     except OSError:  # missing, or a broken link: decoding it reports that
         return None
-    if not stat.S_ISREG(facts.st_mode):  # reading a pipe would block
-        return None
+    if not stat.S_ISREG(facts.st_mode) or not 0 < facts.st_size <= MAX_BYTES:
+        return None  # reading a pipe would block, and a sparse file take hours
     return Stamp(os.fsencode(path), facts.st_size, facts.st_mtime_ns)
 
 

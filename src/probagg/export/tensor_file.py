@@ -14,11 +14,11 @@ from probagg.dpac.recipe import Recipe
 from probagg.embed.backbone import LITE
 from probagg.embed.networks import Pooled
 from probagg.embed.pretrained import SIZES
-from probagg.errors import InputError, import_optional
+from probagg.errors import InputError, import_optional, reading
 from probagg.export.heads import OPANetwork, PACHead
 from probagg.export.inputs import Input
 from probagg.export.labeller import Labeller, labeller_of_network, steps_of
-from probagg.storage import read_safetensors, to_safetensors
+from probagg.storage import RESTORE, read_safetensors, to_safetensors
 
 FORMAT = "probagg.labeller/1"
 TOLERANCE = 1e-4  # of features, relative to the largest
@@ -52,8 +52,9 @@ def load_exported(path: str | PathLike[str]) -> tuple[Labeller, dict[str, Any]]:
     Networks are rebuilt by name, with the weights of the file; nothing is downloaded.
     """
     arrays, facts = read_safetensors(path, FORMAT)
-    weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return _filled(facts, weights), facts
+    with reading(path, RESTORE):
+        weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return _filled(facts, weights), facts
 
 
 def _filled(facts: dict[str, Any], weights: dict[str, Tensor]) -> Labeller:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.devices import choose_device
-from probagg.errors import ClusteringWarning, InputError
+from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
     CONSTRAINTS,
     check_n_samples,
@@ -35,7 +35,7 @@ from probagg.pac.assigner import Assigner
 from probagg.pac.solver import Solver
 from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress
-from probagg.storage import read_safetensors, write_safetensors
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 STARTS = 3  # runs of PAC, of which the one with the lowest objective is taken
 FORMAT = "probagg.opa-head/1"
@@ -261,10 +261,22 @@ class OPAHead(ClusterMixin, BaseEstimator):
     def load(cls, path: str | PathLike[str]) -> Self:
         """Return an OPAHead that can predict, from a file that `save` wrote."""
         tensors, description = read_safetensors(path, FORMAT)
-        head = rebuild(cls, description, hidden=tuple(description["params"]["hidden"]))
-        head._standard = _Standard(head.metric, tensors.pop("mean"), tensors.pop("spread")[0])
-        head.network_ = _network(head.n_features_in_, head.hidden, head.n_clusters, seed=0).eval()
-        head.network_.load_state_dict({n: torch.from_numpy(a) for n, a in tensors.items()})
+        with reading(path, RESTORE):
+            if not all(np.isfinite(array).all() for array in tensors.values()):
+                raise ValueError("some of its numbers are not finite")
+            hidden = tuple(description["params"]["hidden"])
+            head = rebuild(cls, description, _SAVED, hidden=hidden)
+            head._validate_params()
+            mean, spread = tensors.pop("mean"), tensors.pop("spread")
+            if (mean.shape, spread.shape) != ((head.n_features_in_,), (1,)):
+                raise ValueError("its arrays are not of the size that it states")
+            head._standard = _Standard(head.metric, mean, spread[0])
+            with torch.device("meta"):  # no memory is taken before the sizes are compared
+                network = _layers(head.n_features_in_, hidden, head.n_clusters)
+            weights = {name: torch.from_numpy(array).float() for name, array in tensors.items()}
+            network.load_state_dict(weights, assign=True)
+            head.network_ = network.eval()
+            head._proba(mean[None])
         return head
 
 
@@ -296,14 +308,20 @@ class _Standard:
 
 def _network(n_features: int, hidden: Any, n_clusters: int, seed: int) -> nn.Sequential:
     """Return linear layers with ReLU between them; weights depend on the seed alone."""
-    layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(pairwise([n_features, *hidden, n_clusters])):
-        layers += [nn.ReLU()] if i else []
-        # skip_init does not draw from torch's global generator
-        layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
-        bound = inputs**-0.5
+    network = _layers(n_features, hidden, n_clusters)
+    layers = (layer for layer in network if isinstance(layer, nn.Linear))
+    for i, layer in enumerate(layers):
+        bound = layer.in_features**-0.5
         generator = torch.Generator().manual_seed(seed + i)
         for parameter in (layer.weight, layer.bias):
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
-        layers.append(layer)
+    return network
+
+
+def _layers(n_features: int, hidden: Any, n_clusters: int) -> nn.Sequential:
+    """Return the layers without values; nothing is drawn from torch's global generator."""
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(pairwise([n_features, *hidden, n_clusters])):
+        layers += [nn.ReLU()] if i else []
+        layers += [nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)]
     return nn.Sequential(*layers)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from probagg.aggregation import Array
-from probagg.errors import InputError
+from probagg.errors import InputError, reading
 from probagg.pac.frame import is_tensor
 from probagg.storage import read_safetensors, write_safetensors
 
@@ -30,9 +30,10 @@ class Checkpoint:
         self.identity: dict[str, Any] = {}
         if self.path is not None and self.path.exists():
             tensors, found = read_safetensors(self.path, FORMAT)
-            self.state, self.history = tensors["state"], found["history"]
-            self.block = found["block"]
-            self.seed, self.identity = found["seed"], found["identity"]
+            with reading(self.path, "Delete it to start over."):
+                self.state, self.history = tensors["state"], [float(J) for J in found["history"]]
+                self.block, self.seed = int(found["block"]), int(found["seed"])
+                self.identity = dict(found["identity"])
 
     def match(self, identity: dict[str, Any]) -> None:
         """Raise an error if the file is of a fit with other settings or other data."""

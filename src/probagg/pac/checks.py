@@ -14,6 +14,7 @@ from probagg.aggregation import LINEAR_METRICS
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
 from probagg.pac.frame import chunks_of
+from probagg.pac.model import check_sums
 
 CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "m": [*SHARED["m"], StrOptions({"auto"})],
@@ -74,6 +75,7 @@ def check_distances(D: np.ndarray) -> np.ndarray:
             f"metric='precomputed' needs the square matrix of all distances, but X has shape "
             f"{D.shape}. Pass pairwise_distances(X) or another metric."
         )
+    check_sums(D)
     problem, rounding = None, 100.0 * np.finfo(D.dtype).eps * np.abs(D).max()
     if D.min() < -rounding:
         problem = f"a negative distance ({D.min():.3g})"

@@ -22,7 +22,7 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
 from probagg.aggregation import namespace
-from probagg.errors import ClusteringWarning, InputError
+from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import check_n_samples, describe, draw_seed, labels_of, rebuild
 from probagg.pac.advice import advise
 from probagg.pac.assigner import Assigner
@@ -43,6 +43,7 @@ from probagg.pac.sources import (
 )
 from probagg.pac.stream import Stream, check_continues
 from probagg.pac.sweeps import Update
+from probagg.storage import RESTORE
 
 _SAVED = ("m_", "balance_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
 
@@ -370,9 +371,14 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def load(cls, path: str | PathLike[str]) -> Self:
         """Return a PAC that can predict, from a file that `save` wrote."""
         model, description = load_model(path)
-        pac = rebuild(cls, description)
-        balance: Any = getattr(pac, "balance_", pac.balance)  # of older files
-        pac._set_model(model, Update(pac.m_, pac.aggregate, balance), pac.critical_m_)
+        with reading(path, RESTORE):
+            pac = rebuild(cls, description, _SAVED)
+            pac._validate_params()
+            balance: Any = getattr(pac, "balance_", pac.balance)  # of older files
+            pac._set_model(model, Update(pac.m_, pac.aggregate, balance), pac.critical_m_)
+            shape = pac._assigner.probabilities(model.example).shape
+            if (model.example.shape[1], *shape) != (pac.n_features_in_, 1, pac.n_clusters):
+                raise ValueError("its arrays are not of the size that it states")
         return pac
 
     @property

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from probagg.aggregation import Array
-from probagg.errors import InputError, import_optional
+from probagg.errors import InputError, import_optional, reading
 from probagg.pac.frame import chunks
 from probagg.pac.parts import PARTS, Chunks, Survey, Tally, check_finite, look
+from probagg.storage import check_mapped
 
 PIECE_BYTES = 2**20  # of a memory map, read at once
 PIECE_ROWS = 16  # at least
@@ -96,6 +97,7 @@ class MappedRows(FileRows):
         self.starts = np.array([0, *(rows.stop for rows in slices)])
 
     def read(self, piece: int) -> np.ndarray:
+        check_mapped(self.X)
         return np.array(self.X[self.starts[piece] : self.starts[piece + 1]], self.dtype)
 
 
@@ -205,7 +207,9 @@ def _open_path(path: Path) -> FileRows:
             f"{path} is not a file that PAC reads: .npy, .parquet, .arrow or .feather is needed. "
             "Read it yourself and pass the array."
         )
-    try:
+    with reading(path, "Write it again."):
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} is not a regular file. Give one.")
         if suffix == ".npy":
             return MappedRows(np.load(path, mmap_mode="r", allow_pickle=False))
         pa = import_optional("pyarrow", f"Reading {path}", "table")
@@ -214,10 +218,6 @@ def _open_path(path: Path) -> FileRows:
             file = parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
             return _open_arrow(file, str(path))
         return _open_arrow(pa.ipc.open_file(pa.memory_map(str(path))), str(path))
-    except InputError:
-        raise
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read ({error}).") from error
 
 
 class FileChunks(Chunks):

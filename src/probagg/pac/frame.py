@@ -10,7 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from probagg.aggregation import dual, embed, namespace, raise_to
+from probagg.errors import InputError
 
+LARGEST = 1e152  # distance of a value from the median: its square is finite
 CHUNK_NUMBERS = 2**18  # per chunk in which rows are prepared and scored
 
 
@@ -32,7 +34,7 @@ class Frame:
         """Return the frame for the rows X, or for more rows with these minima and maxima."""
         if sp.issparse(X):
             spread = abs(X).max() if metric == "sqeuclidean" else 1.0
-            return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread))
+            return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread, X.dtype))
         xp = namespace(X)
         # Any centre near the bulk of the data will do; the median of some rows ignores outliers.
         some = embed(X[:: 1 + len(X) // 512], metric)
@@ -41,7 +43,9 @@ class Frame:
         if metric == "cosine":
             return cls(metric, center, 1.0)
         low, high = bounds or (xp.amin(X, 0), xp.amax(X, 0))
-        return cls(metric, center, _power_of_two(xp.maximum(high - center, center - low).max()))
+        with np.errstate(over="ignore"):  # `_power_of_two` refuses what overflows
+            spread = xp.maximum(high - center, center - low).max()
+        return cls(metric, center, _power_of_two(spread, center.dtype))
 
     def __call__(self, X: Any) -> Any:
         """Return the lifted rows of X, dense or CSR as X is."""
@@ -59,6 +63,11 @@ class Frame:
         rows *= 1.0 / self.scale
         if xp is np:
             np.einsum("ij,ij->i", rows, rows, out=lifted[:, D])  # without a temporary array
+            if not np.isfinite(lifted[:, D]).all():
+                raise InputError(
+                    f"A row of X is so far from the rows that were fitted ({np.abs(X).max():.3g}) "
+                    "that its squared distances overflow. Check its unit, or leave it out."
+                )
         else:
             lifted[:, D] = (rows * rows).sum(1)
         lifted[:, D + 1] = 1.0
@@ -99,8 +108,19 @@ def chunks_of(X: Any) -> Iterator[slice]:
     return chunks(X.shape[0], max(1, CHUNK_NUMBERS // (width + 2)))
 
 
-def _power_of_two(size: float) -> float:
-    return float(2.0 ** np.frexp(float(size))[1]) if size > 0 else 1.0
+def _power_of_two(size: Any, dtype: Any) -> float:
+    """Return the power of two above a size whose square and whose reciprocal are finite."""
+    size = float(size)
+    if not size <= LARGEST:
+        raise InputError(
+            f"Values of X are up to {size:.3g} away from their median, and sums of squared "
+            f"distances overflow from {LARGEST:.0e} on. Divide X by a constant: assignments do not "
+            "depend on the unit."
+        )
+    smallest = (
+        2.0**-1022 if np.dtype(str(dtype).removeprefix("torch.")).itemsize == 8 else 2.0**-126
+    )
+    return max(float(2.0 ** np.frexp(size)[1]), smallest) if size > 0 else 1.0
 
 
 def _embed_sparse(X: Any, metric: str) -> Any:

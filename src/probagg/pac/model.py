@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -13,9 +12,10 @@ import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
 from probagg.aggregation import Array, Moments, mass_factor, namespace
-from probagg.errors import InputError
+from probagg.environment import check_memory
+from probagg.errors import InputError, reading
 from probagg.pac.frame import Frame, chunks, like, linear_floor, linear_scores
-from probagg.storage import read_safetensors, write_safetensors
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
 
@@ -74,8 +74,15 @@ class LinearModel:
 
     @classmethod
     def from_tensors(cls, metric: str, tensors: dict[str, np.ndarray]) -> LinearModel:
-        frame = Frame(metric, tensors["center"], float(tensors["scale"][0]))
-        return cls(frame, Moments.of_sums(tensors["sums"]))
+        sums, center, scale = tensors["sums"], tensors["center"], tensors["scale"]
+        if sums.ndim != 2 or center.shape != (sums.shape[1] - 2,) or scale.shape != (1,):
+            raise ValueError("its arrays do not belong together")
+        return cls(Frame(metric, center, float(scale[0])), Moments.of_sums(sums))
+
+    @property
+    def example(self) -> np.ndarray:
+        """A row that the model can score, (1, D)."""
+        return self.frame.center[None]
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,15 @@ class PairwiseModel:
 
     @classmethod
     def from_tensors(cls, metric: str, tensors: dict[str, np.ndarray]) -> PairwiseModel:
-        return cls(metric, tensors["A"], tensors.get("X"))
+        A, X = tensors["A"], tensors.get("X")
+        if A.ndim != 2 or (X is not None and (X.ndim != 2 or len(X) != len(A))):
+            raise ValueError("its arrays do not belong together")
+        return cls(metric, A, X)
+
+    @property
+    def example(self) -> np.ndarray:
+        """A row that the model can score, or the distances of one, (1, D)."""
+        return np.zeros((1, len(self.A)), self.A.dtype) if self.X is None else self.X[:1]
 
 
 Model = LinearModel | PairwiseModel
@@ -136,7 +151,10 @@ def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
     """Return the model and the description that `save_model` wrote."""
     tensors, description = read_safetensors(path, FORMAT)
     kind = LinearModel if "sums" in tensors else PairwiseModel
-    return kind.from_tensors(description["params"]["metric"], tensors), description
+    with reading(path, RESTORE):
+        if not all(np.isfinite(array).all() for array in tensors.values()):
+            raise ValueError("some of its numbers are not finite")
+        return kind.from_tensors(description["params"]["metric"], tensors), description
 
 
 def training_distances(X: Any, metric: Any) -> np.ndarray:
@@ -150,19 +168,29 @@ def training_distances(X: Any, metric: Any) -> np.ndarray:
             "'precomputed', or a metric of sklearn.metrics.pairwise_distances."
         ) from error
     N, dtype = X.shape[0], X.dtype
-    needed, limit = N * N * dtype.itemsize, _physical_memory() // 2
-    if needed > limit:
-        raise InputError(
-            f"metric={metric!r} needs all {N} x {N} distances: {needed / 1e9:.1f} GB, and at most "
-            f"half of this machine's memory, {limit / 1e9:.1f} GB, is used. Use 'sqeuclidean' or "
-            "'cosine', which need no distance matrix, or fit a sample of the rows and predict "
-            "the rest."
-        )
+    check_memory(
+        float(N) * N * dtype.itemsize,
+        f"metric={metric!r}, which keeps all {N} x {N} distances,",
+        "Use 'sqeuclidean' or 'cosine', which need no distance matrix, or fit a sample of the rows "
+        "and predict the rest.",
+    )
     D = np.empty((N, N), dtype)
     for rows in chunks(N, max(1, 2**22 // N)):
         D[rows] = pairwise_distances(X[rows], X, metric, **options)
     np.fill_diagonal(D, 0.0)
+    check_sums(D)
     return D
+
+
+def check_sums(D: np.ndarray) -> None:
+    """Raise an error where sums of all distances are not finite."""
+    with np.errstate(over="ignore"):
+        largest = float(D.max()) * D.shape[0] ** 2
+    if not largest <= np.finfo(D.dtype).max:
+        raise InputError(
+            f"The largest distance is {D.max():.3g}: sums of distances overflow. Divide X by a "
+            "constant: assignments do not depend on the unit."
+        )
 
 
 def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
@@ -172,9 +200,3 @@ def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
     if metric == "mahalanobis":
         return {"VI": np.linalg.inv(np.cov(X.T)).T}
     return {}
-
-
-def _physical_memory() -> int:
-    if hasattr(os, "sysconf"):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 16 * 10**9  # a guess for Windows, which has no sysconf

@@ -15,11 +15,13 @@ from sklearn.utils.validation import (
 )
 
 from probagg.aggregation import LINEAR_METRICS, Array, namespace
+from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.pac.checks import ROWS, check_distances, check_sparse
 from probagg.pac.dask_rows import DaskChunks, check_dask_weights, is_dask, map_dask, open_dask
 from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
 from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like
+from probagg.pac.rows import KEPT_BYTES as KEPT_LIFTED
 from probagg.pac.solver import is_large
 from probagg.pac.tensors import check_tensor
 
@@ -99,7 +101,23 @@ def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
         return FileChunks(rows, weights) if is_large(rows.shape[0], K) else rows.load()
     if is_dask(rows):
         return DaskChunks(rows, weights, K)
+    if isinstance(rows, np.ndarray):
+        _check_room(rows, K)
     return check_distances(rows) if metric == "precomputed" else rows
+
+
+def _check_room(X: np.ndarray, K: int) -> None:
+    """Raise an error before the first sweep where PAC of an array needs more memory than is free.
+
+    It takes P and its changes, and the lifted rows where these are small (`rows.LinearRows`).
+    """
+    N, D = X.shape
+    lifted = min(KEPT_LIFTED, N * (D + 2) * X.itemsize)
+    check_memory(
+        2.5 * N * K * X.itemsize + lifted,
+        f"PAC of {N:,} rows and {K:,} clusters",
+        "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in parts.",
+    )
 
 
 def in_memory(rows: Any) -> Any:

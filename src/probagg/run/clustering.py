@@ -16,6 +16,7 @@ import tomli_w
 
 from probagg.assignments import BORDERLINE, OUTLIER, Assignments, overlaps, parts_of
 from probagg.environment import environment
+from probagg.formulas import PATH, TEXT, marked
 from probagg.progress import duration
 from probagg.run.folder import RunFolder
 from probagg.run.profiles import profiles_table
@@ -76,10 +77,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         folder.write("metrics.jsonl", "".join(lines))
     for name, text in clustering.files.items():
         folder.write(name, text)
-    yardstick.save(folder.path / "yardstick.safetensors")
-    clustering.model.save(folder.path / "model.safetensors")
-    # DPAC writes metrics.jsonl and tensorboard/ while it trains.
-    folder.keep("yardstick.safetensors", "model.safetensors", "metrics.jsonl", "tensorboard")
+    yardstick.save(folder.work / "yardstick.safetensors")
+    clustering.model.save(folder.work / "model.safetensors")
+    folder.keep("yardstick.safetensors", "model.safetensors")
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result
@@ -175,9 +175,16 @@ def text_table(heads: str, rows: Any) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(heads.split())
+    marks = [PATH if head == "path" else TEXT for head in heads.split()]
     for row in rows:
-        table.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+        table.writerow([_cell(cell, mark) for cell, mark in zip(row, marks, strict=True)])
     return text.getvalue()
+
+
+def _cell(value: Any, mark: str) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return marked(str(value), mark)
 
 
 def _npy(array: np.ndarray) -> bytes:

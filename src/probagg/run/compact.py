@@ -12,8 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from probagg.run.folder import MANIFEST, REVIEW, RunFolderError
-from probagg.storage import checksum, write_json
+from probagg.run.folder import RunFolderError, read_manifest, write_manifest
+from probagg.run.layout import MANIFEST, REVIEW
+from probagg.storage import checksum
 
 PLACE = "compact"  # in the run, where no other place is given
 MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
@@ -27,7 +28,7 @@ def is_compact(folder: Path) -> bool:
     return (folder / MODEL).is_file() or any(folder.glob(WEIGHTS))
 
 
-def check_place(folder: Path) -> None:
+def check_place(folder: Path, *, overwrite: bool = True) -> None:
     """Refuse a place whose content an export would destroy, unless that is an older export."""
     if os.path.lexists(folder) and not folder.is_dir():
         raise RunFolderError(f"{folder} is not a folder. Name one for the export.")
@@ -40,6 +41,11 @@ def check_place(folder: Path) -> None:
             f"{folder} holds {(others or [inside[0].name])[0]}, so it is not a compact export that "
             "may be replaced. Name a new or empty folder."
         )
+    if inside and not overwrite:
+        raise RunFolderError(
+            f"{folder} holds an older export. Name another folder, or replace it with --overwrite "
+            "(overwrite=True)."
+        )
 
 
 def _is_whole(folder: Path) -> bool:
@@ -47,7 +53,7 @@ def _is_whole(folder: Path) -> bool:
     try:
         description = json.loads((folder / MODEL).read_text())
         return {"n_clusters", "recipe"} <= set(description) and any(folder.glob(WEIGHTS))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return False
 
 
@@ -89,8 +95,7 @@ def _whole(target: Path) -> Iterator[Path]:
 
 def _note_in_manifest(run: Path) -> None:
     """List an export inside the run in its manifest, so that it goes with the run."""
-    sealed = json.loads((run / MANIFEST).read_text())
-    hashes = {k: v for k, v in sealed["sha256"].items() if not k.startswith(f"{PLACE}/")}
+    hashes = {k: v for k, v in read_manifest(run).items() if not k.startswith(f"{PLACE}/")}
     for path in (run / PLACE).iterdir():
         hashes[f"{PLACE}/{path.name}"] = checksum(path)
-    write_json(run / MANIFEST, sealed | {"sha256": dict(sorted(hashes.items()))})
+    write_manifest(run, hashes)

@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import math
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
 import numpy as np
 
 from probagg.assignments import Assignments
+from probagg.data.arrays import read_npz
 from probagg.data.cells import days_of
 from probagg.data.labels import UNKNOWN, read_labels
-from probagg.errors import NoData
+from probagg.errors import NoData, reading
 from probagg.report.contents import Contents, Pair, Profiles, Row
 from probagg.review import Review, ReviewError
-from probagg.run.folder import REVIEW, RunFolderError, add_to_run
+from probagg.run.folder import RunFolderError, add_to_run
+from probagg.run.layout import CONFIG, REVIEW
 from probagg.run.preparation import FILE, Preparation
+from probagg.storage import decode, read_bytes
 
 Part = TypeVar("Part")
-ASSIGNMENTS = "assignments.csv"
+ASSIGNMENTS, RESULT = "assignments.csv", "result.json"
+RESTORE = "Restore it, or run the command again."
+# The types of what is used of a file, where it is there; float is any finite number.
+CONFIG_TYPES: dict[str, type] = {
+    "source": str, "kind": str, "method": str, "n_clusters": int, "seed": int, "embed": dict,
+    "columns": list, "image_size": list,
+}  # fmt: skip
+RESULT_TYPES: dict[str, type] = {
+    "method": str, "n_clusters": int, "n_samples": int, "seconds": float,
+    "embedding_seconds": float, "k_reason": str,
+}  # fmt: skip
+ENV_TYPES: dict[str, type] = {"time": str, "command": list, "packages": dict}
+MAX_CLUSTERS = 10**6
 _STATISTICS = ("mean", "q25", "median", "q75")
 
 
 def read_contents(run: str | PathLike[str]) -> Contents:
     """Read a run folder; a missing or damaged file is an error that names it."""
     run = Path(run)
-    for name in ("config.toml", "result.json", ASSIGNMENTS):
+    for name in (CONFIG, RESULT, ASSIGNMENTS):
         if not (run / name).is_file():
             raise RunFolderError(
                 f"{run} has no {name}. Give the folder of a finished run, as --out named it."
             )
     n_clusters = read_n_clusters(run)
     assigned = Assignments.read(run / ASSIGNMENTS, n_clusters)
-    config_text = _text(run / "config.toml")
+    if n_clusters > max(1000, len(assigned)):
+        raise RunFolderError(
+            f"{run / RESULT} states {n_clusters} clusters of {len(assigned)} samples. {RESTORE}"
+        )
     return Contents(
         run=run,
-        config=_checked(run / "config.toml", lambda _: tomllib.loads(config_text)),
-        config_text=config_text,
-        env=_checked(run / "env.json", _json),
-        result=_checked(run / "result.json", _json),
+        config=read_config(run),
+        config_text=_text(run / CONFIG),
+        env=_checked(run / "env.json", lambda path: _json(path, ENV_TYPES)),
+        result=read_result(run),
         records=_read_records(run / "metrics.jsonl"),
         review=read_review(run),
         n_clusters=n_clusters,
@@ -53,21 +72,49 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         places=_checked(run / "map.npz", lambda path: _places(path, len(assigned))),
         overlaps=_checked(run / "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
         all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
-        candidates=_checked(run / "k_selection.csv", _table),
-        skipped=_checked(run / "skipped.csv", _table),
+        candidates=_checked(run / "k_selection.csv", _candidates),
+        skipped=_checked(run / "skipped.csv", lambda path: _table(path, ("path", "reason"))),
         preparation=_checked(run / FILE, _preparation),
     )
 
 
+def read_config(run: str | PathLike[str]) -> dict[str, Any]:
+    """Return the content of config.toml, with what is used of it checked."""
+    return _checked(Path(run) / CONFIG, _config)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    config = _shaped(tomllib.loads(_text(path)), CONFIG_TYPES)
+    for key, known in (("kind", ("images", "matrix")), ("method", ("pac", "opa", "dpac"))):
+        if config.get(key, known[0]) not in known:
+            raise ValueError(f"{key} is {config[key]!r:.40}, not one of {', '.join(known)}")
+    embed = config.get("embed", {"backbone": ""})
+    for key in ("backbone", "weights", "identity"):
+        if type(embed.get(key, None if key == "backbone" else "")) is not str:
+            raise ValueError(f"embed.{key} is not text")
+    if not 1 <= config.get("n_clusters", 1) <= MAX_CLUSTERS:
+        raise ValueError(f"n_clusters is {config['n_clusters']!r:.40}")
+    if not all(isinstance(name, str) for name in config.get("columns", [])):
+        raise ValueError("columns are not names")
+    if not all(type(side) is int and side > 0 for side in config.get("image_size", [])):
+        raise ValueError("image_size is not a height and a width")
+    return config
+
+
+def read_result(run: str | PathLike[str]) -> dict[str, Any]:
+    """Return the content of result.json, with what is used of it checked."""
+    return _checked(Path(run) / RESULT, lambda path: _json(path, RESULT_TYPES))
+
+
 def read_n_clusters(run: str | PathLike[str]) -> int:
     """Return the number of clusters of a run, by its result.json."""
-    path = Path(run) / "result.json"
-    try:
-        return int(json.loads(_text(path))["n_clusters"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    found = read_result(run).get("n_clusters") or 0
+    if not 1 <= found <= MAX_CLUSTERS:
         raise RunFolderError(
-            f"{path} does not give the number of clusters. Give the folder of a finished run."
-        ) from error
+            f"{Path(run) / RESULT} does not give the number of clusters. Give the folder of a "
+            "finished run."
+        )
+    return found
 
 
 def read_review(run: str | PathLike[str]) -> Review:
@@ -77,51 +124,78 @@ def read_review(run: str | PathLike[str]) -> Review:
         return Review()
     n_clusters = read_n_clusters(run)
     try:
-        return Review.from_bytes(path.read_bytes(), n_clusters)
+        with reading(path, "Correct it, or remove it to start over.", ReviewError):
+            return Review.from_bytes(read_bytes(path), n_clusters)
     except ReviewError as error:
         raise ReviewError(
             f"{path} is not a review of this run: {error} Correct it, or remove it to start over."
         ) from error
 
 
-def write_review(run: str | PathLike[str], review: Review) -> Path:
-    """Write review.json into a run folder, whole or not at all, and return its path."""
-    return add_to_run(run, REVIEW, review.to_bytes())
+def write_review(
+    run: str | PathLike[str], review: Review, check: Callable[[], None] | None = None
+) -> Path:
+    """Write review.json into a run folder, whole or not at all, and return its path.
+
+    `check` is called first, while no other process can write, and may raise.
+    """
+    return add_to_run(run, REVIEW, review.to_bytes(), check)
 
 
 def _checked(path: Path, read: Callable[[Path], Part]) -> Part:
     """Read a file; damage is an error that names it."""
-    try:
+    with reading(path, RESTORE, RunFolderError):
         return read(path)
-    except (OSError, ValueError, LookupError, TypeError, EOFError, csv.Error, BadZipFile) as error:
-        raise RunFolderError(
-            f"{path} is damaged ({error!r}). Restore it, or run the command again."
-        ) from error
 
 
 def _text(path: Path) -> str:
     # A file name need not be valid UTF-8; it is kept as it is here and cleaned when shown.
-    return path.read_text(encoding="utf-8", errors="surrogateescape") if path.is_file() else ""
+    return decode(read_bytes(path)) if path.exists() else ""
 
 
-def _json(path: Path) -> dict[str, Any]:
-    return json.loads(_text(path) or "{}")
+def _json(path: Path, types: dict[str, type]) -> dict[str, Any]:
+    return _shaped(json.loads(_text(path) or "{}"), types)
 
 
-def _table(path: Path) -> list[Row]:
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        return list(csv.DictReader(file))
+def _shaped(value: Any, types: dict[str, type]) -> dict[str, Any]:
+    """Return a table of keys whose values have the types of those that are used."""
+    if not isinstance(value, dict):
+        raise ValueError("it is not a table of keys and values")
+    for key, kind in types.items():
+        found = value.get(key)
+        good = _is_finite(found) if kind is float else type(found) is kind
+        if found is not None and not good:
+            raise ValueError(f"{key} is {found!r:.40}, but {kind.__name__} is needed")
+    return value
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _table(path: Path, columns: Sequence[str] = ()) -> list[Row]:
+    """Return the lines of a table that has at least these columns; none where there is no file."""
+    table = list(csv.DictReader(io.StringIO(_text(path), newline="")))
+    for row in table:
+        if None in row or None in row.values() or not set(columns) <= row.keys():
+            raise ValueError(f"a line does not fit its header: {[*row.values()]!r:.80}")
+    return table
+
+
+def _candidates(path: Path) -> list[Row]:
+    table = _table(path)
+    if not all(math.isfinite(float(row.get("n_clusters", 0))) for row in table):
+        raise ValueError("a number of clusters is not finite")
+    return table
 
 
 def _read_records(path: Path) -> list[dict[str, Any]]:
     """Read the records of a run, without a line that a killed process left half written."""
     records = []
-    for line in _text(path).splitlines():
+    for line in _checked(path, _text).splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             records.append(record)
@@ -131,7 +205,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
 def _classes(path: Path, names: list[str]) -> list[str | None] | None:
     """Read the class of each sample; None where no class is known."""
     try:
-        classes = read_labels(path, names)
+        classes = _checked(path, lambda _: read_labels(path, names))
     except NoData:
         return None
     return [classes.names[k] if k != UNKNOWN else None for k in classes.y]
@@ -139,10 +213,12 @@ def _classes(path: Path, names: list[str]) -> list[str | None] | None:
 
 def _places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Read the positions on the map."""
-    if not path.is_file():
+    if not path.exists():
         return None
-    with np.load(path, allow_pickle=False) as arrays:
-        rows, xy = arrays["rows"], arrays["xy"]
+    arrays = read_npz(path)
+    rows, xy = arrays["rows"], arrays["xy"]
+    if rows.dtype.kind not in "iu" or xy.dtype.kind != "f" or xy.shape != (*rows.shape, 2):
+        raise ValueError("its arrays do not belong together")
     known = (rows >= 0) & (rows < n_samples) & np.isfinite(xy).all(axis=1)
     return rows[known], np.clip(xy[known], 0.0, 1.0)
 
@@ -161,12 +237,12 @@ def _overlaps(path: Path, n_clusters: int) -> list[Pair]:
             float(row["mean_probability"]),
             int(row["samples"]),
         )
-        for row in _table(path)
+        for row in _table(path, ("first", "second", "mean_probability", "samples"))
     ]
 
 
 def _profiles(path: Path, n_clusters: int) -> Profiles | None:
-    table = _table(path)
+    table = _table(path, ("cluster", "column", *_STATISTICS))
     if not table:
         return None
     kinds = {row["column"]: row.get("kind") or "number" for row in table}
@@ -188,4 +264,4 @@ def _numbers(values: Iterable[str], kind: str) -> np.ndarray:
 
 
 def _preparation(path: Path) -> list[Row]:
-    return Preparation.from_json(_text(path)).table() if path.is_file() else []
+    return Preparation.load(path).table() if path.exists() else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import numpy as np
 from probagg.data import benchmarks
 from probagg.errors import InputError
 from probagg.run.clustering import Clustering, begin, scores
+from probagg.run.layout import unfinished
 from probagg.run.monitor import Monitor
 from probagg.run.samples import open_for_recipe, readable
 
@@ -51,7 +51,7 @@ class Deep:
         self.dpac = DPAC(
             k,
             recipe=self.recipe,
-            out_dir=request.out,
+            out_dir=unfinished(request.out),
             random_state=request.seed,
             progress=self.monitor.train,
             **options,
@@ -70,16 +70,19 @@ class Deep:
 
     def run(self, folder: RunFolder) -> Clustering:
         """Train, or resume training."""
+        from probagg.dpac.checkpoint import CHECKPOINT_FILES
+
+        folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
         self.samples = samples = readable(self.samples, self.monitor)
         dpac = self.dpac
         if self.resume == "never":
-            for name in ("checkpoints", "tensorboard"):
-                shutil.rmtree(folder.path / name, ignore_errors=True)
-        dpac.check(samples.pictures)  # before the first file replaces an older run
+            folder.start_over()
+        dpac.check(samples.pictures)
         begin(folder, self._config())
         began = time.perf_counter()
         dpac.fit(samples.pictures)
         seconds = time.perf_counter() - began
+        folder.keep("metrics.jsonl", "tensorboard/*")
         return Clustering(
             samples=samples,
             P=dpac.probabilities_,
@@ -95,10 +98,6 @@ class Deep:
                 **self._compare(),
             },
         )
-
-    def clean_up(self) -> None:
-        """Remove the checkpoints of a run that is sealed."""
-        shutil.rmtree(self.request.out / "checkpoints", ignore_errors=True)
 
     def _config(self) -> dict[str, Any]:
         return {

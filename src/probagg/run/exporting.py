@@ -9,18 +9,24 @@ from typing import Any
 import numpy as np
 
 from probagg.errors import InputError
-from probagg.run.compact import PLACE, write_compact
+from probagg.run.compact import PLACE, check_place, write_compact
 from probagg.run.folder import add_to_run
 from probagg.run.model import RunModel
 from probagg.run.monitor import Monitor
+from probagg.run.output import Output
 from probagg.run.preparation import FILE
-from probagg.storage import write_atomically
 
 FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
 
 
 def write_export(
-    run: RunModel, format: str, out: str | PathLike[str] | None, *, features: bool, monitor: Monitor
+    run: RunModel,
+    format: str,
+    out: str | PathLike[str] | None,
+    *,
+    features: bool,
+    overwrite: bool = False,
+    monitor: Monitor,
 ) -> dict[str, Any]:
     """Write the model of a run (see `Run.export`); return its file or folder, size and names."""
     if format not in FORMATS:
@@ -29,22 +35,28 @@ def write_export(
         raise InputError(
             f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
         )
-    path = run.path / FORMATS[format] if out is None else Path(out)
+    home = run.path / FORMATS[format]
+    path = home if out is None else Path(out)
+    in_run = path.resolve() == home.resolve()  # part of the run, which goes when that is replaced
     review = run.review
     names = [review.name_of(k) for k in np.unique(review.groups(run.n_clusters))]
     facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
     if format == "compact":
-        return facts | _write_folder(run, path, monitor)
-    return facts | _write_file(run, path, format, features, names, monitor, in_run=out is None)
+        return facts | _write_folder(run, path, monitor, overwrite=overwrite or in_run)
+    output = None if in_run else Output(path, overwrite).check()
+    return facts | _write_file(run, output, format, features, names, monitor)
 
 
-def _write_folder(run: RunModel, folder: Path, monitor: Monitor) -> dict[str, Any]:
+def _write_folder(
+    run: RunModel, folder: Path, monitor: Monitor, *, overwrite: bool
+) -> dict[str, Any]:
     """Write the network in small parts, with what predict needs beside it."""
     if (method := run.config["method"]) != "dpac":
         raise InputError(
             f"The format compact is for networks that DPAC trained, but {run.path} is of "
             f"{method.upper()}. Use safetensors or onnx."
         )
+    check_place(folder, overwrite=overwrite)
     files = write_compact(run.model("cpu"), run.path, folder)
     size = sum(files.values())
     monitor.say(
@@ -56,15 +68,13 @@ def _write_folder(run: RunModel, folder: Path, monitor: Monitor) -> dict[str, An
 
 def _write_file(
     run: RunModel,
-    path: Path,
+    output: Output | None,
     format: str,
     features: bool,
     names: list[str],
     monitor: Monitor,
-    *,
-    in_run: bool,
 ) -> dict[str, Any]:
-    """Write one file that maps pixels or features to probabilities."""
+    """Write one file that maps pixels or features to probabilities, by default into the run."""
     from probagg.export import export_onnx, export_safetensors, labeller_of
 
     size = run.config.get("image_size")  # of a set that is not a folder of photos
@@ -75,16 +85,17 @@ def _write_file(
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"
+    path = output.path if output else run.path / FORMATS[format]
     facts: dict[str, Any] = {"file": str(path)}
     if format == "onnx":
         data, facts["difference"] = export_onnx(labeller, names=names, description=description)
         monitor.say(f"onnxruntime and PyTorch agree to {facts['difference']:.1e}")
     else:
         data = export_safetensors(labeller, names=names, description=description)
-    if in_run:  # part of the run, which goes when the run is replaced
-        add_to_run(run.path, path.name, data)
+    if output:
+        output.write(data)
     else:
-        write_atomically(path, data)
+        add_to_run(run.path, path.name, data)
     facts["bytes"] = len(data)
     monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
     if (preparation := run.preparation) is not None:

@@ -164,9 +164,6 @@ class Flat:
             files=files,
         )
 
-    def clean_up(self) -> None:
-        """Nothing is left beside the run."""
-
     def embedded(self) -> tuple[Samples, float | None]:
         """Return the samples with their features, and for images the seconds these took."""
         if self.backbone is None:

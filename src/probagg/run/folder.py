@@ -1,55 +1,43 @@
-"""The run folder: layout, lock and manifest."""
+"""The run folder: a run is built beside the old one, sealed by its manifest, and put in place."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import sys
-from collections.abc import Iterator
-from fnmatch import fnmatch
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from probagg.errors import ProbaggError
+from probagg.errors import ProbaggError, reading
+from probagg.locks import Held, hold
 from probagg.progress import logger
-from probagg.storage import checksum, encode, write_atomically, write_json
-
-MANIFEST = "manifest.json"
-REVIEW = "review.json"  # what a person decided about a run
-# Every file that a run may consist of, as patterns of paths in its folder. `--overwrite` removes
-# these and nothing else, whatever a manifest lists: it may have been edited by a stranger.
-RUN_FILES = (
-    "assignments.csv",
-    "assignments.parquet",
-    "assignments_reviewed.csv",
-    "classes.csv",
-    "compact/*.json",
-    "compact/*.safetensors",
-    "compact/config.toml",
-    "config.toml",
-    "embeddings.npy",
-    "env.json",
-    "exported.safetensors",
-    "k_selection.csv",
-    "k_selection.svg",
-    "log.txt",
+from probagg.run.layout import (
+    FORMAT,
+    LOCK,
     MANIFEST,
-    "map.npz",
-    "metrics.jsonl",
-    "model.onnx",
-    "model.safetensors",
-    "overlaps.csv",
-    "preparation.json",
-    "profiles.csv",
-    "report.html",
-    "result.json",
     REVIEW,
-    "skipped.csv",
-    "tensorboard/events.out.tfevents.*",
-    "yardstick.safetensors",
+    RUN_FILES,
+    is_run_file,
+    listed,
+    run_files,
+    unfinished,
 )
+from probagg.storage import (
+    checksum,
+    encode,
+    find_files,
+    read_bytes,
+    remove_files,
+    set_aside,
+    write_atomically,
+    write_json,
+)
+
+PATIENCE = 10.0  # seconds that adding a file to a finished run waits for another process
+LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")  # files that `write_atomically` had not finished
 
 
 class RunFolderError(ProbaggError, RuntimeError):
@@ -58,43 +46,104 @@ class RunFolderError(ProbaggError, RuntimeError):
     exit_code = 2
 
 
-def add_to_run(run: str | PathLike[str], name: str, data: bytes) -> Path:
-    """Write a file into a finished run, list it in the manifest and return its path."""
+def add_to_run(
+    run: str | PathLike[str], name: str, data: bytes, check: Callable[[], None] | None = None
+) -> Path:
+    """Write a file into a finished run, list it in the manifest and return its path.
+
+    No other process writes to the run meanwhile. `check` is called first and may raise.
+    """
     path, manifest = Path(run) / name, Path(run) / MANIFEST
-    write_atomically(path, data)
-    if manifest.exists():
-        sealed = json.loads(manifest.read_text())
-        sealed["sha256"][name] = checksum(path)
-        sealed["sha256"] = dict(sorted(sealed["sha256"].items()))
-        write_json(manifest, sealed)
+    with _alone(Path(run), PATIENCE):
+        if check is not None:
+            check()
+        hashes = read_manifest(run) if manifest.exists() else None  # a damaged one stops here
+        write_atomically(path, data)
+        if hashes is not None:
+            write_manifest(run, hashes | {name: checksum(path)})
     return path
 
 
-class RunFolder:
-    """A folder that one process fills, as a context manager; the manifest, written last, seals it.
+def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
+    """Return the SHA-256 of each file of a finished run, by name."""
+    path = Path(run) / MANIFEST
+    with reading(path, "Restore it, or run the command again.", RunFolderError):
+        hashes = json.loads(read_bytes(path))["sha256"]
+        if not isinstance(hashes, dict) or not all(isinstance(h, str) for h in hashes.values()):
+            raise ValueError("it lists no checksums")
+        return hashes
 
-    An existing folder is refused unless it is empty, a run that never finished, or `overwrite` is
-    given and it is a run. An old run is removed only when the new one writes its first file, and
-    other files never; a person's review is kept as review.old.json.
+
+def write_manifest(run: str | PathLike[str], hashes: dict[str, str]) -> None:
+    """Seal a run that consists of these files."""
+    write_json(Path(run) / MANIFEST, {"format": FORMAT, "sha256": dict(sorted(hashes.items()))})
+
+
+def is_as_sealed(run: str | PathLike[str], name: str) -> bool:
+    """Return whether a file of a run has the content that the manifest lists, if it lists it."""
+    path, expected = Path(run) / name, read_manifest(run).get(name)
+    return expected is None or not path.is_file() or checksum(path) == expected
+
+
+def verified(run: str | PathLike[str], name: str) -> Path:
+    """Return the path of a file of a finished run; other content than was sealed is an error."""
+    path = Path(run) / name
+    if not is_as_sealed(run, name):
+        raise RunFolderError(
+            f"{path} is damaged: it is not the file that {MANIFEST} lists (SHA-256). Copy the "
+            "whole run there again, or run the command again."
+        )
+    return path
+
+
+@contextlib.contextmanager
+def _alone(run: Path, wait: float = 0.0) -> Iterator[None]:
+    """Keep other processes from writing to a run."""
+    try:
+        with hold(run / LOCK, wait):
+            yield
+    except Held as error:
+        raise RunFolderError(
+            f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
+        ) from None
+
+
+class RunFolder:
+    """A folder that one process fills, as a context manager.
+
+    Files are written into its sub-folder `work`. The manifest, written last, seals them; then they
+    replace the files of an old run, and other files never: what is in the way is renamed, and so
+    is a person's review. Until the seal an old run stays as it was; after it, a kill at any moment
+    is made good when the folder is entered again.
+
+    An existing folder is refused unless it is empty, holds a run that never finished, or
+    `overwrite` is given and it is a run.
     """
 
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        self.path = Path(path)
+        self.path, self.work = Path(path), unfinished(path)
         self._overwrite = overwrite
-        self._lock = self.path / ".lock"
-        self._begun = self.path / ".run"  # here while a run is unfinished
-        self._writing = False
+        self._locked = contextlib.ExitStack()
         self._files: set[str] = set()  # of this run, for the manifest
+        self._resumable: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         self.check()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self._locked.enter_context(_alone(self.path))
+            self.work.mkdir(exist_ok=True)
         except OSError as error:
             raise RunFolderError(
                 f"{self.path} cannot be written ({error.strerror}). Name another folder."
             ) from error
+        if (self.work / MANIFEST).exists():  # killed after the seal
+            try:
+                self._put_in_place()
+                self.check()
+            except BaseException:
+                self._leave(is_whole=False)
+                raise
         return self
 
     def __exit__(
@@ -103,116 +152,101 @@ class RunFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        is_whole = False
         try:
             if error is None:
                 self._seal()
-        finally:  # a lock must not outlive its process, even where sealing fails
-            self._lock.unlink(missing_ok=True)
-            if not any(self.path.iterdir()):
-                self.path.rmdir()
+                self._put_in_place()
+                is_whole = True
+        finally:
+            self._leave(is_whole=is_whole)
 
     def check(self) -> None:
         """Raise where the folder cannot take a run; nothing is written."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file. Name a folder for the run.")
-        if not self.path.is_dir() or not any(self.path.iterdir()) or self._begun.exists():
+        if not self.path.is_dir() or {*os.listdir(self.path)} <= {LOCK}:
             return
-        if not (self.path / MANIFEST).exists() and not self._lock.exists():
+        if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
+            raise RunFolderError(f"{self.work} is not a folder. Remove it, or name another folder.")
+        if listed(self.path) is None and not self.work.exists():
             raise RunFolderError(
                 f"{self.path} holds other files and no run. Name a new or empty folder."
             )
-        if (self.path / MANIFEST).exists() and not self._overwrite:
+        if listed(self.path) is not None and not self._overwrite:
             raise RunFolderError(
                 f"{self.path} holds a finished run. Name another folder, or replace it with "
                 "--overwrite (overwrite=True)."
             )
 
-    def _take_lock(self) -> None:
-        try:
-            with self._lock.open("x") as lock:
-                lock.write(str(os.getpid()))
-        except FileExistsError:
-            holder = self._lock.read_text()
-            if _is_running(holder):
-                raise RunFolderError(
-                    f"Process {holder} is writing to {self.path}. Wait for it, or name another "
-                    "folder."
-                ) from None
-            self._lock.write_text(str(os.getpid()))
+    def _leave(self, *, is_whole: bool) -> None:
+        """Give the folder back; what an unfinished run cannot be continued from is removed."""
+        if is_whole or not find_files(self.work, (MANIFEST, *self._resumable)):
+            self.start_over()
+        for here, _, _ in os.walk(self.work, topdown=False):
+            _remove_if_empty(here)
+        self._locked.close()
+        _remove_if_empty(self.path)
+
+    def resumes_from(self, *patterns: str) -> None:
+        """Name the files in `work` that an interrupted run resumes from; the seal removes them."""
+        self._resumable = patterns
+
+    def start_over(self) -> None:
+        """Remove what is in `work`."""
+        patterns = (*RUN_FILES, *self._resumable, *LEFT_BY_A_KILL)
+        remove_files(self.work, find_files(self.work, patterns))
 
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
         """Write one file of the run, whole or not at all; text may come in parts."""
-        if not self._writing:
-            self._begun.touch()
-            self._remove_old_run()
-            self._writing = True
-        path = self.path / name
+        if not is_run_file(name):
+            raise ValueError(f"{name} is not in the list of files of a run, {__package__}.layout.")
+        path = self.work / name
         data = iter([data]) if isinstance(data, str) else data
         write_atomically(path, data if isinstance(data, bytes) else map(encode, data))
         self._files.add(name)
         return path
 
-    def keep(self, *names: str) -> None:
-        """Add files, or folders of files, that others wrote into this folder to the manifest."""
-        for name in names:
-            path = self.path / name
-            found = path.rglob("*") if path.is_dir() else [path]
-            self._files |= {str(p.relative_to(self.path)) for p in found if p.is_file()}
+    def keep(self, *patterns: str) -> None:
+        """Add files that others wrote into `work` to the run."""
+        self._files |= {name for name in find_files(self.work, patterns) if is_run_file(name)}
 
     def write_json(self, name: str, value: Any) -> Path:
         """Write one JSON file of the run."""
         return self.write(name, json.dumps(value, indent=2) + "\n")
 
-    def _remove_old_run(self) -> None:
-        manifest = self.path / MANIFEST
-        if manifest.exists():
-            if (self.path / REVIEW).exists():
-                os.replace(self.path / REVIEW, self.path / "review.old.json")
-                logger.warning("the review of the old run is now review.old.json in %s", self.path)
-            for name in json.loads(manifest.read_text())["sha256"]:
-                if self._is_of_run(name):
-                    (self.path / name).unlink(missing_ok=True)
-            manifest.unlink()
-
-    def _is_of_run(self, name: str) -> bool:
-        """Whether a manifest's entry is a file that runs write, at its real place in the folder."""
-        folder, _, last = name.rpartition("/")
-        known = (pattern.rpartition("/") for pattern in RUN_FILES)
-        if not any(folder == f and fnmatch(last, pattern) for f, _, pattern in known):
-            return False
-        place = self.path / folder
-        return place.resolve() == self.path.resolve() / folder  # no link that leads elsewhere
-
     def _seal(self) -> None:
-        hashes = {name: checksum(self.path / name) for name in sorted(self._files)}
-        self.write_json(MANIFEST, {"format": "probagg.run/1", "sha256": hashes})
-        self._begun.unlink()
+        remove_files(self.work, run_files(self.work) - self._files)  # of an attempt before
+        hashes = {name: checksum(self.work / name) for name in sorted(self._files)}
+        self.write_json(MANIFEST, {"format": FORMAT, "sha256": hashes})
+
+    def _put_in_place(self) -> None:
+        """Replace an old run by the sealed one; done again after a kill, it finishes the rest."""
+        old, new = listed(self.path), listed(self.work) or set()
+        if os.path.lexists(self.path / REVIEW):
+            kept = set_aside(self.path / REVIEW)
+            logger.warning("the review of the old run is now %s in %s", kept.name, self.path)
+        ours = run_files(self.path) & (old | {MANIFEST} if old is not None else set())
+        remove_files(self.path, ours - new - {MANIFEST, REVIEW})
+        for name in sorted(run_files(self.work) - {MANIFEST}):
+            place = self.path / name
+            if "/" in name and (place.parent.is_symlink() or not place.parent.is_dir()):
+                _make_way(place.parent)
+                place.parent.mkdir()
+            if name not in ours:
+                _make_way(place)
+            os.replace(self.work / name, place)
+        if MANIFEST not in ours:
+            _make_way(self.path / MANIFEST)
+        os.replace(self.work / MANIFEST, self.path / MANIFEST)
 
 
-def _is_running(pid: str) -> bool:
-    """Return whether a process with this number exists."""
-    if not pid.isdigit():
-        return False
-    if sys.platform == "win32":  # os.kill would end the process there
-        return _is_running_on_windows(int(pid))
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
+def _remove_if_empty(folder: str | PathLike[str]) -> None:
+    with contextlib.suppress(OSError):  # it holds something
+        os.rmdir(folder)
 
 
-def _is_running_on_windows(pid: int) -> bool:
-    import ctypes
-
-    query, still_active = 0x1000, 259  # PROCESS_QUERY_LIMITED_INFORMATION, STILL_ACTIVE
-    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined]
-    handle = kernel.OpenProcess(query, False, pid)
-    if not handle:
-        return False
-    code = ctypes.c_ulong()
-    kernel.GetExitCodeProcess(handle, ctypes.byref(code))
-    kernel.CloseHandle(handle)
-    return code.value == still_active
+def _make_way(place: Path) -> None:
+    """Rename what a person put where a file of the run belongs."""
+    if os.path.lexists(place):
+        logger.warning("%s was not of the run and is now %s", place, set_aside(place).name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 import warnings
 from os import PathLike
 from pathlib import Path
@@ -15,16 +14,14 @@ from probagg.errors import NoData
 from probagg.review import Review
 from probagg.run import samples as opened
 from probagg.run.compact import is_compact
-from probagg.run.contents import read_review
-from probagg.run.folder import MANIFEST, RunFolderError
+from probagg.run.contents import read_config, read_n_clusters, read_review
+from probagg.run.folder import RunFolderError, is_as_sealed, verified
+from probagg.run.layout import CONFIG, is_being_written, is_finished
 from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.predicted import Predicted
 from probagg.run.preparation import FILE, Preparation
 from probagg.run.samples import Samples
-from probagg.storage import decode
 from probagg.yardstick import Yardstick
-
-CONFIG = "config.toml"
 
 
 class RunModel:
@@ -40,20 +37,38 @@ class RunModel:
             # All that predict needs of a network that DPAC.save wrote without a run.
             self.config: dict[str, Any] = {"method": "dpac", "kind": "images"}
             if (self.path / CONFIG).is_file():
-                self.config |= _read_config(self.path)
+                self.config |= read_config(self.path)
             return
         if not self.path.is_dir():
             raise NoData(
                 f"{path} is not a folder. Name a run folder that probagg cluster wrote, or a "
                 "compact export of one."
             )
-        if not (self.path / CONFIG).is_file():
+        if not (self.path / CONFIG).is_file() and not is_being_written(self.path):
             raise NoData(f"{path} holds no run (no {CONFIG}). Name a folder of probagg cluster.")
-        if not (self.path / MANIFEST).is_file():
+        if not is_finished(self.path):
             raise RunFolderError(
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )
-        self.config = _read_config(self.path)
+        self.config = read_config(self.path)
+        if not {"kind", "method"} <= self.config.keys():
+            raise RunFolderError(
+                f"{self.path / CONFIG} does not say the kind and the method of the run. Copy the "
+                "whole run there again."
+            )
+        if not is_as_sealed(self.path, CONFIG):
+            warnings.warn(
+                f"{self.path / CONFIG} was changed after the run had finished. If you did not "
+                "change it, copy the whole run there again.",
+                stacklevel=2,
+            )
+
+    def _file(self, name: str) -> Path:
+        """Return the path of a file after its content was compared with the manifest.
+
+        Files of a compact export contain their checksums.
+        """
+        return self.path / name if self.is_compact else verified(self.path, name)
 
     @property
     def review(self) -> Review:
@@ -63,24 +78,24 @@ class RunModel:
     @property
     def n_clusters(self) -> int:
         """K, before merges."""
-        return int(self.config["n_clusters"])
+        return self.config.get("n_clusters") or read_n_clusters(self.path)
 
     @property
     def yardstick(self) -> Yardstick | None:
         """What measures distances of new samples; None where a model was saved without it."""
-        file = self.path / "yardstick.safetensors"
+        file = self._file("yardstick.safetensors")
         return Yardstick.load(file) if file.is_file() else None
 
     def model(self, device: str = "auto") -> Any:
         """Return the fitted estimator: PAC, OPAHead or DPAC."""
         import probagg  # by name below: PAC alone needs no torch
 
-        method, file = self.config["method"], self.path / "model.safetensors"
-        if method == "pac":
-            return probagg.PAC.load(file)
-        if method == "opa":
-            return probagg.OPAHead.load(file)
-        return probagg.DPAC.load(self.path if self.is_compact else file, device=device)
+        if self.is_compact:
+            return probagg.DPAC.load(self.path, device=device)
+        method, file = self.config["method"], self._file("model.safetensors")
+        if method == "dpac":
+            return probagg.DPAC.load(file, device=device)
+        return (probagg.PAC if method == "pac" else probagg.OPAHead).load(file)
 
     def backbone(self, device: str = "auto") -> Any:
         """Return the network whose features were clustered, or None where there is none."""
@@ -124,8 +139,8 @@ class RunModel:
     @property
     def preparation(self) -> Preparation | None:
         """How the columns of a table became numbers; None for other runs."""
-        file = self.path / FILE
-        return Preparation.from_json(file.read_text(encoding="utf-8")) if file.is_file() else None
+        file = self._file(FILE)
+        return Preparation.load(file) if file.is_file() else None
 
     def _open_rows(self, source: Any, monitor: Monitor) -> Samples:
         """Open new rows, prepared as those of the run."""
@@ -151,12 +166,3 @@ class RunModel:
         if is_image_source(source) != (wanted == "images"):
             noun = "images" if wanted == "images" else "a matrix"
             raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(decode((path / CONFIG).read_bytes()))
-    except tomllib.TOMLDecodeError as error:
-        raise NoData(
-            f"{path / CONFIG} is damaged ({error}). Copy the whole folder there again."
-        ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from probagg.progress import log_progress
+from probagg.progress import log_progress, printable
 
 if TYPE_CHECKING:
     from probagg.dpac.engine import Progress
@@ -22,8 +22,8 @@ class Monitor:
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
-        """Receive one line."""
-        self.lines.append(text)
+        """Receive one line; control characters of the names in it become escapes."""
+        self.lines.append(printable(text))
 
     def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
         """Return a callback for progress in `unit`, each of which is `scale` of what is counted."""
@@ -41,7 +41,7 @@ class LogMonitor(Monitor):
     def say(self, text: str) -> None:
         """Log one line."""
         super().say(text)
-        log_progress(True, "%s", text)
+        log_progress(True, "%s", self.lines[-1])
 
     def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
         """Return a callback that logs each tenth."""

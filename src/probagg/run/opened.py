@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from probagg.assignments import Assignments
+from probagg.data.arrays import read_numpy
 from probagg.errors import InputError, NoData
 from probagg.metrics import evaluate
+from probagg.run.contents import read_result
 from probagg.run.exporting import write_export
 from probagg.run.folder import add_to_run
 from probagg.run.model import RunModel
@@ -58,7 +59,7 @@ class Run(RunModel):
     def result(self) -> dict[str, Any]:
         """The summary of the run: sizes, scores, seconds."""
         self.check_is_run()
-        return json.loads((self.path / "result.json").read_text(encoding="utf-8"))
+        return read_result(self.path)
 
     @property
     def assignments(self) -> Assignments:
@@ -70,7 +71,7 @@ class Run(RunModel):
     def embeddings(self) -> np.ndarray | None:
         """The features of the images, (n, D), memory-mapped; None for a matrix."""
         path = self.path / "embeddings.npy"
-        return np.load(path, mmap_mode="r") if path.is_file() else None
+        return read_numpy(path)[0] if path.is_file() else None
 
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
@@ -134,13 +135,18 @@ class Run(RunModel):
         out: str | PathLike[str] | None = None,
         *,
         features: bool = False,
+        overwrite: bool = False,
     ) -> Path:
         """Write the model for other programs ("onnx", "safetensors") or to carry ("compact").
 
-        `features` leaves out the backbone: features in, probabilities out. Returns the path.
+        `features` leaves out the backbone: features in, probabilities out. An earlier export at its
+        default place in the run is replaced, what `out` names only with `overwrite`. Returns the
+        path.
         """
         self.check_is_run()
-        facts = write_export(self, format, out, features=features, monitor=Monitor())
+        facts = write_export(
+            self, format, out, features=features, overwrite=overwrite, monitor=Monitor()
+        )
         return Path(facts["folder" if format == "compact" else "file"])
 
     def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:

@@ -16,7 +16,8 @@ from probagg.errors import InputError, first_line
 from probagg.run.clustering import Clustering, describe, write
 from probagg.run.deep import Deep
 from probagg.run.flat import Flat
-from probagg.run.folder import MANIFEST, RunFolder
+from probagg.run.folder import RunFolder
+from probagg.run.layout import is_being_written
 from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.opened import Run
 from probagg.run.reporting import save_map, write_report
@@ -109,7 +110,7 @@ def cluster(
     report : bool
         Whether to write report.html.
     overwrite : bool
-        Whether to replace a finished run in `out`.
+        Whether to replace a finished run in `out`, once the new one is whole.
     random_state : int
         Fixes starts, order and views.
     verbose : int
@@ -188,7 +189,7 @@ class Plan:
         out, monitor = self.work.request.out, self.work.request.monitor
         if isinstance(self.work, Deep) and not self.is_first_process:
             self.work.join()
-            while not (out / MANIFEST).exists():  # the first process still writes
+            while is_being_written(out):  # by the first process
                 time.sleep(0.2)
             return Run(out)
         with RunFolder(out, overwrite=self.overwrite) as folder:
@@ -198,7 +199,6 @@ class Plan:
                 monitor.say(line)
             folder.write("log.txt", "\n".join(monitor.lines) + "\n")
         monitor.say(f"written to {out}")
-        self.work.clean_up()
         if self.report:
             _write_page(out, clustering, monitor)
         # The user of this process named the backbone, so it may be code.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from probagg.data.tables import CATEGORY, DATE, NUMBER, Column, Table
-from probagg.errors import InputError, NoData
+from probagg.errors import InputError, NoData, reading
 from probagg.pac.scales import Scales, differing_scales
 from probagg.run.columns import Roles, assign_roles
 from probagg.run.describing import describe_column, describe_preparation, few
@@ -26,10 +27,12 @@ from probagg.run.transformers import (
     new_transformer,
     rebuild,
 )
+from probagg.storage import read_bytes
 from probagg.svg import short
 
 FORMAT = "probagg.preparation/1"
 FILE = "preparation.json"
+AGAIN = "Copy the whole run folder there again."
 SCALINGS = ("auto", "standard", "robust", "none")
 FACTOR = 10.0  # between scales, from which "auto" standardises
 
@@ -192,16 +195,31 @@ class Preparation:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the preparation that `to_json` wrote."""
-        try:
-            value = json.loads(text)
-            if value.pop("format") != FORMAT:
-                raise ValueError("another format")
-            parts = [Part(**part) for part in value.pop("parts")]
-            return cls(parts=parts, **value)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{FILE} is damaged ({error}). Copy the whole run folder there again."
-            ) from error
+        with reading(FILE, AGAIN):
+            return cls._parse(text)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the preparation in a file that holds what `to_json` wrote."""
+        with reading(path, AGAIN):
+            return cls._parse(read_bytes(path).decode())
+
+    @classmethod
+    def _parse(cls, text: str) -> Self:
+        value = json.loads(text)
+        if value.pop("format") != FORMAT:
+            raise ValueError("another format")
+        parts = [Part(**part) for part in value.pop("parts")]
+        made = cls(parts=parts, **value)
+        names = [*made.columns, *made.lines, *made.left_out, *made.left_out.values()]
+        if not all(isinstance(name, str) for name in (*names, made.id or "")):
+            raise ValueError("a column, a line or a reason is not text")
+        if made.scaling not in SCALINGS[1:] or type(made.is_named) is not bool:
+            raise ValueError(f"scaling is {made.scaling!r:.40}")
+        for part in parts:
+            part.check(len(made.columns))
+        rebuild(parts, made.scaling)
+        return made
 
     def table(self) -> list[dict[str, str]]:
         """Return one line per column for the page: its name, its kind and what was done."""

@@ -72,7 +72,7 @@ class Samples:
             self,
             names=[self.names[row] for row in rows],
             classes=self.classes and self.classes.of(rows),
-            skipped=tuple((str(name), reason) for name, reason in skipped),
+            skipped=(*self.skipped, *((str(name), reason) for name, reason in skipped)),
         )
 
     def prepared(self, preparation: Preparation, found: Prepared, labels: Any = None) -> Samples:
@@ -241,7 +241,10 @@ def of_images(source: Any, images: ImageSet) -> Samples:
     names = images.paths or [str(row) for row in range(len(images))]
     heading = "row" if images.paths is None else "path"
     classes = _classes(images.y, images.class_names)
-    return Samples(place_of(source), names, heading, images=images, classes=classes)
+    skipped = tuple(images.outside) if isinstance(images, FolderImages) else ()
+    return Samples(
+        place_of(source), names, heading, images=images, classes=classes, skipped=skipped
+    )
 
 
 def place_of(source: Any) -> str | None:

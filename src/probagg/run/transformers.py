@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +27,21 @@ class Part:
     center: float = 0.0
     scale: float = 1.0
     categories: list[str] = field(default_factory=list)
+
+    def check(self, n_columns: int) -> None:
+        """Raise an error where a part that was read from a file cannot be of a table."""
+        texts = (self.name, self.kind, self.style, *self.categories)
+        counts = (self.place, self.missing, self.unreadable)
+        amounts = (self.fill, self.center, self.scale)
+        if (
+            not all(isinstance(text, str) for text in texts)
+            or not all(type(count) is int for count in counts)
+            or not all(type(a) in (int, float) and math.isfinite(a) for a in amounts)
+            or self.kind not in (NUMBER, DATE, BOOLEAN, CATEGORY)
+            or not 0 <= self.place < n_columns
+            or self.scale == 0.0
+        ):
+            raise ValueError(f"its column {self.name!r:.40} cannot be of a table")
 
     @property
     def outputs(self) -> list[str]:

@@ -89,18 +89,22 @@ def training(records: Sequence[dict[str, Any]]) -> list[Stage]:
 def _charts(records: list[dict[str, Any]]) -> list[Chart]:
     unit = next(step for step in _STEPS if step in records[0])
     numeric = [
-        name
-        for name, value in records[-1].items()
-        if name not in _NOT_DRAWN and isinstance(value, int | float) and not isinstance(value, bool)
+        name for name, value in records[-1].items() if name not in _NOT_DRAWN and _is_finite(value)
     ]
     numeric.sort(key=lambda name: (name not in ("loss", "objective"), name == "images_per_second"))
     charts = []
     for name in numeric[:CHARTS]:
         title = _TERMS.get(name, name.replace("_", " "))
-        known = [record for record in records if isinstance(record.get(name), int | float)]
+        known = [r for r in records if _is_finite(r.get(name)) and _is_finite(r.get(unit))]
+        if not known:
+            continue
         x, y = [float(r[unit]) for r in known], [float(r[name]) for r in known]
         charts.append(Chart(title, render(curve(x, y, label=title, unit=unit))))
     return charts
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def selection(contents: Contents) -> list[Chart]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import http.cookies
+import io
 import json
 import secrets
 import socketserver
@@ -16,8 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from probagg.errors import InputError
+from probagg.errors import InputError, ProbaggError, first_line
 from probagg.progress import logger
+from probagg.report.review.connection import Connection
 from probagg.report.review.session import Session, StaleReview
 from probagg.review import ReviewError
 
@@ -114,9 +116,24 @@ class _Handler(BaseHTTPRequestHandler):
     server: ReviewServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "probagg", ""
-    timeout = 60  # seconds, after which an idle connection is closed
-    wbufsize = -1  # headers and body of a response are sent together
     disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self._wire = Connection(self.connection)
+        self.rfile = self._incoming = io.BufferedReader(self._wire)
+        self.wfile = io.BufferedWriter(self._wire)  # headers and body are sent together
+
+    def handle_one_request(self) -> None:
+        """Wait for a request as long as for its bytes, which have their own deadline."""
+        try:
+            self._wire.restart()
+            self._incoming.peek(1)
+            self._wire.restart()
+        except TimeoutError:
+            self.close_connection = True
+            return
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         self._answer(self._get)
@@ -125,21 +142,35 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(self._post)
 
     def _answer(self, method: Callable[[str], None]) -> None:
-        """Check the request, then serve it; a refusal is JSON with its reason."""
+        """Check the request, then serve it; a refusal or an error is JSON with its reason."""
         try:
             if self.server.is_closed:  # an open connection outlives the server
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "probagg has stopped.")
+            if not self.path.startswith("/"):  # an address with a host, as for a proxy
+                raise Refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
             address = urllib.parse.urlsplit(self.path)
             self._admit(urllib.parse.parse_qs(address.query), address.path)
             method(address.path)
         except Refused as refusal:
-            self.close_connection = True  # a body that was not read must not become a request
-            self._send_json({"error": str(refusal)}, refusal.status)
+            self._send_error(str(refusal), refusal.status)
+        except (ConnectionError, TimeoutError):  # there is nobody to answer
+            raise
+        except ProbaggError as error:
+            self._send_error(str(error))
+        except Exception as error:
+            logger.warning("A request of the review page failed: %r", error)
+            logger.debug("of the review page", exc_info=True)
+            self._send_error(f"probagg failed ({first_line(error)}). The terminal says more.")
+
+    def _send_error(self, why: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR) -> None:
+        self.close_connection = True  # a body that was not read must not become a request
+        self._send_json({"error": why}, status)
 
     def _admit(self, query: dict[str, list[str]], path: str) -> None:
         """Refuse another host name (DNS rebinding) and requests without the secret."""
         port = self.server.server_port
-        if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
+        hosts = self.headers.get_all("Host", [])
+        if hosts not in ([f"127.0.0.1:{port}"], [f"localhost:{port}"]):
             raise Refused(HTTPStatus.FORBIDDEN, "This page is served to 127.0.0.1 only.")
         cookie = http.cookies.SimpleCookie()
         try:
@@ -163,10 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
             file = _STATIC[path]
             self._send(file.read_bytes(), f"{_TYPES[file.suffix]}; charset=utf-8")
         elif path == "/api/run":
-            try:
-                self._send_json(session.describe())
-            except ReviewError as error:  # the file was damaged while the page was open
-                raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from error
+            self._send_json(session.describe())
         elif path.startswith("/thumb/"):
             number = path.removeprefix("/thumb/")
             is_number = number.isascii() and number.isdigit() and len(number) < 16
@@ -227,6 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(json.dumps(value).encode(), "application/json", status)
 
     def _send(self, body: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._wire.restart()
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

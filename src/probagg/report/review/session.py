@@ -29,7 +29,8 @@ class Session:
     """What the review page reads, and the review, which is all it writes.
 
     A sample is known by its place in the table, counted from 0: no path comes from the browser.
-    `read` returns the saved review and `save` replaces it. `reason` says why there are no images.
+    `read` returns the saved review. `save` replaces it once the check that it is given has passed,
+    with no other process writing meanwhile. `reason` says why there are no images.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Session:
         images: ImageSet | None,
         reason: str,
         read: Callable[[], Review],
-        save: Callable[[Review], object],
+        save: Callable[[Review, Callable[[], None]], object],
     ) -> None:
         self.run = contents.run
         self.samples = contents.assigned
@@ -89,13 +90,15 @@ class Session:
                 "Reload the page."
             )
         with self._saving:
-            if version != version_of(self._read()):
-                raise StaleReview(
-                    "The review was changed in another tab or program since this page read it. "
-                    "Reload the page to continue from there."
-                )
-            self._save(review)
+            self._save(review, lambda: self._check_version(version))
         return version_of(review)
+
+    def _check_version(self, version: str) -> None:
+        if version != version_of(self._read()):
+            raise StaleReview(
+                "The review was changed in another tab or program since this page read it. "
+                "Reload the page to continue from there."
+            )
 
 
 def version_of(review: Review) -> str:

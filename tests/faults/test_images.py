@@ -1,0 +1,124 @@
+"""Image files that would hang, flood or fill the memory are refused, or read in little of it."""
+
+import io
+import os
+import struct
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from probagg.data import decoding
+from probagg.data.decoding import BadImage, decode, to_channels
+from probagg.data.folders import FolderImages
+from probagg.embed.sources import source_of
+
+SIDE = 13_300  # squared, it is just under the limit at which Pillow refuses
+LARGE = """
+import sys, numpy
+from pathlib import Path
+from probagg.data.decoding import decode
+decode(Path(sys.argv[1]), 32, 3)
+lines = Path("/proc/self/status").read_text().splitlines()
+print(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20)
+"""
+
+
+def with_metadata(megabytes):
+    """Return a JPEG with as much EXIF, in segments of 64 kB."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(buffer, "JPEG")
+    segment = b"\xff\xe1" + struct.pack(">H", 65_535) + b"Exif\0\0".ljust(65_533, b"\0")
+    return b"\xff\xd8" + segment * (megabytes * 16) + buffer.getvalue()[2:]
+
+
+def with_bad_tags(n):
+    """Return a TIFF of one pixel with `n` tags that Pillow warns of."""
+    buffer = io.BytesIO()
+    Image.new("L", (1, 1)).save(buffer, "TIFF")
+    start = int.from_bytes(buffer.getvalue()[4:8], "little")
+    old = buffer.getvalue()
+    count = int.from_bytes(old[start : start + 2], "little")
+    good = old[start + 2 : start + 2 + 12 * count]
+    bad = b"".join(struct.pack("<HHII", 40_000 + i % 20_000, 2, 100, 2**31) for i in range(n))
+    directory = struct.pack("<H", n + count) + good + bad + bytes(4)
+    return old[:4] + struct.pack("<I", len(old)) + old[8:] + directory
+
+
+def test_megabytes_of_metadata_are_refused_at_once(tmp_path):
+    """Pillow joins the segments one by one: 60 MB took more than a minute."""
+    (tmp_path / "a.jpg").write_bytes(with_metadata(60))
+    began = time.perf_counter()
+    with pytest.raises(BadImage, match="more than 17 MB of metadata"):
+        decode(tmp_path / "a.jpg", 8, 3)
+    assert time.perf_counter() - began < 2.0
+
+
+def test_usual_metadata_are_read(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(with_metadata(2))
+    assert decode(tmp_path / "a.jpg", 8, 3).shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "sparse", "pseudo", "empty", "device"])
+def test_what_has_no_end_is_not_read(tmp_path, kind):
+    """Neither to decode it nor for the digest under which features are cached."""
+    path = tmp_path / "a.png"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pseudo":
+        path.symlink_to("/proc/kmsg" if os.path.exists("/proc/kmsg") else "/dev/null")
+    else:
+        with path.open("wb") as file:
+            file.truncate(10**12 if kind == "sparse" else 0)
+    with pytest.raises(BadImage, match=r"regular file|is empty|at most 1\.07"):
+        decode(path, 8, 3)
+    images = FolderImages(tmp_path, 8, paths=["a.png"])
+    item = source_of(images, None).items(np.arange(1), [None])[0]
+    assert item.digest is None
+
+
+def test_thousands_of_bad_tags_do_not_flood(tmp_path):
+    (tmp_path / "a.tif").write_bytes(with_bad_tags(60_000))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert decode(tmp_path / "a.tif", 8, 3).shape == (8, 8, 3)
+    assert not caught
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "I;16", "L", "RGB", "1", "CMYK"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_bands_give_the_same_pixels(monkeypatch, mode, channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (61, 47, 4), np.uint8)
+    image = Image.fromarray(pixels)
+    if mode == "I;16":
+        image = Image.fromarray(pixels[..., 0].astype(np.uint16) * 255)
+    else:
+        image = (image.convert("RGB") if mode in ("CMYK", "1") else image).convert(mode)
+    if mode == "P":
+        image.info["transparency"] = 3
+    whole = np.asarray(to_channels(image, channels))
+    monkeypatch.setattr(decoding, "LARGE", 500)
+    np.testing.assert_array_equal(np.asarray(to_channels(image, channels)), whole)
+
+
+def test_formats_with_costly_decoders_have_a_lower_limit(tmp_path, monkeypatch):
+    Image.new("RGB", (40, 40)).save(tmp_path / "a.webp")
+    monkeypatch.setattr(decoding, "MAX_COMPLEX", 1000)
+    with pytest.raises(BadImage, match="it has 1,600 pixels, but 1,000 at most"):
+        decode(tmp_path / "a.webp", 8, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
+def test_an_image_just_under_the_limit_of_pixels_takes_less_than_two_gigabytes(tmp_path):
+    """It took 4.1 GB: four copies of 177 million pixels."""
+    Image.new("RGBA", (SIDE, SIDE)).save(tmp_path / "a.png", compress_level=1)
+    command = [sys.executable, "-c", LARGE, tmp_path / "a.png"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 2.0

@@ -1,0 +1,82 @@
+"""A link in a folder of photos that leads out of it may point at anything a person has."""
+
+import csv
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from commands import probagg
+from PIL import Image
+
+from probagg.data.folders import OUTSIDE, FolderImages
+from probagg.errors import NoData
+from probagg.report.pictures import locate
+
+rng = np.random.default_rng(0)
+
+
+def photo(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(rng.integers(0, 255, (16, 16, 3), np.uint8)).save(path)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Photos with a link to a file and to a folder elsewhere, and one to a device."""
+    for i in range(8):
+        photo(tmp_path / "photos" / f"{i}.png")
+    photo(tmp_path / "private" / "passport.png")
+    (tmp_path / "photos" / "file.png").symlink_to(tmp_path / "private" / "passport.png")
+    (tmp_path / "photos" / "folder").symlink_to(tmp_path / "private")
+    (tmp_path / "photos" / "device.png").symlink_to("/dev/zero")
+    return tmp_path / "photos"
+
+
+def test_links_that_lead_out_are_named_and_not_read(photos):
+    images = FolderImages(photos, 8)
+    assert images.paths == [f"{i}.png" for i in range(8)]
+    outside = [(name, OUTSIDE) for name in ("device.png", "file.png", "folder")]
+    assert sorted(images.outside) == outside
+
+
+def test_a_page_does_not_show_them(photos):
+    """Also where the table of a run from a stranger names one."""
+    samples = SimpleNamespace(names=["file.png", "folder/passport.png", "1.png"])
+    assert locate(FolderImages(photos, 8), samples) == [None, None, 1]
+
+
+def test_the_folder_itself_may_be_a_link(photos, tmp_path):
+    (tmp_path / "shortcut").symlink_to(photos)
+    assert len(FolderImages(tmp_path / "shortcut", 8)) == 8
+
+
+def test_a_folder_of_such_links_only_says_so(photos, tmp_path):
+    only = tmp_path / "only"
+    only.mkdir()
+    (only / "a.png").symlink_to(photos / "0.png")
+    with pytest.raises(NoData, match="1 links that lead out of it"):
+        FolderImages(only, 8)
+
+
+NETWORK = """
+import torch
+def build():
+    return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
+"""
+
+
+def test_a_run_skips_and_names_them(photos, tmp_path, monkeypatch):
+    """In its tables, and when it is given new photos."""
+    (tmp_path / "small_network.py").write_text(NETWORK)
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    network = ("--backbone", "small_network:build", "--method", "pac", "--no-report")
+    result = probagg("cluster", photos, "-k", 2, *network, "--out", run)
+    assert result.exit_code == 0, result.output
+    assert "3 files skipped (skipped.csv says why)" in result.output
+    skipped = list(csv.DictReader((run / "skipped.csv").open()))
+    assert {row["path"] for row in skipped} == {"device.png", "file.png", "folder"}
+    assert {row["reason"] for row in skipped} == {OUTSIDE}
+    result = probagg("predict", run, photos, "--trust-code")
+    assert result.exit_code == 0, result.output
+    assert f"file.png is left out: {OUTSIDE}" in result.output

@@ -1,0 +1,75 @@
+"""A run or an export that somebody sent does not run code."""
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tomli_w
+from commands import cluster_by_pac, probagg
+from PIL import Image
+
+from probagg import DPAC, Recipe, open_run
+from probagg.embed.backbone import BackboneError
+
+CODE = """
+import pathlib, torch
+pathlib.Path({ran!r}).touch()
+def build():
+    return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
+"""
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Photos, and a run whose backbone is evil:build, which is in the current folder too."""
+    (tmp_path / "photos").mkdir()
+    for i, image in enumerate(np.random.default_rng(0).integers(0, 255, (8, 16, 16, 3), np.uint8)):
+        Image.fromarray(image).save(tmp_path / "photos" / f"{i}.png")
+    (tmp_path / "evil.py").write_text(CODE.format(ran=str(tmp_path / "ran")))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "evil", raising=False)
+    made = cluster_by_pac("photos", "-k", 2, "--backbone", "evil:build", "--out", "run")
+    assert made.exit_code == 0, made.output
+    (tmp_path / "ran").unlink()  # what a person types is theirs, and runs
+    monkeypatch.delitem(sys.modules, "evil")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [("predict", "photos"), ("export", "--format", "safetensors")])
+def test_code_that_a_run_names_runs_only_on_request(world, command):
+    name, *arguments = command
+    result = probagg(name, "run", *arguments)
+    assert result.exit_code == 2
+    assert "evil:build" in result.output
+    assert "pass --trust-code" in result.output
+    assert not (world / "ran").exists()
+    trusted = probagg(name, "run", *arguments, "--trust-code")
+    assert "--trust-code" not in trusted.output
+    assert (world / "ran").exists()
+
+
+def test_code_beside_a_run_is_not_imported(world, monkeypatch):
+    """Neither in Python, nor from a folder that one happens to be in."""
+    shutil.copy(world / "evil.py", world / "run")
+    monkeypatch.chdir(world / "run")
+    run = open_run(".")
+    with pytest.raises(BackboneError, match="trust_code=True"):
+        run.predict(world / "photos")
+    assert probagg("report", ".").exit_code == 0
+    assert not (world / "ran").exists()
+    assert len(open_run(".", trust_code=True).predict(world / "photos")) == 8
+
+
+def test_code_that_a_compact_export_names_is_not_run(world):
+    epochs = ["pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0", "network.width=8"]
+    recipe = Recipe.of("digits").override(epochs)
+    dpac = DPAC(2, recipe=recipe, device="cpu", random_state=0).fit("photos")
+    dpac.save("small", compact=True)
+    assert probagg("predict", "small", "photos").exit_code == 0
+    config = {"method": "dpac", "kind": "images", "n_clusters": 2}
+    config["embed"] = {"backbone": "evil:build"}
+    (world / "small" / "config.toml").write_text(tomli_w.dumps(config))
+    result = probagg("predict", "small", "photos")
+    assert (result.exit_code, "--trust-code" in result.output) == (2, True)
+    assert not (world / "ran").exists()
