@@ -47,7 +47,7 @@ KILLS = textwrap.dedent("""
         found = contents(path)
         manifest = found.pop("manifest.json")
         hashes = {k: hashlib.sha256(v.encode()).hexdigest() for k, v in files.items()}
-        kept = {k: v for k, v in found.items() if not k.startswith(".probagg-unfinished/")}
+        kept = {k: v for k, v in found.items() if not k.startswith(".probagg")}
         if files is NEW:
             kept["review.json"] = kept.pop("review.old.json")
         return json.loads(manifest)["sha256"] == hashes and kept == files | MINE
