@@ -27,8 +27,8 @@ KILLED_BEFORE_THE_SEAL = textwrap.dedent("""
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
-    from probagg.cli import app
-    app(sys.argv[1:])
+    from probagg.cli import main
+    main()
 """)
 
 
