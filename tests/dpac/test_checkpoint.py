@@ -39,6 +39,19 @@ def test_only_the_last_two_are_kept(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-10", "step-2"]
 
 
+def test_files_that_a_person_put_among_checkpoints_stay(tmp_path):
+    mine = [save_checkpoint(tmp_path, 1, checkpoint(1)) / "notes.txt", tmp_path / "best" / "a.pt"]
+    mine += [tmp_path / "step-9" / "a.pt", tmp_path / "state.json~"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    for step in (2, 3, 4):
+        save_checkpoint(tmp_path, step, checkpoint(step))
+    assert [path.read_text() for path in mine] == ["mine"] * 4
+    assert not (tmp_path / "step-1" / "state.safetensors").exists()
+    assert read_checkpoint(tmp_path).description == {"v": 4}
+
+
 def test_the_same_step_may_be_saved_again(tmp_path):
     save_checkpoint(tmp_path, 5, checkpoint(1))
     path = save_checkpoint(tmp_path, 5, checkpoint(2))
