@@ -128,6 +128,12 @@ def cluster(
     drop: Annotated[
         list[str] | None, typer.Option(help="Tables: a column to leave out. Repeatable.")
     ] = None,
+    max_bad: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Fail where more files or rows than this are bad. [default: skip any]"
+        ),
+    ] = None,
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
@@ -153,6 +159,7 @@ def cluster(
             out=out,
             method=method,
             labels=labels,
+            max_bad=max_bad,
             report=page,
             overwrite=overwrite,
             seed=seed,

@@ -74,6 +74,7 @@ class Deep:
 
         folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
         self.samples = samples = readable(self.samples, self.monitor)
+        self.request.check_skipped(samples.skipped)
         dpac = self.dpac
         if self.resume == "never":
             folder.start_over()

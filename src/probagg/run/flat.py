@@ -138,6 +138,7 @@ class Flat:
     def run(self, folder: RunFolder) -> Clustering:
         """Extract features where needed, choose K where asked for, and cluster."""
         samples, embedding = self.embedded()
+        self.request.check_skipped(samples.skipped)
         facts: dict[str, Any] = {"method": self.method}
         if embedding is not None:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}

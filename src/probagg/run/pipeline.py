@@ -66,6 +66,7 @@ def cluster(
     resume: str | None = None,
     device: str | None = None,
     labels: Any = None,
+    max_bad: int | None = None,
     report: bool = True,
     overwrite: bool = False,
     random_state: int = 0,
@@ -107,6 +108,9 @@ def cluster(
         Known classes to report against: a CSV file of path,class (rows: row,class), a mapping from
         names to classes, one class per sample, or the name of a column of a table. They are never
         used for clustering.
+    max_bad : int or None
+        An error where more files or rows than this cannot be used; None skips any number of them,
+        listed in skipped.csv.
     report : bool
         Whether to write report.html.
     overwrite : bool
@@ -137,6 +141,7 @@ def cluster(
         out=out,
         method=method,
         labels=labels,
+        max_bad=max_bad,
         report=report,
         overwrite=overwrite,
         seed=random_state,
@@ -212,6 +217,7 @@ def plan(
     out: str | PathLike[str] | None = None,
     method: str = "auto",
     labels: Any = None,
+    max_bad: int | None = None,
     report: bool = True,
     overwrite: bool = False,
     seed: int = 0,
@@ -220,7 +226,7 @@ def plan(
 ) -> Plan:
     """Check everything that can be checked before work starts (see `cluster`); return the plan."""
     out = default_out(source) if out is None else Path(out)
-    request = Request(source, check_k(n_clusters), out, seed, labels, monitor)
+    request = Request(source, check_k(n_clusters), out, seed, labels, monitor, max_bad)
     chosen = choose_method(source, method)
     given = _check_options(chosen, options)
     RunFolder(out, overwrite=overwrite).check()

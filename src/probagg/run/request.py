@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from os import PathLike
@@ -24,11 +25,23 @@ class Request:
     seed: int
     labels: Any
     monitor: Monitor
+    max_bad: int | None = None
 
     @property
     def title(self) -> str:
         """The source in a message."""
         return title_of(self.source)
+
+    def check_skipped(self, skipped: Sequence[tuple[str, str]]) -> None:
+        """Raise where more files or rows cannot be used than `max_bad` allows."""
+        if self.max_bad is None or len(skipped) <= self.max_bad:
+            return
+        some = "; ".join(f"{name} ({reason})" for name, reason in skipped[:3])
+        raise InputError(
+            f"{len(skipped):,} files or rows of {self.title} cannot be used, more than the "
+            f"{self.max_bad:,} allowed: {some}{'; ...' * (len(skipped) > 3)}. Mend or remove them, "
+            "or raise --max-bad (max_bad)."
+        )
 
     def clusters(self) -> int | tuple[int, int] | str:
         """Return K as given, or the number of classes of a named set."""
