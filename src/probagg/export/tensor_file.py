@@ -80,6 +80,8 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
     """Return a labeller without its weights."""
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
     takes = Input(**values)
+    if len(takes.shape) != {"images": 3, "features": 1}.get(takes.name):
+        raise ValueError(f"its input is {takes.name!r:.40} of shape {takes.shape!r:.40}")
     settings = dict(model["head"])
     kind, groups = settings.pop("kind"), model["groups"]
     if kind == "dpac":

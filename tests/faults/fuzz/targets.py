@@ -245,7 +245,8 @@ def read_checkpoint(path):
     module = torch.nn.Module()
     module.register_buffer("w", torch.zeros(2, 3))
     identity = {"recipe": {"self_label": {"labels": "classifier"}}, "seed": 3}
-    engine = Engine(module, out=path.parent / "run", identity=identity)
+    engine = Engine(module, identity=identity)
+    engine.out = path.parent / "run"  # only now: a history would start a thread for each input
     return engine.resume()
 
 
