@@ -19,9 +19,10 @@ demo: $(VENV)/.deep
 test: lint
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
-# The long part of tests/faults: hours of fuzzing, which go on where they were stopped.
+# The long part of tests/faults: hours of fuzzing, which go on where they were stopped, and a soak.
 test-faults: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/faults
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py runs/soak
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
