@@ -303,7 +303,7 @@ def test_autocast_does_not_change_the_views():
         ({"operations": ("Rotate", "Sharpnes")}, "Did you mean 'Sharpness'"),
         ({"operations": ("Rotate", "Rotate")}, "names one twice"),
         ({"operations": ()}, "needs operations to draw from"),
-        ({"size": 0}, "at least one pixel"),
+        ({"size": 0}, "1 to 1024 pixels"),
         ({"grayscale": 1.5}, "grayscale is 1.5; it must lie in 0..1"),
         ({"crop": (0.5, 0.2)}, "crop is"),
         ({"scale": (0, 1)}, "scale is"),

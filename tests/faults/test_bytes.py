@@ -237,7 +237,7 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypat
 
 def test_memory_is_estimated_before_a_fit(monkeypatch):
     monkeypatch.setattr("probagg.environment.free_memory", lambda: 1e6)
-    with pytest.raises(InputError, match=r"PAC of 1,000 rows and 500 clusters needs about 0\.01"):
+    with pytest.raises(InputError, match=r"PAC of 1,000 rows and 500 clusters needs about 0\.008"):
         PAC(500).fit(np.random.default_rng(0).normal(size=(1000, 2)))
 
 

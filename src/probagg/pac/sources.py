@@ -109,12 +109,14 @@ def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
 def _check_room(X: np.ndarray, K: int) -> None:
     """Raise an error before the first sweep where PAC of an array needs more memory than is free.
 
-    It takes P and its changes, and the lifted rows where these are small (`rows.LinearRows`).
+    Where the lifted rows are kept (`rows.LinearRows`), P is there twice at the end: as arranged for
+    the sweeps, and in the order of X.
     """
     N, D = X.shape
-    lifted = min(KEPT_LIFTED, N * (D + 2) * X.itemsize)
+    lifted = N * (D + 2) * X.itemsize
+    copies, kept = (2.0, lifted) if lifted <= KEPT_LIFTED else (1.1, 0)
     check_memory(
-        2.5 * N * K * X.itemsize + lifted,
+        copies * N * K * X.itemsize + kept,
         f"PAC of {N:,} rows and {K:,} clusters",
         "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in parts.",
     )
