@@ -113,6 +113,13 @@ def test_it_is_as_good_as_pac_on_digits(digits, seed):
     assert clustering_accuracy(pac.labels_, head.labels_) > 0.9
 
 
+def test_it_follows_unequal_sizes_where_pac_chooses_the_balance():
+    X, y = make_blobs([1000, 60, 60, 60], 5, random_state=3, center_box=(-12, 12))
+    even, chosen = (OPAHead(4, balance=b, random_state=0).fit(X) for b in (1.0, "auto"))
+    assert clustering_accuracy(y, chosen.labels_) > 0.99 > clustering_accuracy(y, even.labels_)
+    assert chosen.balance_ < even.balance_ == 1.0
+
+
 def test_a_random_start_knows_nothing_of_pac(digits):
     X = digits[0][:600]
     options = {"max_epochs": 9, "random_state": 0}
@@ -165,6 +172,7 @@ def test_verbose_logs_progress(digits, caplog):
         ({"n_clusters": 500}, "n_samples=100 should be >= n_clusters=500"),
         ({"metric": "manhattan"}, "'metric' parameter of OPAHead must be"),
         ({"m": 1.0}, "'m' parameter of OPAHead"),
+        ({"balance": "auto", "init": "random"}, 'balance="auto" is chosen by PAC'),
         ({"hidden": (0,)}, r"hidden is \(0,\), but widths of at least 1"),
     ],
 )

@@ -104,8 +104,7 @@ def cluster(
     balance: Annotated[
         str | None,
         typer.Option(
-            help="pac, opa: 0 to 2. 1 prefers equal sizes, 0 does not; pac: or auto. [default: "
-            "auto for pac, else 1]"
+            help="pac, opa: 0 to 2. 1 prefers equal sizes, 0 does not; or auto. [default: auto]"
         ),
     ] = None,
     n_init: Annotated[

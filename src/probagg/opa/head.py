@@ -33,6 +33,7 @@ from probagg.estimators import (
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
 from probagg.pac.assigner import Assigner
+from probagg.pac.balance import solve
 from probagg.pac.solver import Solver
 from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress
@@ -60,8 +61,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
         The weighting exponent, as in `PAC`.
     metric : {"sqeuclidean", "cosine"}, default="sqeuclidean"
         The distance between features; "cosine" for the features of a network.
-    balance : float, default=1.0
-        As in `PAC`.
+    balance : float or "auto", default=1.0
+        As in `PAC`. "auto" is what PAC chooses for the rows that it starts from.
     init : {"pac", "random"}, default="pac"
         "pac" clusters some rows (4,096, or 50 per cluster if that is more) by `PAC` and fits the
         classifier to its probabilities in the first third of the epochs; OPA goes on from there.
@@ -87,6 +88,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
     ----------
     labels_ : ndarray of shape (n_samples,), int64
         The most probable cluster of each sample; a tensor if X is one.
+    balance_ : float
+        The balance used.
     network_ : torch.nn.Module
         The classifier, from standardised features to logits, on the CPU.
     diagnosis_ : Diagnosis
@@ -106,6 +109,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS | {
         "metric": [StrOptions(set(LINEAR_METRICS))],
+        "balance": [*CONSTRAINTS["balance"], StrOptions({"auto"})],
         "init": [StrOptions({"pac", "random"})],
         "hidden": [tuple, list],
         "batch_size": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
@@ -120,7 +124,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         *,
         m: float = 1.03,
         metric: str = "sqeuclidean",
-        balance: float = 1.0,
+        balance: float | str = 1.0,
         init: str = "pac",
         hidden: tuple[int, ...] = (),
         batch_size: int | str = "auto",
@@ -148,6 +152,11 @@ class OPAHead(ClusterMixin, BaseEstimator):
         self._validate_params()
         if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
+        if self.balance == "auto" and self.init != "pac":
+            raise InputError(
+                'balance="auto" is chosen by PAC, but init is "random". Pass init="pac", or a '
+                "number as balance (the paper's is 1)."
+            )
         X = self._rows(X, reset=True)
         check_n_samples(len(X), self.n_clusters)
         seed = draw_seed(self.random_state)
@@ -160,6 +169,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         network = _network(X.shape[1], self.hidden, self.n_clusters, seed).to(device)
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             start = self._start(some, device, seed) if self.init == "pac" else None
+            self.balance_ = float(self.balance if start is None else start.update.balance)
             self._train(network, X, rng, device, start)
         self.network_ = network.eval().cpu()
         found = self.diagnosis_ = diagnose(
@@ -167,7 +177,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
             torch.as_tensor(self._proba(some)),
             self.m,
             metric="sqeuclidean",
-            balance=self.balance,
+            balance=self.balance_,
             warn=False,
         )
         if found.advice:
@@ -180,7 +190,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         solver = Solver(
             self.n_clusters, m=self.m, balance=self.balance, n_init=STARTS, random_state=seed
         )
-        found = solver.solve(self._standard(some).to(device))
+        found = solve(solver, self._standard(some).to(device))
         return Assigner(found.model, found.update)
 
     def _train(
@@ -199,7 +209,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         size = max(size, min(2, len(X)))
         steps = max(1, len(X) // size)
         # Between standardised rows both metrics are squared distances.
-        loss_of = OPALoss(self.m, metric="sqeuclidean", balance=self.balance)
+        loss_of = OPALoss(self.m, metric="sqeuclidean", balance=self.balance_)
         rate = self.learning_rate / X.shape[1] ** 0.5
         optimizer = torch.optim.Adam(network.parameters(), lr=rate)
         fitted = self.max_epochs // 3 if start is not None else 0  # epochs in which it is fitted

@@ -55,9 +55,9 @@ class Flat:
                     "them out."
                 )
         self._check_k()
+        options.setdefault("balance", "auto")
         if method == "pac":
             options.pop("device", None)
-            options.setdefault("balance", "auto")
             if not isinstance(self.k, int):  # the m that K is chosen with
                 options.setdefault("m", "auto")
         self.options = options

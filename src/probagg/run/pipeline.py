@@ -92,8 +92,8 @@ def cluster(
         PAC and OPA on images: the network whose features are clustered, by default DINOv2, and a
         file of weights for it.
     m, metric, balance, n_init
-        Of `PAC` and `OPAHead`. For PAC the default is balance="auto"; for features of images the
-        defaults are m="auto", cosine distance and n_init=3, for a matrix the estimator's own.
+        Of `PAC` and `OPAHead`. The default of balance is "auto"; for features of images the
+        defaults are m="auto" (PAC), cosine distance and n_init=3, for a matrix the estimator's own.
     id, scale, drop
         Of tables (.csv, .parquet, a DataFrame): the column that names the rows, guessed by default;
         how numbers and dates are scaled, "standard", "robust", "none" or "auto", which standardises
