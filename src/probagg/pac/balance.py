@@ -19,6 +19,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probagg.aggregation import LINEAR_METRICS
 from probagg.errors import InputError
@@ -102,14 +103,15 @@ def gain_of_kmeans(solution: Solution, X: Any, least: float) -> float:
     if solution.P is None or metric not in LINEAR_METRICS or not is_judged:
         return 0.0
     places = _places(N, max(FEW_ROWS, 20 * K), 0)
-    rows = normalize(_plain(X[places])) if metric == "cosine" else _plain(X[places])
-    if rows.shape[1] > 2 * FEW_COLUMNS:  # the search and k-means take most of the time otherwise
-        rows = TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
-    near = _nearest(rows, "sqeuclidean")
-    before = Reading.of(_labels(solution)[places], near, K).kappa
-    if before > 1.0 - least:  # kappa is at most 1
-        return 0.0
-    means = KMeans(K, n_init=3, max_iter=20, random_state=0).fit(rows)
+    with threadpool_limits(1):  # starting threads takes longer than so few rows
+        rows = normalize(_plain(X[places])) if metric == "cosine" else _plain(X[places])
+        if rows.shape[1] > 2 * FEW_COLUMNS:
+            rows = TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
+        near = _nearest(rows, "sqeuclidean")
+        before = Reading.of(_labels(solution)[places], near, K).kappa
+        if before > 1.0 - least:  # kappa is at most 1
+            return 0.0
+        means = KMeans(K, n_init=3, max_iter=20, random_state=0).fit(rows)
     gain = Reading.of(means.labels_, near, K).kappa - before
     return gain if gain >= least else 0.0
 

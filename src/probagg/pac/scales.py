@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from probagg.pac.files import FileRows
 from probagg.pac.frame import is_tensor
 
-ROWS = 2_000  # that standard deviations are computed from
+ROWS = 1_000  # that standard deviations are computed from
 PIECES = 8  # of a file that are read for them
 LARGE_FACTOR = 100.0  # between scales, from which `PAC.fit` warns
 FEW = 0.05  # of the columns, the smallest, that do not count
@@ -56,16 +56,18 @@ def differing_scales(X: np.ndarray, factor: float) -> Scales | None:
     largest = int(varies[spread[varies].argmax()])
     if spread[largest] <= factor * spread[varies].min():
         return None
-    order = varies[np.argsort(spread[varies], kind="stable")].tolist()
-    counted = [j for j in order if j == largest or not _is_nearly_constant(X[:, j])]
-    smallest = counted[int(FEW * (len(counted) - 1))]
+    order = varies[np.argsort(spread[varies], kind="stable")]
+    counted = order[(order == largest) | ~_nearly_constant(X[:, order])]
+    smallest = int(counted[int(FEW * (len(counted) - 1))])
     found = Scales(largest, smallest, float(spread[largest]), float(spread[smallest]))
     return found if found.factor > factor else None
 
 
-def _is_nearly_constant(column: np.ndarray) -> bool:
-    column = column[~np.isnan(column)]
-    return bool((column == np.median(column)).mean() > NEARLY_ALL)
+def _nearly_constant(X: np.ndarray) -> np.ndarray:
+    """Return which columns have one value in nearly all rows that have a value."""
+    known = ~np.isnan(X)
+    median = np.median(X, axis=0) if known.all() else np.nanmedian(X, axis=0)  # in a loop
+    return (median == X).sum(0) > NEARLY_ALL * known.sum(0)
 
 
 def uneven_scales(rows: Any, metric: Any, names: Any = None) -> str | None:
@@ -93,7 +95,7 @@ def _name(column: int, names: Any) -> str:
 
 
 def _some(rows: Any) -> np.ndarray | None:
-    """Return at most some thousand rows as an array; None for rows that are not judged."""
+    """Return at most a thousand rows or so as an array; None for rows that are not judged."""
     if isinstance(rows, FileRows):
         filled = list(rows.filled)
         pieces = filled[:: 1 + len(filled) // PIECES]
