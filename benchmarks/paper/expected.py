@@ -1,7 +1,7 @@
 """Read the paper's numbers, as printed: expected("table2", "pendigits", "pac", "acc").
 
-The order of the keys is table, data set, method, setting (Tables 5c, 6 and 7) and metric; fewer keys
-return all that is below them. Names are those of `expected.toml`.
+The order of the keys is table, data set, method, setting (Tables 5c, 6 and 7) and metric; Table 1
+has no method. Fewer keys return all that is below them. Names are those of `expected.toml`.
 """
 
 from __future__ import annotations
