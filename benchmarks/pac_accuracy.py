@@ -9,7 +9,8 @@ import warnings
 
 import numpy as np
 import skfuzzy
-from record import expected, record
+from paper.expected import expected
+from record import record
 from sklearn.cluster import KMeans, SpectralClustering
 
 from probagg import PAC

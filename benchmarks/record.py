@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,3 @@ def record(name: str, results: Any) -> None:
         json.dumps({"commit": commit, "env": environment(), "results": results}, indent=1) + "\n"
     )
     print(f"written to {path}")
-
-
-def expected(table: str) -> dict[str, Any]:
-    """The paper's numbers of one table."""
-    return tomllib.loads((HERE / "expected.toml").read_text())[table]

@@ -14,6 +14,7 @@ from probagg.aggregation import (
     aggregate,
     assign,
     assign_columns,
+    cluster_objectives,
     lift,
     lifted_growth,
     objective,
@@ -56,6 +57,46 @@ def test_objective_is_equation_1_and_5(rng, m):
     X, P = rng.standard_normal((20, 4)), soft(rng, 20, 3)
     D = pairwise_distances(X, metric="sqeuclidean")
     assert objective(X, P, m) == pytest.approx(reference.objective(D, P, m), rel=1e-12)
+
+
+@pytest.mark.parametrize("metric", LINEAR_METRICS)
+def test_the_trace_of_equation_2_is_equation_1(rng, metric):
+    """Eq. 2 from the distance matrix and from moments, and Eq. 1 pair by pair."""
+    X, P = rng.standard_normal((20, 4)), soft(rng, 20, 3)
+    D = pairwise_distances(X, metric=metric)
+    per_cluster = cluster_objectives(Moments.of(X, P, metric).sums)
+    np.testing.assert_allclose(per_cluster, np.diag(P.T @ D @ P), rtol=1e-12)
+    assert per_cluster.sum() == pytest.approx(reference.objective(D, P), rel=1e-12)
+
+
+def derivative(function, P, step=1e-6):
+    """Return the central differences of a function of P by each of its elements."""
+    slopes = np.empty_like(P)
+    for index in np.ndindex(*P.shape):
+        change = np.zeros_like(P)
+        change[index] = step
+        slopes[index] = (function(P + change) - function(P - change)) / (2 * step)
+    return slopes
+
+
+@pytest.mark.parametrize("m", [1.0, 1.03, 1.3])
+def test_equation_7_is_the_derivative_of_equation_5_only_at_m_1(rng, m):
+    """Row i occurs as p_i^m and as p_j. Eq. 7 differentiates the first and counts it twice."""
+    X, P = rng.standard_normal((20, 4)), soft(rng, 20, 3)
+    slopes = derivative(lambda P: objective(X, P, m), P)
+    first = m * P ** (m - 1) * aggregate(X, Moments.of(X, P))
+    second = aggregate(X, Moments.of(X, P**m))
+    np.testing.assert_allclose(slopes, first + second, rtol=1e-6)
+    assert np.allclose(slopes, 2 * first, rtol=1e-6) == (m == 1.0)
+
+
+@pytest.mark.parametrize("m", [1.03, 1.3])
+def test_with_p_m_in_the_sum_equation_7_is_an_exact_derivative(rng, m):
+    """Of sum_ij d_ij sum_k p_ik^m p_jk^m, the objective of `aggregate="p_m"`."""
+    X, P = rng.standard_normal((20, 4)), soft(rng, 20, 3)
+    slopes = derivative(lambda P: cluster_objectives(Moments.of(X, P**m).sums).sum(), P)
+    equation_7 = 2 * m * P ** (m - 1) * aggregate(X, Moments.of(X, P**m))
+    np.testing.assert_allclose(slopes, equation_7, rtol=1e-6)
 
 
 @pytest.mark.parametrize("m", [1.001, 1.03, 1.2, 3.0])
