@@ -20,7 +20,7 @@ from probagg.metrics import evaluate
 NAMES = ("digits", "pendigits", "isolet", "mnist-test")
 SEEDS = 10
 METHODS = {
-    "OPAHead": lambda K, seed: OPAHead(K, random_state=seed),
+    "OPAHead": lambda K, seed: OPAHead(K, init="random", random_state=seed),
     "PAC": lambda K, seed: PAC(K, random_state=seed),
     "k-means": lambda K, seed: KMeans(K, n_init=1, random_state=seed),
     "Gaussian mixture (diagonal)": lambda K, seed: make_pipeline(  # fails in float32

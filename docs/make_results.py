@@ -303,7 +303,9 @@ def readme() -> str:
     ratios = [found["ratio"] for name, found in results("pac_speed").items() if name in SETS]
     time = f"{min(ratios):.1f} to {max(ratios):.1f} times the time of `KMeans(n_init=1)`"
     shown = table("ACC, % | method | probagg | k-means | spectral | the paper", rows)
-    return f"{shown}\n\n`PAC.fit` takes {time} on these matrices and on a million rows.\n"
+    checks = "The checks of sizes and scales after a fit, added since, take 0.03 to 0.1 s more."
+    timed = f"`PAC.fit` took {time} on these matrices and on a million rows. {checks}"
+    return f"{shown}\n\n{timed}\n"
 
 
 def fill(placeholder: re.Match[str]) -> str:
