@@ -53,7 +53,6 @@ from probagg.opa.diagnose import diagnose
 from probagg.progress import logger
 
 STAGES = {"pretrain": PretrainStage, "cluster": ClusterStage}
-K = 10
 NEIGHBOURS = 20
 LOOKED_AT = 10_000  # images whose random views are compared with their clean one
 BLOCK = 2000  # rows of a matrix of similarities at a time
@@ -84,7 +83,7 @@ def quick_reading(P: Tensor, before: Tensor | None, epochs: int) -> dict[str, fl
     mean = P.mean(0)
     found = {
         "sharpness": float(P.amax(1).mean()),
-        "evenness": float(-(mean * mean.clamp(min=1e-12).log()).sum() / np.log(K)),
+        "evenness": float(-(mean * mean.clamp(min=1e-12).log()).sum() / np.log(len(mean))),
     }
     if before is not None:
         found["label_change_per_epoch"] = float((P.argmax(1) != before).float().mean()) / epochs
@@ -101,7 +100,7 @@ def full_reading(
     same = labels[neighbours(X, X, NEIGHBOURS + 1)[:, 1:]] == labels[:, None]
     return {
         **quick_reading(P, None, 1),
-        "sizes": torch.bincount(labels, minlength=K).tolist(),
+        "sizes": torch.bincount(labels, minlength=P.shape[1]).tolist(),
         "pac_agreement": clustering_accuracy(pac.labels_, labels.cpu()),
         "neighbour_agreement": float(same.float().mean()),
         **{f"{name}_agreement": agreement(subject, labels, name) for name in ("weak", "strong")},
@@ -147,11 +146,13 @@ def held_out(y: np.ndarray) -> np.ndarray:
     return last if len(np.unique(y[last])) == len(np.unique(y)) else rows % 6 == 5
 
 
-def table3(X: np.ndarray, y: np.ndarray, metric: str, m: float, runs: int) -> dict[str, Any]:
+def table3(
+    X: np.ndarray, y: np.ndarray, k: int, metric: str, m: float, runs: int
+) -> dict[str, Any]:
     """PAC and k-means on the frozen features: Table 3's columns, and what the objective picks."""
-    pacs = [PAC(K, metric=metric, m=m, random_state=seed).fit(X) for seed in range(runs)]
+    pacs = [PAC(k, metric=metric, m=m, random_state=seed).fit(X) for seed in range(runs)]
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    means = [KMeans(K, n_init=1, random_state=seed).fit(unit) for seed in range(runs)]
+    means = [KMeans(k, n_init=1, random_state=seed).fit(unit) for seed in range(runs)]
     best = min(pacs, key=lambda pac: pac.objective_)
     return {
         "pac": [evaluate(y, pac.labels_) for pac in pacs],
@@ -214,16 +215,16 @@ def read_stage(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Readings without labels and scores with them; labels or neighbours go to the folder."""
     X, P = subject.infer()
-    settings = recipe.cluster
+    settings, k = recipe.cluster, P.shape[1]
     features, metric = X.cpu().numpy(), settings.metric
     scores: dict[str, Any] = {"knn": knn(X, subject.y)}
     if stage == "pretrain":
         near = neighbours(X, X, NEIGHBOURS + 1)[:, 1:].to(torch.int32)
         np.save(folder / "pretrain.neighbours.npy", near.cpu().numpy())
         if runs:
-            scores["table3"] = table3(features, subject.y, metric, settings.m, runs)
+            scores["table3"] = table3(features, subject.y, k, metric, settings.m, runs)
         return {"critical_m": critical_m(X[:BLOCK].cpu(), metric)}, scores
-    pac = PAC(K, metric=metric, m=settings.m, n_init=3, random_state=0).fit(features)
+    pac = PAC(k, metric=metric, m=settings.m, n_init=3, random_state=0).fit(features)
     readings = full_reading(subject, recipe, X, P, pac)
     labels = P.argmax(1)
     np.save(folder / f"{stage}.labels.npy", labels.cpu().numpy().astype(np.uint8))
@@ -241,7 +242,7 @@ def train(data: ArrayImages, recipe: Recipe, seed: int, a: argparse.Namespace) -
     folder = Path(a.out) / f"seed{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recipe.toml").write_text(recipe.to_toml())
-    model = build_model(recipe, K, seed=seed)
+    model = build_model(recipe, len(np.unique(data.y)), seed=seed)
     if a.weights:
         load_weights(model, load_compact(Path(a.weights)), a.weights)
     watch = Watch(folder, recipe, a.every, a.keep)

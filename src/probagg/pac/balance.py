@@ -10,6 +10,7 @@ cut, and among outliers, many do not.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from numbers import Integral
 from typing import Any
 
@@ -19,7 +20,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from probagg.aggregation import LINEAR_METRICS
 from probagg.errors import InputError
@@ -103,7 +104,7 @@ def gain_of_kmeans(solution: Solution, X: Any, least: float) -> float:
     if solution.P is None or metric not in LINEAR_METRICS or not is_judged:
         return 0.0
     places = _places(N, max(FEW_ROWS, 20 * K), 0)
-    with threadpool_limits(1):  # starting threads takes longer than so few rows
+    with _thread_pools().limit(limits=1):  # starting threads takes longer than so few rows
         rows = normalize(_plain(X[places])) if metric == "cosine" else _plain(X[places])
         if rows.shape[1] > 2 * FEW_COLUMNS:
             rows = TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
@@ -114,6 +115,12 @@ def gain_of_kmeans(solution: Solution, X: Any, least: float) -> float:
         means = KMeans(K, n_init=3, max_iter=20, random_state=0).fit(rows)
     gain = Reading.of(means.labels_, near, K).kappa - before
     return gain if gain >= least else 0.0
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Return the libraries with threads of their own; finding them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def choose(readings: list[Reading]) -> int:
