@@ -1,0 +1,69 @@
+"""Table 2: eight methods of the paper, and three more, on raw features."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable
+
+import numpy as np
+from paper.methods import METHODS, WITHOUT_SEED
+from paper.study import Cell, Run, Study, main
+
+from probagg.data.benchmarks import load
+from probagg.metrics import evaluate
+from probagg.storage import fingerprint
+
+NAMES = ("pendigits", "isolet", "mnist-test", "coil100")
+ROWS = {"full": None, "small": 2000, "tiny": 300}
+SLOW = {("coil100", "fcm"): 2}  # seeds at most: minutes a run
+
+
+def cells(size: str, seeds: int) -> Iterable[Cell]:
+    """Yield every run of the table."""
+    for data in NAMES if size != "tiny" else ("digits",):
+        for method in METHODS:
+            most = 1 if method in WITHOUT_SEED else SLOW.get((data, method), seeds)
+            yield from (Cell(data, method, seed=seed) for seed in range(min(seeds, most)))
+
+
+def run(cell: Cell, size: str) -> Run:
+    """Cluster the cell's data at a size."""
+    X, y = some_rows(*_arrays(cell.data), ROWS[size])
+    return score(cell, X, y)
+
+
+def score(cell: Cell, X: np.ndarray, y: np.ndarray) -> Run:
+    """Cluster rows by the cell's method; return scores and circumstances."""
+    K = len(np.unique(y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        began = time.perf_counter()
+        labels = METHODS[cell.method](X, K, cell.seed)
+        seconds = time.perf_counter() - began
+    found = len(np.unique(labels))
+    circumstances = {"rows": len(X), "columns": X.shape[1], "clusters": found, "hash": digest(X)}
+    return {**evaluate(y, labels), "seconds": seconds, **circumstances}
+
+
+def _arrays(data: str) -> tuple[np.ndarray, np.ndarray]:
+    matrix = load(data)
+    assert matrix.y is not None
+    return matrix.X, matrix.y
+
+
+def some_rows(X: np.ndarray, y: np.ndarray, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return all rows, or the same random ones at every call, in the order of the file."""
+    if most is None or len(X) <= most:
+        return X, y
+    rows = np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))
+    return X[rows], y[rows]
+
+
+def digest(X: np.ndarray) -> str:
+    """Return a hash of the rows."""
+    return fingerprint([memoryview(np.ascontiguousarray(X)).cast("B")])
+
+
+if __name__ == "__main__":
+    main(Study("table2", cells, run, shown=("acc", "nmi", "ari")))
