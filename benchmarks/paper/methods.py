@@ -99,7 +99,7 @@ def hdbscan(X: np.ndarray, K: int, seed: int) -> Labels:
 def mixture(X: np.ndarray, K: int, seed: int) -> Labels:
     """A mixture of Gaussians with diagonal covariances."""
     model = GaussianMixture(K, covariance_type="diag", reg_covar=1e-3, random_state=seed)
-    return model.fit_predict(X)
+    return model.fit_predict(X.astype(np.float64))
 
 
 def minibatch(X: np.ndarray, K: int, seed: int) -> Labels:
