@@ -352,6 +352,19 @@ def test_pseudo_labels_keep_their_masses_whatever_the_head_predicts():
     torch.testing.assert_close(stage.pseudo_labels.sum(0), masses, atol=0.5, rtol=0.0)
 
 
+def test_pseudo_labels_are_held_to_the_masses_of_the_classifier():
+    """Sharpening takes mass from small clusters: held to the last masses, they would end empty."""
+    setup, _ = setup_of("self_label.labels=neighbours")
+    stage = SmoothedLabels(setup)
+    features, P = infer_all(setup)
+    stage.before_epoch(0)
+    stage.pseudo_labels.copy_(drifted := stage.pseudo_labels.roll(1, dims=1))
+    answers = stage.head_probabilities(features)
+    stage.before_epoch(setup.recipe.self_label.refresh_epochs)
+    smoothed = smooth(nearest(features, K, "cosine"), answers, mass=P.sum(0))
+    torch.testing.assert_close(stage.pseudo_labels, sharpen(smoothed, to=sharpness(drifted)))
+
+
 def test_a_start_from_pac_uses_the_statistics_of_clean_views():
     """As the clean view of a training step does, whatever views trained the network before."""
     setup, _ = setup_of("cluster.start=pac", n=120)

@@ -112,11 +112,12 @@ class SmoothedLabels(SelfLabelStage):
         super().__init__(setup)
         K = self.model.n_clusters
         self.pseudo_labels = torch.full((len(self.feed), K), 1.0 / K, device=self.feed.device)
+        self.mass = self.pseudo_labels.sum(0)  # of each cluster, by the classifier
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """Return the pseudo-labels (N, K)."""
-        return {"pseudo_labels": self.pseudo_labels}
+        """Return the pseudo-labels (N, K) and the masses (K,) that they are held to."""
+        return {"pseudo_labels": self.pseudo_labels, "mass": self.mass}
 
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the weak and the strong view."""
@@ -148,16 +149,19 @@ class SmoothedLabels(SelfLabelStage):
     def _refresh(self, *, first: bool) -> None:
         """Smooth the current probabilities over the kNN graph, and fit the head to the result.
 
-        The probabilities are the head's, or the classifier's as the stage begins. Masses and mean
-        confidence stay those of the pseudo-labels before: a head that has come to favour a cluster
-        or to be less confident would otherwise be trained to be so even more.
+        The probabilities are the head's, or the classifier's as the stage begins. Smoothing is held
+        to the masses of the classifier, and sharpening to the mean confidence before: a head that
+        has come to favour a cluster or to be less confident would otherwise be trained to be so
+        even more. The masses of the refresh before would not do: sharpening moves them.
         """
         features, P = self.infer()
         Q = self.pseudo_labels
         before = P.to(Q.device) if first else Q
         P = before if first else self.head_probabilities(features).to(Q.device)
+        if first:
+            self.mass.copy_(P.sum(0))
         near = nearest(features.to(Q.device), self.model.n_clusters, self.recipe.cluster.metric)
-        Q.copy_(sharpen(smooth(near, P, mass=before.sum(0)), to=sharpness(before)))
+        Q.copy_(sharpen(smooth(near, P, mass=self.mass), to=sharpness(before)))
         fit_head(self.model.self_labeller, features, Q, self.setup.seed)
 
 
