@@ -58,7 +58,7 @@ def _processor() -> str:
         for line in info.read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    return platform.processor()
+    return platform.processor() or platform.machine()
 
 
 def check_memory(needed: float, what: str, remedy: str) -> None:
