@@ -77,7 +77,7 @@ def rcc(X: np.ndarray, K: int, seed: int) -> Labels:
 
 
 def finch(X: np.ndarray, K: int, seed: int) -> Labels:
-    """First-neighbour clustering by cosine, merged to K clusters (the paper lets it find its own)."""
+    """First-neighbour clustering by cosine, merged to K clusters; the paper does not fix K here."""
     import faiss
     from finch import FINCH
 
