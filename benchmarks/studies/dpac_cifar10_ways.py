@@ -1,6 +1,6 @@
 """Rank ways of clustering CIFAR-10 without labels; then, if asked, see how right the ranking was.
 
-    python benchmarks/dpac_cifar10_ways.py runs/cifar10/ways --neighbours FILE.npy \\
+    probagg bench dpac_cifar10_ways runs/cifar10/ways --neighbours FILE.npy \\
         [--reveal] [--name dpac_cifar10_ways]
 
 The folder holds runs of dpac_cifar10.py from the same pre-trained weights, and FILE the neighbours
