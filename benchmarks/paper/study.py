@@ -16,8 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -115,6 +117,17 @@ def _commit() -> str:
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
+@contextmanager
+def stopped_in_words() -> Iterator[None]:
+    """Turn Ctrl-C into one line and the shell's exit code for it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on after the last recorded run.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+@stopped_in_words()
 def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     """Do the runs that the command line asks for and the result file lacks."""
     a = _parser(study).parse_args(arguments)
