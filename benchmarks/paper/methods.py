@@ -20,9 +20,9 @@ Labels = np.ndarray
 Methods = dict[str, Callable[[np.ndarray, int, int], Labels]]
 
 
-def pac(X: np.ndarray, K: int, seed: int) -> Labels:
-    """PAC with the paper's equal sizes and its m for raw features."""
-    return PAC(K, balance=1.0, random_state=seed).fit_predict(X)
+def pac(X: np.ndarray, K: int, seed: int, m: float = 1.03) -> Labels:
+    """PAC with the paper's equal sizes, by default at its m."""
+    return PAC(K, m=m, balance=1.0, random_state=seed).fit_predict(X)
 
 
 def pac_cosine(X: np.ndarray, K: int, seed: int) -> Labels:
