@@ -37,7 +37,7 @@ CHANGES = {  # of digits/fast, whose convolutions take minutes on a CPU
         "pretrain.epochs=3", "cluster.epochs=3", "self_label.epochs=2",
     ),
 }  # fmt: skip
-IMAGES = {"tiny": 300}
+IMAGES = {("digits", "tiny"): 300, ("mnist", "small"): 10_000}  # the first ones
 PAC_RUNS = {"full": 5, "small": 3, "tiny": 1}  # and of k-means, on the pre-trained features
 EVERY = {"full": 10, "small": 30, "tiny": 3}  # epochs between points of a curve
 
@@ -128,6 +128,7 @@ class Subject:
             "state": end.label_free["diagnosis"]["state"],
             "images": len(data),
             "hash": data.fingerprint(),
+            "pac_on_features": end.revealed["pac_on_features"],
             "pretrained": pretrained.revealed,
             "label_free": end.label_free,
             "recipe": end.recipe.to_toml(),
@@ -145,7 +146,7 @@ def available(*names: str, size: str) -> tuple[str, ...]:
 @cache
 def images(data: str, size: str) -> ArrayImages:
     """Return the images of a data set at a size, read once."""
-    return open_data(data, IMAGES.get(size))
+    return open_data(data, IMAGES.get((data, size)))
 
 
 def runs_folder(size: str) -> Path:
