@@ -1,10 +1,10 @@
 """DPAC from scratch, stage by stage: what is seen without labels, and apart from it the scores.
 
-    cd benchmarks
-    python -m paper.training --out ../runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
-    python -m paper.training --out ../runs/cifar10/jpac --stages cluster \\
-        --weights ../runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
-    python -m paper.training --out ../runs/imagenette --data imagenette --recipe imagenet10/fast
+    export PYTHONPATH=benchmarks
+    python -m paper.training --out runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
+    python -m paper.training --out runs/cifar10/jpac --stages cluster \\
+        --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
+    python -m paper.training --out runs/imagenette --data imagenette --recipe imagenet10/fast
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
 against the classes), STAGE.labels.npy and the compact model STAGE/, which --weights takes, and
