@@ -26,7 +26,7 @@ from typing import Any
 from paper.expected import NotPrintedError, expected
 
 from probagg.environment import environment
-from probagg.errors import NoData
+from probagg.errors import Interrupted, NoData
 from probagg.progress import duration
 from probagg.storage import write_atomically
 
@@ -135,6 +135,9 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
         except NoData as missing_data:
             print(f"  not run: {missing_data}")
             continue
+        except Interrupted as stopped:
+            print(f"{stopped} The same command resumes it.")
+            raise SystemExit(75) from stopped
         record.add(cell, {"seconds": time.perf_counter() - began, **run})
     for line in beside_paper(study, [run for cell in chosen if (run := record.of(cell))]):
         print(line)
