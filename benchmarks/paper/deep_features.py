@@ -1,8 +1,8 @@
 """Features of Table 3: one row per image, from networks that are trained already.
 
     cifar10         $PROBAGG_DATA/cifar10_simclr.npz, or cifar10.npz in $PROBAGG_FEATURES
-    cifar100-20     cifar100-20.npz in $PROBAGG_FEATURES (X and y, as dpac_cifar10.py --features
-                    writes them)
+    cifar100-20     cifar100-20.npz in $PROBAGG_FEATURES (X and y, as `probagg bench training
+                    --features` writes them)
     imagenette      EfficientNet-Lite0 on photos of 96 pixels, kept in runs/features/
     imagenet-dogs   the same
 
@@ -35,7 +35,7 @@ def load_features(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     if name not in PHOTOS:
         raise NoData(
             f"{name!r} needs {name}.npz with X and y in the folder that PROBAGG_FEATURES names. "
-            "benchmarks/dpac_cifar10.py --stages pretrain --features writes such a file."
+            "probagg bench training --stages pretrain --features writes such a file."
         )
     path = KEPT / f"{name}.npz"
     if not path.is_file():

@@ -18,7 +18,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import Any
 from paper.expected import NotPrintedError, expected
 
 from probagg.environment import environment
+from probagg.errors import Interrupted, NoData
 from probagg.progress import duration
 from probagg.storage import write_atomically
 
@@ -59,6 +60,7 @@ class Study:
     seeds: int = 10
     shown: tuple[str, ...] = ("acc",)  # scores that are printed
     lines: Callable[[Study, list[Run]], Iterable[str]] | None = None  # instead of `beside_paper`
+    on_request: frozenset[str] = frozenset()  # settings that are run only if --only names them
 
 
 class Record:
@@ -133,7 +135,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     """Do the runs that the command line asks for and the result file lacks."""
     a = _parser(study).parse_args(arguments)
     cells = list(study.cells(a.size, a.seeds))
-    chosen = select(cells, a.only)
+    chosen = select(cells, a.only, study.on_request)
     suffix = "" if a.size == "full" else f".{a.size}"
     record = Record(a.out / f"{study.name}{suffix}.json", study.name, a.size)
     missing = [cell for cell in chosen if a.again or record.of(cell) is None]
@@ -142,7 +144,14 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
         left = time_left(record.runs, missing[number:])
         print(f"{number + 1} of {len(missing)}{left}: {cell}", flush=True)
         began = time.perf_counter()
-        run = study.run(cell, a.size)
+        try:
+            run = study.run(cell, a.size)
+        except NoData as missing_data:
+            print(f"  not run: {missing_data}")
+            continue
+        except Interrupted as stopped:
+            print(f"{stopped} The same command resumes it.")
+            raise SystemExit(75) from stopped
         record.add(cell, {"seconds": time.perf_counter() - began, **run})
     done = [run for cell in chosen if (run := record.of(cell))]
     for line in (study.lines or beside_paper)(study, done):
@@ -160,14 +169,19 @@ def _parser(study: Study) -> argparse.ArgumentParser:
     return parser
 
 
-def select(cells: list[Cell], only: Sequence[str]) -> list[Cell]:
-    """Return the cells with one of the words in each column that any of the words is in."""
+def select(cells: list[Cell], only: Sequence[str], on_request: Collection[str] = ()) -> list[Cell]:
+    """Return the cells with one of the words in each column that any of the words is in.
+
+    Without such a word, cells with a setting in `on_request` are left out.
+    """
     names = sorted({value for c in cells for value in (c.data, c.method, c.setting) if value})
     for column in ("data", "method", "setting"):
         values = {getattr(cell, column) for cell in cells}
         if wanted := values.intersection(only):
             cells = [cell for cell in cells if getattr(cell, column) in wanted]
             only = [word for word in only if word not in wanted]
+        elif column == "setting":
+            cells = [cell for cell in cells if cell.setting not in on_request]
     if only:
         raise SystemExit(f"--only has {only[0]!r}; possible are {', '.join(names)}.")
     return cells
@@ -197,6 +211,8 @@ def beside_paper(study: Study, runs: Iterable[Run]) -> Iterable[str]:
             if not values:
                 continue
             theirs = printed(study.name, *keys, score)
+            if theirs is None:  # of a setting of our own
+                theirs = printed(study.name, *keys[:2], score)
             beside = "" if theirs is None else f" | {theirs} | {fmean(values) - theirs:+.1f}"
             parts.append(f"{score.upper()} {fmean(values):.1f} ± {pstdev(values):.1f}{beside}")
         yield f"{', '.join(filter(None, keys)):40} n={len(group):<3} {'   '.join(parts)}"

@@ -8,7 +8,7 @@ sharpness of the smoothed probabilities, and their modularity. Then the run that
 of the ten the lowest objective; of the annealed ones the lower; of all twelve the sharpest
 ("surest"), and the highest modularity. `cluster.start = "pac"` compares them with runs from
 divided clusters (`probagg.dpac.neighbours.recut`) too.
-A file has features X of photos and their classes y; `dpac_cifar10.py --features` writes one.
+A file has features X of photos and their classes y; `probagg bench training --features` writes one.
 """
 
 from __future__ import annotations
