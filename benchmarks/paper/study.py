@@ -58,6 +58,7 @@ class Study:
     run: Callable[[Cell, str], Run]  # a cell at a size; its scores are shares, not percent
     seeds: int = 10
     shown: tuple[str, ...] = ("acc",)  # scores that are printed
+    lines: Callable[[Study, list[Run]], Iterable[str]] | None = None  # instead of `beside_paper`
 
 
 class Record:
@@ -143,7 +144,8 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
         began = time.perf_counter()
         run = study.run(cell, a.size)
         record.add(cell, {"seconds": time.perf_counter() - began, **run})
-    for line in beside_paper(study, [run for cell in chosen if (run := record.of(cell))]):
+    done = [run for cell in chosen if (run := record.of(cell))]
+    for line in (study.lines or beside_paper)(study, done):
         print(line)
     print(f"In {record.path}")
 

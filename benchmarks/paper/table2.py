@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable
 
 import numpy as np
-from paper.methods import METHODS, WITHOUT_SEED
+from paper.methods import METHODS, WITHOUT_SEED, Methods
 from paper.study import Cell, Run, Study, main
 
 from probagg.data.benchmarks import load
@@ -33,13 +33,13 @@ def run(cell: Cell, size: str) -> Run:
     return score(cell, X, y)
 
 
-def score(cell: Cell, X: np.ndarray, y: np.ndarray) -> Run:
+def score(cell: Cell, X: np.ndarray, y: np.ndarray, methods: Methods = METHODS) -> Run:
     """Cluster rows by the cell's method; return scores and circumstances."""
     K = len(np.unique(y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began = time.perf_counter()
-        labels = METHODS[cell.method](X, K, cell.seed)
+        labels = methods[cell.method](X, K, cell.seed)
         seconds = time.perf_counter() - began
     found = len(np.unique(labels))
     circumstances = {"rows": len(X), "columns": X.shape[1], "clusters": found, "hash": digest(X)}
