@@ -98,6 +98,7 @@ class Experiment:
         """Return the end of a stage that begins with the weights of another one."""
         recipe = self.recipe.override(settings)
         text = recipe.to_toml() + (start.folder.parent.name if start else "")
+        text += f"every {every}" if every else ""  # a stage with another curve
         name = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         out = runs_folder(self.size) / self.data / name
         folder = out / f"seed{self.seed}"
