@@ -12,7 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Subject:
+class Experiment:
     """The images and the recipe that a table's runs with one seed begin with."""
 
     data: str
@@ -73,7 +73,7 @@ class Subject:
     recipe: Recipe
 
     @classmethod
-    def of(cls, data: str, size: str, seed: int, kind: str = "fast") -> Subject:
+    def of(cls, data: str, size: str, seed: int, kind: str = "fast") -> Experiment:
         """Return a data set with its recipe `fast` or `paper`, shortened below full size."""
         if size == "full" and not torch.cuda.is_available():
             raise SystemExit(
@@ -98,6 +98,7 @@ class Subject:
         """Return the end of a stage that begins with the weights of another one."""
         recipe = self.recipe.override(settings)
         text = recipe.to_toml() + (start.folder.parent.name if start else "")
+        text += f"every {every}" if every else ""  # a stage with another curve
         name = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         out = runs_folder(self.size) / self.data / name
         folder = out / f"seed{self.seed}"
@@ -143,9 +144,9 @@ def available(*names: str, size: str) -> tuple[str, ...]:
     return tuple(ours.get(name, name) for name in names)
 
 
-@cache
+@lru_cache(1)
 def images(data: str, size: str) -> ArrayImages:
-    """Return the images of a data set at a size, read once."""
+    """Return the images of a data set at a size; the last set stays in memory."""
     return open_data(data, IMAGES.get((data, size)))
 
 

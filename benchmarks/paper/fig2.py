@@ -25,8 +25,8 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 
 def run(cell: Cell, size: str) -> Run:
     """Return the curve of a run of Table 7."""
-    subject, pretrained, end = clustered(cell, size)
-    return subject.row(pretrained, end) | {"curve": end.curve()}
+    experiment, pretrained, end = clustered(cell, size)
+    return experiment.row(pretrained, end) | {"curve": end.curve()}
 
 
 STUDY = Study("fig2", cells, run, seeds=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paper.deep import Subject, available
+from paper.deep import Experiment, available
 from paper.study import Cell, Run, Study, main
 
 NAMES = ("cifar10", "cifar100-20", "stl10", "imagenet10", "imagenet-dogs")
@@ -30,12 +30,12 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 
 def run(cell: Cell, size: str) -> Run:
     """Train what is not there yet of pre-training, clustering and self-labelling."""
-    subject = Subject.of(cell.data, size, cell.seed, cell.setting or "fast")
-    pretrained = subject.pretrained()
-    end = subject.trained("cluster", pretrained, *METHODS[cell.method])
+    experiment = Experiment.of(cell.data, size, cell.seed, cell.setting or "fast")
+    pretrained = experiment.pretrained()
+    end = experiment.trained("cluster", pretrained, *METHODS[cell.method])
     if cell.method.endswith("self-label"):
-        end = subject.trained("self_label", end)
-    return subject.row(pretrained, end)
+        end = experiment.trained("self_label", end)
+    return experiment.row(pretrained, end)
 
 
 STUDY = Study(

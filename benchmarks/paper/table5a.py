@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paper.deep import Subject, available
+from paper.deep import Experiment, available
 from paper.study import Cell, Run, Study, main
 
 METHODS = {"simclr-opa": "simclr", "moco-opa": "moco", "dpac-opa": "wcl"}
@@ -24,14 +24,14 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 
 def run(cell: Cell, size: str) -> Run:
     """Train the clustering stage with the cell's pretext task."""
-    subject = Subject.of(cell.data, size, cell.seed)
+    experiment = Experiment.of(cell.data, size, cell.seed)
     settings: list[str] = []
     if cell.method != "dpac-opa":
         settings = [f"pretext.task={METHODS[cell.method]}"]
     if cell.method == "moco-opa":
         settings += [] if size == "full" else ["pretext.queue_size=1024"]
-    pretrained = subject.pretrained(*(settings if cell.method == "moco-opa" else ()))
-    return subject.row(pretrained, subject.trained("cluster", pretrained, *settings))
+    pretrained = experiment.pretrained(*(settings if cell.method == "moco-opa" else ()))
+    return experiment.row(pretrained, experiment.trained("cluster", pretrained, *settings))
 
 
 STUDY = Study("table5a", cells, run, seeds=1)

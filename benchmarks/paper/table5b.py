@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paper.deep import Subject
+from paper.deep import Experiment
 from paper.study import Cell, Run, Study, main
 
 from probagg import Recipe
@@ -31,9 +31,9 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 def run(cell: Cell, size: str) -> Run:
     """Pre-train the autoencoder and cluster with it."""
     data, changes = RECIPES[size]
-    subject = Subject(data, size, cell.seed, Recipe.of(f"{data}/fast").override(changes))
-    pretrained = subject.pretrained()
-    return subject.row(pretrained, subject.trained("cluster", pretrained))
+    experiment = Experiment(data, size, cell.seed, Recipe.of(f"{data}/fast").override(changes))
+    pretrained = experiment.pretrained()
+    return experiment.row(pretrained, experiment.trained("cluster", pretrained))
 
 
 STUDY = Study("table5b", cells, run, seeds=3, shown=("acc", "nmi"))

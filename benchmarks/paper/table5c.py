@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paper.deep import Subject, available
+from paper.deep import Experiment, available
 from paper.study import Cell, Run, Study, main
 
 METHODS = {"dpac-jpac": ("cluster.objective=pac",), "dpac-opa": ()}
@@ -25,10 +25,10 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 
 def run(cell: Cell, size: str) -> Run:
     """Train the clustering stage with the cell's objective and term."""
-    subject = Subject.of(cell.data, size, cell.seed)
-    pretrained = subject.pretrained()
+    experiment = Experiment.of(cell.data, size, cell.seed)
+    pretrained = experiment.pretrained()
     settings = (*METHODS[cell.method], *SETTINGS[cell.setting])
-    return subject.row(pretrained, subject.trained("cluster", pretrained, *settings))
+    return experiment.row(pretrained, experiment.trained("cluster", pretrained, *settings))
 
 
 STUDY = Study("table5c", cells, run, seeds=1)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from paper.deep import Subject, available
+from paper.deep import Experiment, available
 from paper.expected import expected
 from paper.study import Cell, Run, Study, main
 from paper.table2 import digest, some_rows
@@ -49,10 +49,10 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 def run(cell: Cell, size: str) -> Run:
     """Cluster at the cell's m."""
     if size == "full":
-        subject = Subject.of(cell.data, size, cell.seed)
-        pretrained = subject.pretrained()
-        end = subject.trained("cluster", pretrained, f"cluster.m={cell.setting}")
-        return subject.row(pretrained, end) | {"m": float(cell.setting)}
+        experiment = Experiment.of(cell.data, size, cell.seed)
+        pretrained = experiment.pretrained()
+        end = experiment.trained("cluster", pretrained, f"cluster.m={cell.setting}")
+        return experiment.row(pretrained, end) | {"m": float(cell.setting)}
     X, y, metric = frozen(cell.data)
     X, y = some_rows(X, y, ROWS[size])
     threshold = critical_m(X, metric)

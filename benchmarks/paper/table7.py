@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from paper.deep import Subject, Trained, available, images
+from paper.deep import Experiment, Trained, available, images
 from paper.study import Cell, Run, Study, main
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
@@ -37,26 +37,26 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 
 def run(cell: Cell, size: str) -> Run:
     """Train the clustering stage with the cell's targets."""
-    subject, pretrained, end = clustered(cell, size)
+    experiment, pretrained, end = clustered(cell, size)
     settings = end.recipe.cluster
     runs = -(-settings.epochs // settings.refresh_epochs) if settings.targets != "online" else 0
-    return subject.row(pretrained, end) | {"offline_runs": runs}
+    return experiment.row(pretrained, end) | {"offline_runs": runs}
 
 
-def clustered(cell: Cell, size: str) -> tuple[Subject, Trained, Trained]:
+def clustered(cell: Cell, size: str) -> tuple[Experiment, Trained, Trained]:
     """Return the data set, its pre-training and the clustering stage of a cell."""
-    subject = Subject.of(cell.data, size, cell.seed)
+    experiment = Experiment.of(cell.data, size, cell.seed)
     settings: tuple[str, ...] = ()
     if cell.method in OFFLINE:
-        interval = INTERVALS[cell.setting] or subject.recipe.cluster.epochs
+        interval = INTERVALS[cell.setting] or experiment.recipe.cluster.epochs
         settings = (
             f"cluster.targets={OFFLINE[cell.method]}",
             f"cluster.refresh_epochs={interval}",
         )
-    pretrained = subject.pretrained()
+    pretrained = experiment.pretrained()
     errors = Errors(images(cell.data, size).y)
-    end = subject.trained("cluster", pretrained, *settings, every=1, reveal=errors)
-    return subject, pretrained, end
+    end = experiment.trained("cluster", pretrained, *settings, every=1, reveal=errors)
+    return experiment, pretrained, end
 
 
 class Errors:

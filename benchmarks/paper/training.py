@@ -1,6 +1,5 @@
 """DPAC from scratch, stage by stage: what is seen without labels, and apart from it the scores.
 
-    export PYTHONPATH=benchmarks
     probagg bench training --out runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
     probagg bench training --out runs/cifar10/jpac --stages cluster \\
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
