@@ -12,6 +12,7 @@ import numpy as np
 from lab_data import open_lab_images
 from paper.expected import expected, misprint
 from paper.study import Cell, Run, Study, main
+from paper.table2 import digest
 
 from probagg.data.benchmarks import NAMES as MATRICES
 from probagg.data.benchmarks import load
@@ -38,14 +39,16 @@ def run(cell: Cell, size: str) -> Run:
 def _matrix(name: str) -> Run:
     matrix = load(name)
     samples, dimension = matrix.X.shape
-    return {"samples": samples, "classes": len(np.unique(matrix.y)), "dimension": dimension}
+    sizes = {"samples": samples, "classes": len(np.unique(matrix.y)), "dimension": dimension}
+    return {**sizes, "hash": digest(matrix.X)}
 
 
 def _images(name: str) -> Run:
     images = open_lab_images(name)
     height, width = images.size
     classes = len(np.unique(images.y))
-    return {"samples": len(images), "classes": classes, "height": height, "width": width}
+    sizes = {"samples": len(images), "classes": classes, "height": height, "width": width}
+    return {**sizes, "hash": images.fingerprint()}
 
 
 def beside_paper(study: Study, runs: list[Run]) -> Iterable[str]:
