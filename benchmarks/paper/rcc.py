@@ -83,7 +83,9 @@ class Problem:
         """Return the U that minimizes the objective, (I + lambda A) U = X, found from a start."""
         M = (sparse.eye(len(U)) + balance * A).tocsr().astype(U.dtype)
         size = U.size
-        product = LinearOperator((size, size), lambda u: (M @ u.reshape(U.shape)).ravel(), dtype=U.dtype)
+        product = LinearOperator(
+            (size, size), lambda u: (M @ u.reshape(U.shape)).ravel(), dtype=U.dtype
+        )
         found, _ = cg(product, self.X.ravel(), U.ravel(), rtol=RESIDUAL, maxiter=100)
         return found.reshape(U.shape)
 
