@@ -43,14 +43,14 @@ results: $(VENV)/.dev
 
 # The benchmarks of docs/reproduce.md that need no GPU; PROBAGG_DATA names the folder with the data.
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/pac_equality.py
+	$(BIN)/probagg bench pac_equality
 	$(BIN)/python benchmarks/pac_accuracy.py
-	$(BIN)/python benchmarks/pac_order.py
-	$(BIN)/python benchmarks/pac_speed.py
-	$(BIN)/python benchmarks/opa_cost.py
-	$(BIN)/python benchmarks/opa_head.py
-	$(BIN)/python benchmarks/opa_sphere.py
-	$(BIN)/python benchmarks/dpac_digits.py
+	$(BIN)/probagg bench pac_order
+	$(BIN)/probagg bench pac_speed
+	$(BIN)/probagg bench opa_cost
+	$(BIN)/probagg bench opa_head
+	$(BIN)/probagg bench opa_sphere
+	$(BIN)/probagg bench dpac_digits
 
 clean:
 	rm -rf $(VENV) runs site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -109,9 +109,10 @@ def seconds(runs: Sequence[Run]) -> str:
 def made(name: str, where: str = "") -> str:
     """Return the line that names script, machine, versions and commit of a result."""
     record = results(name, where) if where else recorded(name)
-    env, found = record["env"], record.get("results")
+    env = record.get("env") or record["environments"][0]  # a study of benchmarks/paper
+    found = record.get("results")
     gpu = env.get("gpu") or record.get("gpu") or (isinstance(found, dict) and found.get("gpu"))
-    commit = record.get("commit") or recorded(name).get("commit")
+    commit = record.get("commit") or env.get("commit") or recorded(name).get("commit")
     versions = {"Python": env["python"], **env["packages"]}
     packages = ("Python", "numpy", "scikit-learn", "torch", "probagg")
     parts = [
@@ -120,6 +121,6 @@ def made(name: str, where: str = "") -> str:
         ", ".join(f"{package} {versions[package]}" for package in packages if package in versions),
         f"commit {commit}" if commit else "commit not recorded",
     ]
-    script = env["command"][0]
+    script = env["command"][0] if "command" in env else f"paper.{record['study']}"
     source = f"[`{name}.json`](../benchmarks/results/{name}.json)"
     return f"*{source}, by `{script}`: {'; '.join(parts)}.*"

@@ -7,6 +7,7 @@ settings of the other methods, so they are the packages' own, but for those name
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from sklearn.cluster import HDBSCAN, KMeans, MiniBatchKMeans, SpectralClustering
@@ -16,11 +17,12 @@ from sklearn.mixture import GaussianMixture
 from probagg import PAC
 
 Labels = np.ndarray
+Methods = dict[str, Callable[[np.ndarray, int, int], Labels]]
 
 
-def pac(X: np.ndarray, K: int, seed: int) -> Labels:
-    """PAC with the paper's equal sizes and its m for raw features."""
-    return PAC(K, balance=1.0, random_state=seed).fit_predict(X)
+def pac(X: np.ndarray, K: int, seed: int, m: float = 1.03) -> Labels:
+    """PAC with the paper's equal sizes, by default at its m."""
+    return PAC(K, m=m, balance=1.0, random_state=seed).fit_predict(X)
 
 
 def pac_cosine(X: np.ndarray, K: int, seed: int) -> Labels:
@@ -41,11 +43,11 @@ def pam(X: np.ndarray, K: int, seed: int) -> Labels:
     return kmedoids.fasterpam(distances, K, random_state=seed, n_cpu=1).labels
 
 
-def fcm(X: np.ndarray, K: int, seed: int) -> Labels:
-    """Fuzzy c-means at the paper's m = 1.1."""
+def fcm(X: np.ndarray, K: int, seed: int, m: float = 1.1) -> Labels:
+    """Fuzzy c-means, by default at the paper's m for raw features."""
     import skfuzzy
 
-    U = skfuzzy.cmeans(X.T, K, m=1.1, error=5e-3, maxiter=100, seed=seed)[1]
+    U = skfuzzy.cmeans(X.T, K, m=m, error=5e-3, maxiter=100, seed=seed)[1]
     return U.argmax(0)
 
 
@@ -117,7 +119,7 @@ def minibatch(X: np.ndarray, K: int, seed: int) -> Labels:
     return MiniBatchKMeans(K, n_init=1, random_state=seed).fit_predict(X)
 
 
-PRINTED: dict[str, Callable[[np.ndarray, int, int], Labels]] = {
+PRINTED: Methods = {
     "k-means": kmeans,
     "pam": pam,
     "fcm": fcm,
@@ -135,4 +137,9 @@ MORE = {
     "mini-batch": minibatch,
 }
 METHODS = PRINTED | MORE
-ONCE = {"rcc", "finch", "hdbscan", "pac-of-10", "k-means-of-10"}  # no seed, or ten starts inside
+TEN = {"pac-of-10", "k-means-of-10"}  # starts inside
+ONCE = TEN | {"rcc", "finch", "hdbscan"}  # or no random start: one run says all
+FOR_FEATURES = {name: METHODS[name] for name in METHODS if name not in TEN} | {
+    "pac": pac_cosine,
+    "fcm": partial(fcm, m=1.05),  # the paper's for networks: Table 3
+}

@@ -16,8 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -26,6 +28,7 @@ from typing import Any
 from paper.expected import NotPrintedError, expected
 
 from probagg.environment import environment
+from probagg.errors import Interrupted, NoData
 from probagg.progress import duration
 from probagg.storage import write_atomically
 
@@ -56,6 +59,8 @@ class Study:
     run: Callable[[Cell, str], Run]  # a cell at a size; its scores are shares, not percent
     seeds: int = 10
     shown: tuple[str, ...] = ("acc",)  # scores that are printed
+    lines: Callable[[Study, list[Run]], Iterable[str]] | None = None  # instead of `beside_paper`
+    on_request: frozenset[str] = frozenset()  # settings that are run only if --only names them
 
 
 class Record:
@@ -115,11 +120,22 @@ def _commit() -> str:
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
+@contextmanager
+def stopped_in_words() -> Iterator[None]:
+    """Turn Ctrl-C into one line and the shell's exit code for it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on after the last recorded run.", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+@stopped_in_words()
 def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     """Do the runs that the command line asks for and the result file lacks."""
     a = _parser(study).parse_args(arguments)
     cells = list(study.cells(a.size, a.seeds))
-    chosen = select(cells, a.only)
+    chosen = select(cells, a.only, study.on_request)
     suffix = "" if a.size == "full" else f".{a.size}"
     record = Record(a.out / f"{study.name}{suffix}.json", study.name, a.size)
     missing = [cell for cell in chosen if a.again or record.of(cell) is None]
@@ -128,9 +144,17 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
         left = time_left(record.runs, missing[number:])
         print(f"{number + 1} of {len(missing)}{left}: {cell}", flush=True)
         began = time.perf_counter()
-        run = study.run(cell, a.size)
+        try:
+            run = study.run(cell, a.size)
+        except NoData as missing_data:
+            print(f"  not run: {missing_data}")
+            continue
+        except Interrupted as stopped:
+            print(f"{stopped} The same command resumes it.")
+            raise SystemExit(75) from stopped
         record.add(cell, {"seconds": time.perf_counter() - began, **run})
-    for line in beside_paper(study, [run for cell in chosen if (run := record.of(cell))]):
+    done = [run for cell in chosen if (run := record.of(cell))]
+    for line in (study.lines or beside_paper)(study, done):
         print(line)
     print(f"In {record.path}")
 
@@ -145,14 +169,19 @@ def _parser(study: Study) -> argparse.ArgumentParser:
     return parser
 
 
-def select(cells: list[Cell], only: Sequence[str]) -> list[Cell]:
-    """Return the cells with one of the words in each column that any of the words is in."""
+def select(cells: list[Cell], only: Sequence[str], on_request: Collection[str] = ()) -> list[Cell]:
+    """Return the cells with one of the words in each column that any of the words is in.
+
+    Without such a word, cells with a setting in `on_request` are left out.
+    """
     names = sorted({value for c in cells for value in (c.data, c.method, c.setting) if value})
     for column in ("data", "method", "setting"):
         values = {getattr(cell, column) for cell in cells}
         if wanted := values.intersection(only):
             cells = [cell for cell in cells if getattr(cell, column) in wanted]
             only = [word for word in only if word not in wanted]
+        elif column == "setting":
+            cells = [cell for cell in cells if cell.setting not in on_request]
     if only:
         raise SystemExit(f"--only has {only[0]!r}; possible are {', '.join(names)}.")
     return cells
@@ -182,6 +211,8 @@ def beside_paper(study: Study, runs: Iterable[Run]) -> Iterable[str]:
             if not values:
                 continue
             theirs = printed(study.name, *keys, score)
+            if theirs is None:  # of a setting of our own
+                theirs = printed(study.name, *keys[:2], score)
             beside = "" if theirs is None else f" | {theirs} | {fmean(values) - theirs:+.1f}"
             parts.append(f"{score.upper()} {fmean(values):.1f} ± {pstdev(values):.1f}{beside}")
         yield f"{', '.join(filter(None, keys)):40} n={len(group):<3} {'   '.join(parts)}"

@@ -1,27 +1,27 @@
 """PAC on Dask: objective and passes beside the fit in memory, bytes exchanged, a killed worker.
 
-python benchmarks/speed/dask_scale.py [checks] [blobs] [sets] [forced] [clusters]
+probagg bench dask_scale [checks] [blobs] [sets] [forced] [clusters]
 
 Needs PROBAGG_DATA; an hour on two cores. Parts that are not named keep their earlier results.
 """
 
+import argparse
 import json
 import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, wait
+from record import HERE, record
 
 import probagg.pac.dask_rows as dask_rows
 import probagg.pac.solver as solver
@@ -33,9 +33,6 @@ from probagg.pac.frame import Frame
 from probagg.pac.parts import Tally
 from probagg.pac.sweeps import Update
 from probagg.storage import fingerprint
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from record import HERE, record
 
 SETS = ("digits", "pendigits", "isolet", "mnist-test")
 ORDERS = ("shuffled", "sorted")
@@ -364,8 +361,13 @@ PARTS = {
 }
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """Run parts, write results/dask.json after each, and print what missed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    names = parser.parse_args().parts
+    if unknown := [name for name in names if name not in PARTS]:
+        parser.error(f"{unknown[0]!r} is not a part; possible are {', '.join(PARTS)}.")
     sources.DaskChunks = CountedChunks
     for name in names or PARTS:
         keep(name, PARTS[name]())
@@ -378,4 +380,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

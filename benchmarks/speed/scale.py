@@ -1,6 +1,6 @@
 """Time, memory and objective over three decades of N, D and K, beside k-means.
 
-python benchmarks/speed/scale.py [--size full|small] [--only N|D|K]    20 minutes
+probagg bench scale [--size full|small] [--only N|D|K]    20 minutes
 
 Each cell is a process of one thread, which reads the same blobs from a file; its seconds are the
 processor time of `fit`, its memory the largest anonymous (not file-backed) above that before. "pac
@@ -20,8 +20,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 METHODS = ("pac", "pac file", "k-means", "mini-batch k-means", "faiss k-means")
 CENTER = {"N": 10**5, "D": 32, "K": 20}
@@ -153,7 +151,8 @@ def main() -> None:
                 path = Path(folder) / "rows.npy"
                 write_blobs(path, shape["N"], shape["D"], shape["K"])
                 for method in missing:
-                    command = [sys.executable, __file__, "cell", method, str(path), str(shape["K"])]
+                    command = [sys.executable, "-m", "speed.scale", "cell", method]
+                    command += [str(path), str(shape["K"])]
                     try:
                         run = subprocess.run(
                             command,

@@ -1,6 +1,6 @@
 """PAC on a CUDA GPU beside a plain Lloyd in torch, on the same tensors.
 
-python benchmarks/speed/scale_gpu.py [--out FILE] [--small]        about two minutes on an H200
+probagg bench scale_gpu [--out FILE] [--small]        about two minutes on an H200
 
 ImageNet's shape: 1,281,167 x 768, K = 1000, a mixture with overlap. Then the time of a sweep over
 10^8 x 128 in half precision, generated on the device.

@@ -1,20 +1,20 @@
 """Streams: `PAC.partial_fit` beside `fit` and MiniBatchKMeans, each row seen once.
 
-python benchmarks/speed/stream.py        needs PROBAGG_DATA; about ten minutes on two cores
+probagg bench stream        needs PROBAGG_DATA; about ten minutes on two cores
 
 1. Ten million rows from a generator: speed and memory. 2. Known sets in chunks of 100, shuffled and
 sorted by class. 3. Clusters that move, with and without forgetting.
 """
 
+import argparse
 import resource
-import sys
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import record
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
@@ -22,9 +22,6 @@ from sklearn.metrics import normalized_mutual_info_score
 from probagg import PAC, clustering_accuracy
 from probagg.aggregation import objective
 from probagg.data.benchmarks import load
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from record import record
 
 SETS = ("digits", "pendigits", "mnist-test", "isolet")
 SEEDS = range(5)
@@ -178,6 +175,7 @@ def accuracy_ahead(estimator: Any, chunks: Chunks) -> float:
 
 def main() -> None:
     """Print and record all three parts; memory first, in a small process."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     results: dict[str, Any] = {
         "ten_million": [ten_million(kind) for kind in (PAC, MiniBatchKMeans)]

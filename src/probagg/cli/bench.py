@@ -1,4 +1,4 @@
-"""probagg bench: several methods on the same rows, side by side."""
+"""probagg bench: several methods on the same rows, side by side; or a script of a clone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from probagg.cli import scripts
 from probagg.cli.errors import guarded
 from probagg.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
-from probagg.cli.terminal import Terminal
+from probagg.cli.terminal import Terminal, deliver
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.run.clustering import scores
@@ -27,12 +28,45 @@ EXAMPLE = example(
     "PAC, an OPA head, k-means and spectral clustering on the same features: scores, where labels "
     "are known, agreement between seeds, seconds.",
 )
+EXAMPLE += "\n\n" + example(
+    "probagg bench table2 --size small",
+    "A script of the repository, from a clone: here Table 2 of the paper. Its name comes first, "
+    "and everything after it goes to the script; probagg bench table2 --help shows its options, "
+    "and probagg bench --list all scripts. A file of the same name is ./table2.",
+)
+SCRIPT = f"{__name__}.script"  # the key of a script's name in click's context
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
 
 
+class BenchCommand(typer.core.TyperCommand):
+    """The command, unless its first argument names a script: that gets all other arguments."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and scripts.names_script(args[0]):
+            ctx.meta[SCRIPT], ctx.args = args[0], args[1:]
+            return ctx.args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        if SCRIPT not in ctx.meta:
+            return super().invoke(ctx)
+        with guarded(Terminal()):
+            code = scripts.find(ctx.meta[SCRIPT]).run(ctx.args)
+        raise typer.Exit(code)
+
+
+def _list(wanted: bool) -> None:
+    if wanted:
+        with guarded(Terminal()):
+            deliver("".join(f"{line}\n" for line in scripts.listed()))
+        raise typer.Exit
+
+
 def bench(
-    source: Annotated[str, typer.Argument(help="As for probagg cluster.")],
+    source: Annotated[
+        str, typer.Argument(help="As for probagg cluster; or the name of a script of a clone.")
+    ],
     k: Annotated[
         str | None, typer.Option("-k", help="Clusters. [default: a set's classes]")
     ] = None,
@@ -46,10 +80,19 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="JSON file for all results.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
+    list_scripts: Annotated[
+        bool,
+        typer.Option("--list", callback=_list, is_eager=True, help="List the scripts of a clone."),
+    ] = False,
 ) -> None:
-    """Cluster SOURCE by several methods and compare them; labels are used for reporting only."""
+    """Cluster SOURCE by several methods and compare them; labels are used for reporting only.
+
+    Or run the script SOURCE of a clone: a table of the paper, or another benchmark.
+    """
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
+        if source in scripts.scripts():
+            raise InputError(f"{source} is a script: write its name before the options.")
         chosen = _checked(methods)
         read = (Path(source).expanduser(),)
         output = None if out is None else Output(out, overwrite, read).check()

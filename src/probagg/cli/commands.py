@@ -22,7 +22,7 @@ app.command(epilog=predict.EXAMPLE)(predict.predict)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command(epilog=report.EXAMPLE)(report.report)
 app.command(epilog=export.EXAMPLE)(export.export)
-app.command(epilog=bench.EXAMPLE)(bench.bench)
+app.command(epilog=bench.EXAMPLE, cls=bench.BenchCommand)(bench.bench)
 
 
 def _version(wanted: bool) -> None:

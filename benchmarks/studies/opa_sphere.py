@@ -1,10 +1,12 @@
 """OPA against batch size and m, on unit features of ten Gaussian clusters on a sphere.
 
-python benchmarks/opa_sphere.py        two minutes on one core, no data needed
+probagg bench opa_sphere        two minutes on one core, no data needed
 
 N = 10,000 rows in D = 64 dimensions: ten random unit centres, Gaussian noise of length 1.2 around
 them (0.15 in each dimension), scaled back to the sphere. A linear head, Adam, 300 steps each time.
 """
+
+import argparse
 
 import numpy as np
 import torch
@@ -46,6 +48,7 @@ def train(X, m: float, batch: int, seed: int) -> torch.Tensor:
 
 def main() -> None:
     """Both series, and where m stops working beside where it should."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     X, y = sphere()
     predicted = critical_m(X, "cosine")
     rows = []

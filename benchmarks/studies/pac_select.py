@@ -1,6 +1,6 @@
 """How many clusters: `select_n_clusters` on blobs, on clouds without clusters and on real sets.
 
-python benchmarks/pac_select.py [--quick] [--as now] [NAME ...]   needs PROBAGG_DATA; 5 CPU minutes
+probagg bench pac_select [--quick] [--as now] [NAME ...]   needs PROBAGG_DATA; 5 CPU minutes
 
 Every set is drawn at several sizes, with "auto" candidates (COIL-100 of 2,000 rows and more: 2 to
 130). The rule and its constants were chosen on the sets of DESIGN; the others report only. Labels

@@ -1,8 +1,9 @@
 """Is the linear form Algorithm 1? The largest difference to pac/reference.py after some sweeps.
 
-python benchmarks/pac_equality.py        about ten seconds, no data needed
+probagg bench pac_equality        about ten seconds, no data needed
 """
 
+import argparse
 import warnings
 
 import numpy as np
@@ -19,6 +20,7 @@ N, K, M = 300, 10, 1.03
 
 def main() -> None:
     """300 digits in float64, near-uniform start, block_size=1, file order."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     X = load_digits().data[:N]
     rng = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 
 Images of the set, two views each; the images are random, which costs what real ones cost.
 
-    python benchmarks/dpac_speed.py [--batch 512] [--backbones resnet18 resnet34] [--seconds 20]
+    probagg bench dpac_speed [--batch 512] [--backbones resnet18 resnet34] [--seconds 20]
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """OPAHead beside PAC, k-means, a Gaussian mixture and spectral clustering: ten seeds each.
 
-python benchmarks/opa_head.py        needs PROBAGG_DATA; about fifteen minutes on two cores
+probagg bench opa_head        needs PROBAGG_DATA; about fifteen minutes on two cores
 """
 
+import argparse
 import time
 import warnings
 
@@ -35,6 +36,7 @@ METHODS = {
 
 def main() -> None:
     """Print and record every combination."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore")
     results = []
     for name in NAMES:

@@ -1,9 +1,9 @@
 """Rank ways of clustering CIFAR-10 without labels; then, if asked, see how right the ranking was.
 
-    python benchmarks/dpac_cifar10_ways.py runs/cifar10/ways --neighbours FILE.npy \\
+    probagg bench dpac_cifar10_ways runs/cifar10/ways --neighbours FILE.npy \\
         [--reveal] [--name dpac_cifar10_ways]
 
-The folder holds runs of dpac_cifar10.py from the same pre-trained weights, and FILE the neighbours
+The folder holds runs of `training` from the same pre-trained weights, and FILE the neighbours
 that pre-training left. A way that `diagnose` does not call "clustering" comes last. The others are
 ranked by the sum of their ranks in four readings:
 

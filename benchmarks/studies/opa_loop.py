@@ -1,6 +1,6 @@
 """OPA is a feedback loop: when does a classifier keep the clusters it begins with?
 
-    python benchmarks/opa_loop.py        PROBAGG_DATA has cifar10_simclr.npz
+    probagg bench opa_loop        PROBAGG_DATA has cifar10_simclr.npz
 
 A classifier (two hidden layers, as DPAC's) is fitted to PAC's clusters of 60,000 SimCLR features of
 CIFAR-10 and then trained with OPA's loss alone (m = 1.02, batches of 1024, SGD with momentum 0.9).

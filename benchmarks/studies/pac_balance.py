@@ -1,6 +1,6 @@
 """Groups of unequal size: balance 1, 0 and "auto" beside k-means.
 
-python benchmarks/pac_balance.py [--seeds 5] [NAME ...]        needs PROBAGG_DATA; 15 minutes
+probagg bench pac_balance [--seeds 5] [NAME ...]        needs PROBAGG_DATA; 15 minutes
 
 Blobs, and real sets as they are and with long tails: the sizes of the classes fall geometrically by
 a factor, the largest having at most 1,000 samples, in a random order of the classes. Features of

@@ -1,6 +1,6 @@
 """5,000 Imagenette photos, a frozen EfficientNet-Lite0: PAC, OPA head, k-means, spectral.
 
-python benchmarks/photos_imagenette.py [--seeds 10]        (PROBAGG_DATA names the folder with data)
+probagg bench photos_imagenette [--seeds 10]        (PROBAGG_DATA names the folder with data)
 
 Those weights were trained with ImageNet's labels, Imagenette's ten classes among them.
 """

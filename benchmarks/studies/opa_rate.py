@@ -1,11 +1,12 @@
 """OPAHead at learning rates from an eighth to eight times the default, from both starts.
 
-python benchmarks/opa_rate.py        needs PROBAGG_DATA; about ten minutes on two cores
+probagg bench opa_rate        needs PROBAGG_DATA; about ten minutes on two cores
 
 At most 3,000 rows of a set. The rate is in units of the default, 0.08 over the square root of the
 number of features.
 """
 
+import argparse
 import os
 import warnings
 from pathlib import Path
@@ -46,6 +47,7 @@ def estimators(K: int, metric: str, seed: int) -> dict[str, ClusterMixin]:
 
 def main() -> None:
     """Print and record the accuracies of every rate, start and seed."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore")
     results: dict[str, dict[str, list[float]]] = {}
     for name in NAMES:

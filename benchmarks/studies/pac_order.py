@@ -1,8 +1,9 @@
 """Does the order of the samples matter, and what do more starts buy? Ten seeds of each.
 
-python benchmarks/pac_order.py        needs PROBAGG_DATA; about three minutes on two cores
+probagg bench pac_order        needs PROBAGG_DATA; about three minutes on two cores
 """
 
+import argparse
 import warnings
 
 import numpy as np
@@ -22,6 +23,7 @@ WAYS = {
 
 def main() -> None:
     """Print and record every way on the three small sets."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     results = []
     for name in ("pendigits", "isolet", "mnist-test"):

@@ -1,11 +1,12 @@
 """Tables as they come: `probagg.cluster` beside PAC and k-means on the numbers as they are.
 
-python benchmarks/pac_tables.py        one minute
+probagg bench pac_tables        one minute
 
 The tables come with scikit-learn. "mixed" is wine with 5 % of its cells missing, a column of ids,
 and alcohol as a category in three steps.
 """
 
+import argparse
 import tempfile
 import warnings
 from pathlib import Path
@@ -69,6 +70,7 @@ def compare(frame: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, float | 
 
 def main() -> None:
     """Print and record."""
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore")
     results = {}
     for name, (frame, y) in tables().items():

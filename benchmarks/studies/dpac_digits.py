@@ -1,6 +1,6 @@
 """DPAC end to end on scikit-learn's digits, on the CPU: ACC of several seeds beside PAC's.
 
-python benchmarks/dpac_digits.py [--seeds 5]
+probagg bench dpac_digits [--seeds 5]
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Time of `PAC.fit` beside `KMeans(n_init=1).fit`, alternating in one process; memory; import time.
 
-python benchmarks/pac_speed.py        needs PROBAGG_DATA; about five minutes on two cores
+probagg bench pac_speed        needs PROBAGG_DATA; about five minutes on two cores
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -115,7 +116,12 @@ def import_time(repeats: int = 15) -> dict:
 
 
 def main() -> None:
-    """Print and record all of it."""
+    """Print and record all of it; in a process of its own, print the memory of a fit."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", nargs="?", choices=("memory",), help="only the memory of a fit")
+    if parser.parse_args().part == "memory":
+        print(peak_memory(blobs()[0], 20))
+        return
     warnings.simplefilter("ignore", ConvergenceWarning)
     results: dict[str, dict] = {}
     for name, runs in RUNS.items():
@@ -126,7 +132,10 @@ def main() -> None:
     results["quadratic"] = against_quadratic(data.X, data.n_classes, 2)
     print(f"quadratic sweeps on pendigits: {results['quadratic']['ratio']:.0f}x slower")
     fresh = subprocess.run(  # a process that has freed nothing yet
-        [sys.executable, __file__, "memory"], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "speed.pac_speed", "memory"],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     X, y = blobs()
     large = beside_kmeans(X, 20, 5, y) | {"memory_share": float(fresh.stdout)}
@@ -140,7 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["memory"]:
-        print(peak_memory(blobs()[0], 20))
-    else:
-        main()
+    main()

@@ -1,6 +1,6 @@
 """Which run of PAC to choose, and what smoothing over the kNN graph adds.
 
-    python benchmarks/neighbours.py [NAME or FILE.npz ...]      needs PROBAGG_DATA
+    probagg bench neighbours [NAME or FILE.npz ...]      needs PROBAGG_DATA
 
 Ten runs of PAC and two annealed ones. For each run: PAC's ACC, the ACC after smoothing ("asked" in
 the results; `probagg.dpac.neighbours`), and what is known without labels: PAC's objective, the
@@ -8,13 +8,13 @@ sharpness of the smoothed probabilities, and their modularity. Then the run that
 of the ten the lowest objective; of the annealed ones the lower; of all twelve the sharpest
 ("surest"), and the highest modularity. `cluster.start = "pac"` compares them with runs from
 divided clusters (`probagg.dpac.neighbours.recut`) too.
-A file has features X of photos and their classes y; `dpac_cifar10.py --features` writes one.
+A file has features X of photos and their classes y; `probagg bench training --features` writes one.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import time
 import warnings
 from pathlib import Path
@@ -108,9 +108,11 @@ def report(result: dict[str, Any]) -> None:
 
 def main() -> None:
     """Print and record every set."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME or FILE.npz")
     warnings.simplefilter("ignore")
     results = []
-    for name in sys.argv[1:] or NAMES:
+    for name in parser.parse_args().names or NAMES:
         results.append(compare(name))
         report(results[-1])
     record("neighbours", results)

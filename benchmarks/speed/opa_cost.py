@@ -1,9 +1,9 @@
 """What OPALoss costs: forward and backward beside cross-entropy plus one B x B x D product.
 
-python benchmarks/opa_cost.py [cpu|cuda]        seconds; by default on CUDA where there is one
+probagg bench opa_cost [cpu|cuda]        seconds; by default on CUDA where there is one
 """
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -42,7 +42,10 @@ def peak_mebibytes(step, device) -> float | None:
 
 def main() -> None:
     """Time, memory and their ratio, eager and compiled."""
-    device = sys.argv[1] if sys.argv[1:] else "cuda" if torch.cuda.is_available() else "cpu"
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("device", nargs="?", choices=("cpu", "cuda"), default=here)
+    device = parser.parse_args().device
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(B, D, generator=generator).to(device)
     logits = torch.randn(B, K, generator=generator).to(device).requires_grad_()

@@ -1,0 +1,35 @@
+"""Figure 2: accuracy and errors of the targets by epoch, offline every ten epochs and online.
+
+A point of a curve has the network's ACC after the epoch, and of the targets of that epoch ACC and
+errors: the share of images that the network had right before the epoch and their target has wrong.
+These are runs of Table 7, which are not trained again; docs/make_fig2_figure.py draws them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paper.deep import available
+from paper.study import Cell, Run, Study, main
+from paper.table7 import NAMES, clustered
+
+CURVES = (("dpac-opa", "online"), ("offline-pac", "20"), ("offline-k-means", "20"))
+
+
+def cells(size: str, seeds: int) -> Iterable[Cell]:
+    """Yield every curve of the figure."""
+    for data in available(*NAMES, size=size):
+        for method, runs in CURVES:
+            yield from (Cell(data, method, runs, seed) for seed in range(seeds))
+
+
+def run(cell: Cell, size: str) -> Run:
+    """Return the curve of a run of Table 7."""
+    experiment, pretrained, end = clustered(cell, size)
+    return experiment.row(pretrained, end) | {"curve": end.curve()}
+
+
+STUDY = Study("fig2", cells, run, seeds=1)
+
+if __name__ == "__main__":
+    main(STUDY)

@@ -1,0 +1,67 @@
+"""Table 3: the methods of Table 2 on features of networks, with rows of length 1.
+
+The features are not the paper's; `deep_features.py` says where they are from. Methods whose time or
+memory grows with the square of the number of rows get a random sample; a run records its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from itertools import compress
+from operator import not_
+
+import numpy as np
+from paper.deep_features import BACKBONE, load_features
+from paper.methods import FOR_FEATURES, ONCE
+from paper.study import Cell, Run, Study, beside_paper, main
+from paper.table2 import score, some_rows
+from sklearn.preprocessing import normalize
+
+from probagg.data.benchmarks import load
+
+NAMES = ("cifar10", "cifar100-20", "imagenette", "imagenet-dogs")
+ROWS = {"full": None, "small": 5000, "tiny": 300}
+SAMPLE = 10_000  # rows for the methods below
+SAMPLED = {"pam", "spectral", "rcc", "hdbscan"}
+
+
+def cells(size: str, seeds: int) -> Iterable[Cell]:
+    """Yield every run of the table."""
+    for data in NAMES if size != "tiny" else ("digits",):
+        for method in FOR_FEATURES:
+            runs = min(seeds, 1) if method in ONCE else seeds
+            yield from (Cell(data, method, seed=seed) for seed in range(runs))
+
+
+def run(cell: Cell, size: str) -> Run:
+    """Cluster the cell's features at a size."""
+    X, y, source = unit_rows(cell.data)
+    X, y = some_rows(X, y, ROWS[size])
+    here = {"features": source, "sample_of": len(X)}
+    if cell.method in SAMPLED:
+        X, y = some_rows(X, y, SAMPLE)
+    return {**score(cell, X, y, FOR_FEATURES), **here}
+
+
+@cache
+def unit_rows(data: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return normalized features, classes and where the features are from."""
+    if data == "digits":
+        matrix = load(data)
+        X, y, source = matrix.X, matrix.y, "pixels"
+    else:
+        X, y, source = load_features(data)
+    return normalize(X), np.asarray(y), source
+
+
+def lines(study: Study, runs: list[Run]) -> Iterable[str]:
+    """Yield one line per data set and method, beside the paper's where no labels were seen."""
+    labelled = [run["features"] == BACKBONE for run in runs]
+    yield from beside_paper(study, compress(runs, map(not_, labelled)))
+    yield from beside_paper(replace(study, name=BACKBONE), compress(runs, labelled))
+
+
+if __name__ == "__main__":
+    main(Study("table3", cells, run, shown=("acc", "nmi", "ari"), lines=lines))

@@ -1,0 +1,108 @@
+"""Table 6: the exponent m in OPA, beside the critical m that the features predict.
+
+At full size DPAC clusters from pre-trained weights. At size small an OPA head with random weights
+clusters frozen features: 10,000 rows of SimCLR features of CIFAR-10, MNIST's test images, and
+digits; also "below" and "above", where m - 1 is 0.9 and 1.1 of the predicted critical value. Where
+no cluster forms, probabilities are near 1/K (`state` is "uniform") and ACC means nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from paper.deep import Experiment, available
+from paper.expected import expected
+from paper.study import Cell, Run, Study, main
+from paper.table2 import digest, some_rows
+
+from probagg import OPAHead
+from probagg.aggregation import critical_m
+from probagg.data.arrays import read_numpy
+from probagg.data.benchmarks import load
+from probagg.errors import NoData
+from probagg.metrics import evaluate
+
+NAMES = ("cifar10", "stl10", "cifar100-20")
+FROZEN = {"small": ("cifar10-simclr", "mnist-test", "digits"), "tiny": ("digits",)}
+PRINTED = tuple(expected("table6", "cifar10", "dpac-opa"))
+NEAR = {"below": 0.9, "above": 1.1}  # of the predicted m - 1
+ROWS = {"small": 10_000, "tiny": 300}
+EPOCHS = {"small": 100, "tiny": 5}
+
+
+def cells(size: str, seeds: int) -> Iterable[Cell]:
+    """Yield every run of the table."""
+    if size == "full":
+        names, method, values = available(*NAMES, size=size), "dpac-opa", PRINTED
+    else:
+        names, method, values = FROZEN[size], "opa-head", (*PRINTED, *NEAR)
+    for data in names:
+        for m in values:
+            yield from (Cell(data, method, m, seed) for seed in range(seeds))
+
+
+def run(cell: Cell, size: str) -> Run:
+    """Cluster at the cell's m."""
+    if size == "full":
+        experiment = Experiment.of(cell.data, size, cell.seed)
+        pretrained = experiment.pretrained()
+        end = experiment.trained("cluster", pretrained, f"cluster.m={cell.setting}")
+        return experiment.row(pretrained, end) | {"m": float(cell.setting)}
+    X, y, metric = frozen(cell.data)
+    X, y = some_rows(X, y, ROWS[size])
+    threshold = critical_m(X, metric)
+    near = NEAR.get(cell.setting)
+    m = 1.0 + near * (threshold - 1.0) if near else float(cell.setting)
+    head = OPAHead(
+        len(np.unique(y)),
+        m=m,
+        metric=metric,
+        init="random",
+        max_epochs=EPOCHS[size],
+        random_state=cell.seed,
+    )
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that no cluster formed is a result here
+        head.fit(X)
+    seconds, found = time.perf_counter() - began, head.diagnosis_
+    return {
+        **evaluate(y, head.labels_),
+        "m": m,
+        "critical_m": threshold,
+        "state": found.state,
+        "sharpness": found.sharpness,
+        "evenness": found.evenness,
+        "largest": found.largest,
+        "clusters": len(np.unique(head.labels_)),
+        "seconds": seconds,
+        "epochs": EPOCHS[size],
+        "rows": len(X),
+        "hash": digest(X),
+    }
+
+
+def frozen(data: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return rows, classes and the metric of a data set."""
+    if data == "cifar10-simclr":
+        path = Path(os.environ.get("PROBAGG_DATA", "")) / "cifar10_simclr.npz"
+        if not path.is_file():
+            raise NoData(f"{path} is missing. Set PROBAGG_DATA to the folder that contains it.")
+        X, y = read_numpy(path)
+        metric = "cosine"
+    else:
+        matrix = load(data)
+        X, y, metric = matrix.X, matrix.y, "sqeuclidean"
+    assert y is not None
+    return X.astype(np.float32), y, metric
+
+
+STUDY = Study("table6", cells, run, seeds=3)
+
+if __name__ == "__main__":
+    main(STUDY)

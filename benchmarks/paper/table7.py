@@ -1,0 +1,112 @@
+"""Table 7: offline targets of k-means, FCM and PAC against OPA's online ones.
+
+The settings are the paper's columns: of 200 epochs of clustering, 200 offline runs are one per
+epoch, 20 one every ten epochs, and 1 one before the first epoch. A recipe with fewer epochs has
+fewer runs (`offline_runs`) at the same intervals. `seconds` are those of the clustering stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from paper.deep import Experiment, Trained, available, images
+from paper.study import Cell, Run, Study, main
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics.cluster import contingency_matrix
+from torch import Tensor
+
+from probagg import opa_targets
+from probagg.dpac.engine import effective_batch_size
+from probagg.dpac.stages import ClusterStage
+
+NAMES = ("stl10", "cifar10")
+OFFLINE = {"offline-k-means": "kmeans", "offline-fcm": "fcm", "offline-pac": "pac"}
+INTERVALS = {"200": 1, "20": 10, "1": 0}  # epochs between offline runs; 0: only one run
+
+
+def cells(size: str, seeds: int) -> Iterable[Cell]:
+    """Yield every run of the table."""
+    for data in available(*NAMES, size=size):
+        for seed in range(seeds):
+            yield Cell(data, "dpac-opa", "online", seed)
+            for method in OFFLINE:
+                yield from (Cell(data, method, runs, seed) for runs in INTERVALS)
+
+
+def run(cell: Cell, size: str) -> Run:
+    """Train the clustering stage with the cell's targets."""
+    experiment, pretrained, end = clustered(cell, size)
+    settings = end.recipe.cluster
+    runs = -(-settings.epochs // settings.refresh_epochs) if settings.targets != "online" else 0
+    return experiment.row(pretrained, end) | {"offline_runs": runs}
+
+
+def clustered(cell: Cell, size: str) -> tuple[Experiment, Trained, Trained]:
+    """Return the data set, its pre-training and the clustering stage of a cell."""
+    experiment = Experiment.of(cell.data, size, cell.seed)
+    settings: tuple[str, ...] = ()
+    if cell.method in OFFLINE:
+        interval = INTERVALS[cell.setting] or experiment.recipe.cluster.epochs
+        settings = (
+            f"cluster.targets={OFFLINE[cell.method]}",
+            f"cluster.refresh_epochs={interval}",
+        )
+    pretrained = experiment.pretrained()
+    errors = Errors(images(cell.data, size).y)
+    end = experiment.trained("cluster", pretrained, *settings, every=1, reveal=errors)
+    return experiment, pretrained, end
+
+
+class Errors:
+    """Compares the targets of every epoch with the network as it was before that epoch.
+
+    Clusters are matched to classes, for the network and for the targets each. An error is an image
+    that the network has right and its target has wrong.
+    """
+
+    def __init__(self, y: Any) -> None:
+        self.y = np.asarray(y)
+        self.right: np.ndarray | None = None  # by the network, before the epoch
+        self.online: np.ndarray | None = None  # labels by OPA from the network before the epoch
+
+    def __call__(self, stage: ClusterStage, X: Tensor, P: Tensor) -> dict[str, float]:
+        """Return the errors of the epoch that has ended, and the accuracy of its targets."""
+        right, labels = self.right, self.online
+        if stage.targets is not None:
+            labels = stage.targets.argmax(1).cpu().numpy()
+        self.right = self._right(P.argmax(1).cpu().numpy())
+        if stage.targets is None:
+            self.online = online_labels(stage, X, P)
+        if right is None or labels is None:
+            return {}
+        known = self._right(labels)
+        return {"errors": float((right & ~known).mean()), "target_acc": float(known.mean())}
+
+    def _right(self, labels: np.ndarray) -> np.ndarray:
+        """Return which labels are those of the class that their cluster is matched to."""
+        table = contingency_matrix(self.y, labels)
+        classes, clusters = linear_sum_assignment(-table)
+        class_of = dict(zip(np.unique(labels)[clusters], np.unique(self.y)[classes], strict=True))
+        return np.array([class_of.get(label, -1) for label in labels]) == self.y
+
+
+def online_labels(stage: ClusterStage, X: Tensor, P: Tensor) -> np.ndarray:
+    """Return the labels that OPA gives all images in random batches of the stage's size."""
+    settings = stage.recipe.cluster
+    size = effective_batch_size(settings, len(X))
+    order = np.random.default_rng(0).permutation(len(X))
+    labels = np.empty(len(X), np.int64)
+    for rows in np.array_split(order, max(1, len(X) // size)):
+        Q = opa_targets(
+            X[rows], P[rows], m=settings.m, metric=settings.metric, balance=settings.balance
+        )
+        labels[rows] = Q.argmax(1).cpu().numpy()
+    return labels
+
+
+STUDY = Study("table7", cells, run, seeds=1)
+
+if __name__ == "__main__":
+    main(STUDY)

@@ -1,0 +1,241 @@
+"""DPAC from scratch, stage by stage: what is seen without labels, and apart from it the scores.
+
+    probagg bench training --out runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
+    probagg bench training --out runs/cifar10/jpac --stages cluster \\
+        --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
+    probagg bench training --out runs/imagenette --data imagenette --recipe imagenet10/fast
+
+A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
+against the classes), STAGE.labels.npy and the compact model STAGE/, which --weights takes, and
+`probagg predict` too; the neighbours of pre-training's features; the curves readings.jsonl and
+revealed.jsonl. What is printed has seen no label. A run that --minutes stops goes on with the same
+command, here or wherever its folder is copied to. `dpac_cifar10_ways.py` compares several ways.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lab_data import open_lab_images
+from paper.readings import Subject, knn, quick_reading, read_stage
+from record import record
+from torch import Tensor
+
+from probagg import Recipe
+from probagg.data.images import ArrayImages, ImageSet
+from probagg.dpac.checkpoint import load_compact, weights_hash
+from probagg.dpac.engine import Engine, Progress
+from probagg.dpac.feed import Feed, Joined
+from probagg.dpac.machine import Machine
+from probagg.dpac.model import build_model
+from probagg.dpac.saved import load_weights, save_model
+from probagg.dpac.self_labelling import self_label_stage
+from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
+from probagg.dpac.views import Views
+from probagg.environment import environment
+from probagg.errors import Interrupted
+from probagg.metrics import clustering_accuracy
+from probagg.progress import logger
+
+STAGES = ("pretrain", "cluster", "self_label")
+Scores = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a run trains, where it starts, what it reads and where that goes."""
+
+    out: Path  # holds a folder per seed
+    stages: tuple[str, ...] = STAGES
+    weights: Path | None = None  # compact weights to start from
+    minutes: float | None = None  # save and stop after so long
+    every: int = 10  # epochs between points of a curve
+    keep: int | None = None  # also keep pre-training's weights at this epoch
+    table3: int = 5  # runs of PAC and of k-means on the pre-trained features
+    features: bool = False  # write STAGE.features.npz too
+    compile: bool | None = None
+    verbose: bool = True  # print what has seen no label
+    reveal: Callable[[NetworkStage, Tensor, Tensor], Scores] | None = None  # more of a curve
+
+
+class Watch:
+    """Follows training: losses of each epoch, a look at all images every few of them."""
+
+    def __init__(self, folder: Path, recipe: Recipe, job: Job) -> None:
+        self.folder, self.recipe, self.job = folder, recipe, job
+        self.subject: Subject | None = None
+        self.stage: NetworkStage | None = None
+        self.before: Tensor | None = None  # labels at the last look, and the epoch of it
+        self.read = 0
+        self.last: dict[str, float] = {}
+        self.seconds = 0.0  # of epochs
+        self.looking = 0.0  # seconds spent here
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.metrics is None or self.subject is None:
+            return
+        began = time.monotonic()
+        self.last = progress.metrics
+        self.seconds += progress.metrics["seconds"]
+        if progress.stage == "pretrain" and progress.epoch == self.job.keep:
+            kept = self.folder / f"pretrain-{self.job.keep}"
+            save_model(self.subject.model, self.recipe, kept, compact=True)
+        if progress.epoch % self.job.every == 0 or progress.epoch in (1, progress.epochs):
+            self._look(progress, progress.metrics)
+        self.looking += time.monotonic() - began
+
+    def _look(self, progress: Progress, metrics: dict[str, float]) -> None:
+        """Add a point to both curves."""
+        assert self.subject is not None
+        assert self.stage is not None
+        X, P = self.subject.infer()
+        at = {"stage": progress.stage, "epoch": progress.epoch, "seconds": self.seconds}
+        seen, scores = dict(metrics), {"knn": knn(X, self.subject.y)}
+        if progress.stage != "pretrain":
+            seen |= quick_reading(P, self.before, max(progress.epoch - self.read, 1))
+            self.before, self.read = P.argmax(1), progress.epoch
+            scores["acc"] = clustering_accuracy(self.subject.y, self.before.cpu())
+            scores |= self.job.reveal(self.stage, X, P) if self.job.reveal else {}
+        append(self.folder / "readings.jsonl", {**seen, **at})
+        append(self.folder / "revealed.jsonl", {**at, **scores})
+        if self.job.verbose:
+            print(json.dumps({**at, **{k: round(v, 4) for k, v in seen.items()}}), flush=True)
+
+
+def append(path: Path, line: dict[str, Any]) -> None:
+    """One more line of a curve."""
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]:
+    """One seed through the stages; what it read and scored."""
+    folder = job.out / f"seed{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recipe.toml").write_text(recipe.to_toml())
+    model = build_model(recipe, len(np.unique(data.y)), seed=seed)
+    if job.weights:
+        load_weights(model, load_compact(job.weights), job.weights)
+    watch = Watch(folder, recipe, job)
+    identity = {
+        "recipe": recipe.to_toml(),
+        "seed": seed,
+        "stages": list(job.stages),
+        "data": data.fingerprint(),
+        "start": weights_hash(model),
+    }
+    machine = Machine(compile=job.compile, max_minutes=job.minutes)
+    engine = Engine(
+        model, seed=seed, machine=machine, out=folder, identity=identity, progress=watch
+    )
+    resumed = engine.resume()
+    subject = Subject(model, Views(recipe.views), Feed(data, engine.device), data.y)
+    watch.subject = subject
+    setup = Setup(model, subject.views, subject.feed, recipe, seed, engine.autocast)
+    rows: dict[str, Any] = {}
+    targets = None  # offline targets, which clustering hands on to self-labelling
+    for name in job.stages:
+        began, watch.looking = time.monotonic(), 0.0
+        watch.stage = stage = make_stage(name, setup, data, targets)
+        engine.train(stage)
+        targets = stage.state.get("targets", targets)
+        seconds = time.monotonic() - began - watch.looking
+        save_model(model, recipe, folder / name, compact=True)
+        readings, scores = read_stage(name, subject, recipe, folder, job.table3)
+        readings |= {"last_epoch": watch.last, "seconds": seconds, "resumed": resumed}
+        (folder / f"{name}.json").write_text(json.dumps(readings, indent=1))
+        (folder / f"{name}.revealed.json").write_text(json.dumps(scores, indent=1))
+        rows[name] = {"label_free": readings, "revealed": scores}
+        if job.verbose:
+            print(name, json.dumps(readings), flush=True)
+        if job.features:
+            X = subject.infer()[0].half().cpu().numpy()
+            np.savez(folder / f"{name}.features.npz", X=X, y=data.y)
+    return rows
+
+
+def make_stage(name: str, setup: Setup, data: ImageSet, targets: Tensor | None) -> NetworkStage:
+    """Return a stage; pre-training also uses the images that a set has for it alone (STL-10)."""
+    if name == "cluster":
+        return ClusterStage(setup)
+    if name == "self_label":
+        return self_label_stage(setup, targets)
+    if data.extra is None:
+        return PretrainStage(setup)
+    feed = Feed(Joined(data, data.extra), setup.feed.device)
+    return PretrainStage(dataclasses.replace(setup, feed=feed))
+
+
+def open_data(name: str, most: int | None = None) -> ArrayImages:
+    """Return an image set in memory, or its first images."""
+    images = open_lab_images(name)
+    rows = np.arange(most or len(images))
+    return ArrayImages(images.read(rows), images.y[rows], images.name, images.extra)
+
+
+def main() -> None:
+    """Run, and record where a name is given."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", required=True, type=Path, help="folder of the run")
+    parser.add_argument("--recipe", default="cifar10/fast", help="a name or a .toml file")
+    parser.add_argument("--set", nargs="*", default=[], help="as cluster.m=1.02")
+    parser.add_argument("--stages", default=",".join(STAGES))
+    parser.add_argument("--weights", type=Path, help="folder of compact weights to start from")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--minutes", type=float, help="save and stop after so long (code 75)")
+    parser.add_argument("--every", type=int, default=10, help="epochs between points of a curve")
+    parser.add_argument("--keep", type=int, help="also keep pre-training's weights at this epoch")
+    parser.add_argument("--table3", type=int, default=5, help="runs of PAC and of k-means")
+    parser.add_argument("--features", action="store_true", help="write STAGE.features.npz too")
+    parser.add_argument("--data", default="cifar10", help="a name, or an .npz file with X and y")
+    parser.add_argument("--first", type=int, help="so many images only, to try the script")
+    parser.add_argument("--compile", action="store_true", help="compile short stages too")
+    parser.add_argument("--name", help="write benchmarks/results/NAME.json")
+    a = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
+    logger.setLevel(logging.INFO)  # the runs of PAC among which clustering starts
+    data = open_data(a.data, a.first)
+    recipe = Recipe.of(a.recipe).override(a.set)
+    job = Job(
+        a.out,
+        tuple(a.stages.split(",")),
+        a.weights,
+        minutes=a.minutes,
+        every=a.every,
+        keep=a.keep,
+        table3=a.table3,
+        features=a.features,
+        compile=a.compile or None,
+    )
+    try:
+        runs = {seed: train(data, recipe, seed, job) for seed in a.seeds}
+    except Interrupted as stopped:
+        print(stopped)
+        sys.exit(75)
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    result = {
+        "recipe": recipe.name,
+        "settings": a.set,
+        "data": data.name,
+        "continued_from": a.weights and str(a.weights),  # perhaps of another machine
+        "gpu": gpu,
+        "seeds": runs,
+    }
+    text = json.dumps({"env": environment(), **result}, indent=1)
+    (a.out / "result.json").write_text(text)
+    if a.name:
+        record(a.name, result)
+
+
+if __name__ == "__main__":
+    main()

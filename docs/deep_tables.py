@@ -1,0 +1,79 @@
+"""Tables 6 and 7 as they ran at size small, in Markdown, for make_results.py."""
+
+from __future__ import annotations
+
+from statistics import fmean, pstdev
+
+from recorded import Run, expected, results, table
+
+FEATURES = {
+    "cifar10-simclr": "CIFAR-10, SimCLR features",
+    "mnist-test": "MNIST test images",
+    "digits": "digits",
+}
+TARGETS = {
+    "dpac-opa": "OPA",
+    "offline-pac": "PAC",
+    "offline-fcm": "FCM",
+    "offline-k-means": "k-means",
+}
+INTERVALS = {
+    "online": "each batch",
+    "200": "every epoch",
+    "20": "every 10 epochs",
+    "1": "before the first epoch",
+}
+
+
+def groups(name: str) -> dict[tuple[str, str, str], list[Run]]:
+    """Return the runs of a study by data set, method and setting."""
+    found: dict[tuple[str, str, str], list[Run]] = {}
+    for run in results(name, "runs"):
+        found.setdefault((run["data"], run["method"], run["setting"]), []).append(run)
+    return found
+
+
+def acc(runs: list[Run]) -> str:
+    """Return mean and deviation of ACC, in percent."""
+    values = [100 * run["acc"] for run in runs]
+    return f"{fmean(values):.1f} ± {pstdev(values):.1f}"
+
+
+def exponent() -> str:
+    """Return ACC by m beside the predicted critical m, and "none" where no cluster formed."""
+    found = groups("table6.small")
+    values = list(expected("table6", "cifar10", "dpac-opa"))
+    rows = []
+    for data, title in FEATURES.items():
+        if (data, "opa-head", values[0]) not in found:
+            continue
+        cells = [_formed(found[data, "opa-head", m]) for m in (*values, "below", "above")]
+        critical = found[data, "opa-head", values[0]][0]["critical_m"]
+        rows.append([title, f"{critical:.3f}", *cells])
+    header = " | ".join(["ACC", "critical m", *values, "0.9 of it", "1.1 of it"])
+    return table(header, rows)
+
+
+def _formed(runs: list[Run]) -> str:
+    formed = [run for run in runs if run["state"] != "uniform"]
+    if not formed:
+        return "none"
+    return acc(formed) + ("" if len(formed) == len(runs) else f" ({len(formed)} of {len(runs)})")
+
+
+def online_and_offline() -> str:
+    """Return ACC and seconds by the targets and how often they are computed."""
+    rows = []
+    for (_, method, setting), runs in groups("table7.small").items():
+        theirs = expected("table7", "stl10", method, setting)
+        rows.append(
+            [
+                f"{TARGETS[method]}, {INTERVALS[setting]}",
+                acc(runs),
+                f"{fmean(run['seconds'] for run in runs):.0f}",
+                f"{theirs['acc']:.1f}",
+                f"{theirs['hours']:.1f}",
+            ]
+        )
+    header = "targets | ACC, digits | seconds | the paper: ACC, STL-10 | hours"
+    return table(header, rows)

@@ -1,0 +1,188 @@
+"""The runner of the paper's tables (benchmarks/paper/study.py)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paper.study import Cell, Record, Study, beside_paper, main, select, time_left
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CELLS = [
+    Cell(data, method, setting, seed)
+    for data in ("digits", "isolet")
+    for method in ("pac", "k-means")
+    for setting in ("1.1", "1.2")
+    for seed in range(2)
+]
+STUDY = """
+import os, signal, sys
+from pathlib import Path
+from paper.study import Cell, Study, main
+
+def cells(size, seeds):
+    return [Cell("digits", "pac", seed=seed) for seed in range(seeds)]
+
+def run(cell, size):
+    with open("ran.txt", "a") as file:
+        print(cell.seed, file=file)
+    if cell.seed == 1 and Path("signal.txt").exists():
+        number = int(Path("signal.txt").read_text())
+        Path("signal.txt").unlink()
+        os.kill(os.getpid(), number)
+    return {"acc": 0.5 + cell.seed / 10}
+
+main(Study("killed", cells, run, seeds=3))
+"""
+
+
+def make_study(**options):
+    """A study of two seeds on two sets that notes what it runs."""
+    ran = []
+
+    def run(cell, size):
+        ran.append(cell)
+        return {"acc": 0.5, "rows": 3}
+
+    def cells(size, seeds):
+        return [Cell(data, "pac", seed=s) for data in ("digits", "isolet") for s in range(seeds)]
+
+    return Study("table2", cells, run, seeds=2, **options), ran
+
+
+def recorded(data, method, seconds, seed=0, **more):
+    """A run as in a result file."""
+    cell = {"data": data, "method": method, "setting": "", "seed": seed}
+    return {**cell, "seconds": seconds, **more}
+
+
+@pytest.mark.parametrize(
+    ("words", "n"),
+    [
+        ((), 16),
+        (("digits",), 8),
+        (("digits", "isolet"), 16),
+        (("digits", "pac"), 4),
+        (("pac", "1.2"), 4),
+        (("k-means", "pac", "isolet", "1.1"), 4),
+    ],
+)
+def test_words_select_by_column(words, n):
+    """Words of one column add cells; a word of another column narrows them."""
+    found = select(CELLS, words)
+    assert len(found) == n
+    for cell in found:
+        for column in ("data", "method", "setting"):
+            asked = {word for word in words if word in {getattr(c, column) for c in CELLS}}
+            assert not asked or getattr(cell, column) in asked
+
+
+def test_an_unknown_word_names_those_that_are_possible():
+    with pytest.raises(SystemExit, match=r"'pca'; possible are 1.1, 1.2, digits, isolet, k-means,"):
+        select(CELLS, ["digits", "pca"])
+
+
+def test_the_time_left_is_known_by_data_set_and_method():
+    done = [recorded("digits", "pac", 2), recorded("digits", "pac", 4), recorded("mnist", "pac", 9)]
+    missing = [Cell("digits", "pac", seed=2), Cell("digits", "pac", seed=3)]
+    assert time_left(done, missing) == ", about 6.0 s left"
+    assert time_left(done, [Cell("mnist", "pac", seed=1)]) == ", about 9.0 s left"
+
+
+def test_the_time_of_a_new_method_is_that_of_any_run():
+    done = [recorded("digits", "pac", 2), recorded("digits", "k-means", 4)]
+    assert time_left(done, [Cell("digits", "fcm")]) == ", about 3.0 s left"
+
+
+def test_no_time_is_said_before_a_run_has_ended():
+    assert time_left([], [Cell("digits", "pac")]) == ""
+
+
+def test_a_run_replaces_that_of_the_same_cell_only(tmp_path):
+    record = Record(tmp_path / "new" / "table2.json", "table2", "full")
+    for seed, acc in ((0, 0.1), (1, 0.2), (0, 0.3)):
+        record.add(Cell("digits", "pac", seed=seed), {"acc": acc})
+    read = Record(record.path, "table2", "full")
+    assert [(run["seed"], run["acc"]) for run in read.runs] == [(1, 0.2), (0, 0.3)]
+    assert len(read.content["environments"]) == 1
+    assert read.of(Cell("digits", "pac", seed=1))["acc"] == 0.2
+    assert read.of(Cell("digits", "pac", "1.1", seed=1)) is None
+
+
+def test_a_result_file_has_a_line_for_each_run(tmp_path):
+    record = Record(tmp_path / "table2.json", "table2", "full")
+    for seed in range(3):
+        record.add(Cell("digits", "pac", seed=seed), {"acc": 0.1})
+    lines = record.path.read_text().splitlines()
+    assert [json.loads(line.rstrip(","))["seed"] for line in lines if '"acc"' in line] == [0, 1, 2]
+
+
+def test_only_what_is_missing_is_run(tmp_path, capsys):
+    study, ran = make_study()
+    main(study, ["--only", "digits", "--out", str(tmp_path)])
+    assert [(cell.data, cell.seed) for cell in ran] == [("digits", 0), ("digits", 1)]
+    ran.clear()
+    main(study, ["--seeds", "3", "--out", str(tmp_path)])
+    assert "2 of 6 runs recorded" in capsys.readouterr().out
+    assert [(c.data, c.seed) for c in ran] == [("digits", 2), *(("isolet", s) for s in range(3))]
+    ran.clear()
+    main(study, ["--again", "--only", "isolet", "--out", str(tmp_path)])
+    assert [(cell.data, cell.seed) for cell in ran] == [("isolet", 0), ("isolet", 1)]
+
+
+def test_each_size_has_its_own_file(tmp_path):
+    study, _ = make_study()
+    for size in ("full", "small", "tiny"):
+        main(study, ["--size", size, "--out", str(tmp_path)])
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"table2.json", "table2.small.json", "table2.tiny.json"}
+
+
+def test_our_mean_is_beside_the_number_of_the_paper():
+    runs = [recorded("isolet", "pac", 1, seed=s, acc=acc) for s, acc in enumerate((0.6, 0.62))]
+    (line,) = beside_paper(make_study()[0], runs)
+    assert "n=2" in line
+    assert "ACC 61.0 ± 1.0 | 61.8 | -0.8" in line
+
+
+def test_our_mean_stands_alone_where_the_paper_has_no_number():
+    (line,) = beside_paper(make_study()[0], [recorded("digits", "pac", 1, acc=0.5)])
+    assert line.endswith("ACC 50.0 ± 0.0")
+
+
+@pytest.fixture
+def study_that_stops(tmp_path):
+    """A function that runs a study of three seeds, which sends itself a signal in the second."""
+    (tmp_path / "killed.py").write_text(STUDY)
+
+    def run(number=None):
+        if number is not None:
+            (tmp_path / "signal.txt").write_text(str(int(number)))
+        paths = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+        return subprocess.run(
+            [sys.executable, "killed.py", "--out", "."],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_study_goes_on_after_the_last_run_that_ended(study_that_stops, tmp_path, number):
+    stopped = study_that_stops(number)
+    assert stopped.returncode == (130 if number == signal.SIGINT else -number)
+    assert "Traceback" not in stopped.stderr
+    first = json.loads((tmp_path / "killed.json").read_text())["runs"]
+    assert [run["seed"] for run in first] == [0]
+    resumed = study_that_stops()
+    assert "1 of 3 runs recorded" in resumed.stdout, resumed.stderr
+    runs = json.loads((tmp_path / "killed.json").read_text())["runs"]
+    assert [run["seed"] for run in runs] == [0, 1, 2]
+    assert runs[0] == first[0]
+    assert (tmp_path / "ran.txt").read_text().split() == ["0", "1", "1", "2"]
