@@ -44,7 +44,7 @@ results: $(VENV)/.dev
 # The benchmarks of docs/reproduce.md that need no GPU; PROBAGG_DATA names the folder with the data.
 bench: $(VENV)/.dev
 	$(BIN)/probagg bench pac_equality
-	$(BIN)/python benchmarks/pac_accuracy.py
+	$(BIN)/probagg bench table2
 	$(BIN)/probagg bench pac_order
 	$(BIN)/probagg bench pac_speed
 	$(BIN)/probagg bench opa_cost

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any
 
 from recorded import (
+    METHODS,
     ROOT,
     SCORES,
     SETS,
@@ -26,12 +27,16 @@ from recorded import (
     expected,
     made,
     means,
+    methods_of,
     paper,
     percent,
+    printed,
     results,
     score,
     scored,
     seconds,
+    short,
+    studied,
     table,
 )
 
@@ -41,26 +46,42 @@ MADE_UP = ("blobs", "blobs of many shapes", "clouds")
 
 
 def raw_features() -> str:
-    """Return Table 2: ACC of PAC and others on raw features, the paper's in brackets."""
-    methods = ("pac, n_init=10", "pac", "k-means", "k-means, n_init=10", "fcm", "spectral")
-    rows = []
-    for name, runs in by_set("pac_accuracy").items():
-        cells = best_in_bold([runs[method] for method in methods])
-        theirs = (paper(expected("table2", name).get(method, {})) for method in methods)
-        fewer = (f", n = {len(runs[m])}" if 1 < len(runs[m]) < 10 else "" for m in methods)
-        rows.append([SETS[name], *map("".join, zip(cells, fewer, theirs, strict=True))])
-    header = " | PAC, `n_init=10` | PAC | k-means | k-means, `n_init=10` | fuzzy c-means | spectral"
-    return table(header, rows)
+    """Return Table 2: ACC of all methods on raw features, the paper's in brackets."""
+    return beside_paper("table2", "acc")
 
 
 def raw_features_beside_acc() -> str:
     """Return NMI, ARI and time of the runs of Table 2."""
+    found = studied("table2")
     rows = []
-    for name, runs in by_set("pac_accuracy").items():
-        shown = (runs[method] for method in ("pac", "k-means", "fcm", "spectral"))
-        cells = (f"{means(r, 'nmi', 'ari')} / {seconds(r)} s" for r in shown)
-        rows.append([SETS[name], *cells])
-    return table("NMI / ARI / time | PAC | k-means | fuzzy c-means | spectral", rows)
+    for method in methods_of(found):
+        runs = [found[name].get(method) for name in found]
+        cells = (f"{means(r, 'nmi', 'ari')} / {seconds(r)} s" if r else "" for r in runs)
+        rows.append([METHODS[method], *cells])
+    return table("NMI / ARI / time | " + " | ".join(short(name) for name in found), rows)
+
+
+def beside_paper(study: str, of: str) -> str:
+    """Return a score of all methods on all data sets, the best in bold, the paper's in brackets."""
+    found = studied(study)
+    best = {
+        name: max(fmean(run[of] for run in runs) for runs in methods.values())
+        for name, methods in found.items()
+    }
+    rows = []
+    for method in methods_of(found):
+        cells = []
+        for name, methods in found.items():
+            theirs = paper(printed(study, name, method) or {}, of)
+            runs = methods.get(method)
+            if runs is None:
+                cells.append(f"not run{theirs}")
+                continue
+            bold = "**" if fmean(run[of] for run in runs) == best[name] else ""
+            fewer = f", n = {len(runs)}" if 1 < len(runs) < 10 else ""
+            cells.append(f"{bold}{score(runs, of)}{bold}{fewer}{theirs}")
+        rows.append([METHODS[method], *cells])
+    return table(f"{of.upper()} | " + " | ".join(short(name) for name in found), rows)
 
 
 def speed() -> str:
@@ -283,7 +304,7 @@ def pretraining_speed() -> str:
 def readme() -> str:
     """Return the README's table, with baselines on the same rows, and the time of PAC."""
     rows = []
-    for name, runs in by_set("pac_accuracy").items():
+    for name, runs in studied("table2").items():
         cells = best_in_bold([runs[method] for method in ("pac", "k-means", "spectral")])
         theirs = paper(expected("table2", name, "pac")).strip(" ()")
         size = " (at 128 px)" if name == "coil100" else ""

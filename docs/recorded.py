@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
 from paper.expected import expected as expected  # noqa: E402
+from paper.study import printed as printed  # noqa: E402
 
 SETS = {
     "digits": "digits, 1,797 × 64, K = 10",
@@ -28,6 +29,21 @@ SETS = {
     "seed1": "CIFAR-10, seed 1, ResNet-18",
     "seed2-resnet34": "CIFAR-10, seed 2, ResNet-34",
     "imagenette": "Imagenette, ResNet-18",
+}
+METHODS = {
+    "pac": "**PAC**",
+    "pac-of-10": "**PAC, `n_init=10`**",
+    "k-means": "k-means",
+    "k-means-of-10": "k-means, `n_init=10`",
+    "mini-batch": "k-means, mini-batches",
+    "spkf": "spherical k-means",
+    "pam": "k-medoids (FasterPAM)",
+    "fcm": "fuzzy c-means",
+    "mixture": "Gaussian mixture, diagonal",
+    "spectral": "spectral, 10 neighbours",
+    "rcc": "RCC",
+    "finch": "FINCH",
+    "hdbscan": "HDBSCAN",
 }
 SCORES = ("acc", "nmi", "ari")
 Run = Mapping[str, Any]
@@ -53,6 +69,24 @@ def by_set(name: str) -> dict[str, dict[str, list[Run]]]:
     for entry in results(name):
         found.setdefault(entry["data"], {})[entry["method"]] = entry["runs"]
     return found
+
+
+def studied(name: str) -> dict[str, dict[str, list[Run]]]:
+    """Return the runs of a table of the paper by data set and method."""
+    found: dict[str, dict[str, list[Run]]] = {}
+    for run in recorded(name)["runs"]:
+        found.setdefault(run["data"], {}).setdefault(run["method"], []).append(run)
+    return found
+
+
+def methods_of(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the methods of some data sets, in the order of `METHODS`."""
+    return [method for method in METHODS if any(method in runs for runs in found.values())]
+
+
+def short(name: str) -> str:
+    """Return the title of a data set without its size."""
+    return SETS.get(name, name).partition(",")[0]
 
 
 def table(header: str, rows: Iterable[Sequence[str]]) -> str:
@@ -107,20 +141,29 @@ def seconds(runs: Sequence[Run]) -> str:
 
 
 def made(name: str, where: str = "") -> str:
-    """Return the line that names script, machine, versions and commit of a result."""
+    """Return the line that names script, machines, versions and commits of a result."""
+    source = f"[`{name}.json`](../benchmarks/results/{name}.json)"
     record = results(name, where) if where else recorded(name)
-    env = record.get("env") or record["environments"][0]  # a study of benchmarks/paper
-    found = record.get("results")
+    if "study" in record:
+        commits: dict[str, list[str]] = {}
+        for env in record["environments"]:
+            commits.setdefault(circumstances(env), []).append(env["commit"])
+        ran = " and ".join(f"{env}; commits {', '.join(all)}" for env, all in commits.items())
+        return f"*{source}, by `probagg bench {record['study']}`: {ran}.*"
+    env, found = record["env"], record.get("results")
     gpu = env.get("gpu") or record.get("gpu") or (isinstance(found, dict) and found.get("gpu"))
-    commit = record.get("commit") or env.get("commit") or recorded(name).get("commit")
+    commit = record.get("commit") or recorded(name).get("commit") or "not recorded"
+    ran = f"{circumstances({**env, 'gpu': gpu})}; commit {commit}"
+    return f"*{source}, by `{env['command'][0]}`: {ran}.*"
+
+
+def circumstances(env: Run) -> str:
+    """Return machine and versions."""
     versions = {"Python": env["python"], **env["packages"]}
     packages = ("Python", "numpy", "scikit-learn", "torch", "probagg")
     parts = [
-        *([gpu] if gpu else []),
+        *([env["gpu"]] if env["gpu"] else []),
         f"{env['cpus']} CPUs ({(env['processor'] or env['machine']).replace('(R)', '')})",
         ", ".join(f"{package} {versions[package]}" for package in packages if package in versions),
-        f"commit {commit}" if commit else "commit not recorded",
     ]
-    script = env["command"][0] if "command" in env else f"paper.{record['study']}"
-    source = f"[`{name}.json`](../benchmarks/results/{name}.json)"
-    return f"*{source}, by `{script}`: {'; '.join(parts)}.*"
+    return "; ".join(parts)
