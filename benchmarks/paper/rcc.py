@@ -32,8 +32,13 @@ RESIDUAL = 1e-3  # of conjugate gradients, relative
 
 
 def robust_continuous_clustering(X: np.ndarray) -> np.ndarray:
-    """Return the cluster of each row."""
-    problem = Problem.of(minmax_scale(np.asarray(X, np.float32)))
+    """Return the cluster of each row, with columns scaled to [0, 1] as the authors do."""
+    return cluster(minmax_scale(np.asarray(X, np.float32)))
+
+
+def cluster(X: np.ndarray) -> np.ndarray:
+    """Return the cluster of each row, with columns as they are."""
+    problem = Problem.of(X)
     smallest_mu, threshold, longest = problem.lengths()
     return problem.components(problem.minimize(3 * longest**2, smallest_mu), threshold)
 
