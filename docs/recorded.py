@@ -117,7 +117,7 @@ def made(name: str, where: str = "") -> str:
     packages = ("Python", "numpy", "scikit-learn", "torch", "probagg")
     parts = [
         *([gpu] if gpu else []),
-        f"{env['cpus']} CPUs ({env['processor'].replace('(R)', '')})",
+        f"{env['cpus']} CPUs ({env['processor'].replace('(R)', '') or env['machine']})",
         ", ".join(f"{package} {versions[package]}" for package in packages if package in versions),
         f"commit {commit}" if commit else "commit not recorded",
     ]
