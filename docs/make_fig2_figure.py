@@ -18,7 +18,7 @@ NAMES = {
 }
 PANELS = (
     ("acc", "ACC of the network (%)"),
-    ("errors", "errors of the targets (% of the images)"),
+    ("errors", "errors of the targets (%)"),
 )
 
 

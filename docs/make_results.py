@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from deep_tables import exponent as exponent
+from deep_tables import online_and_offline as online_and_offline
 from recorded import (
     METHODS,
     ROOT,

@@ -14,7 +14,6 @@ import numpy as np
 from paper.deep import Experiment, Trained, available, images
 from paper.study import Cell, Run, Study, main
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics.cluster import contingency_matrix
 from torch import Tensor
 
 from probagg import opa_targets
@@ -62,34 +61,40 @@ def clustered(cell: Cell, size: str) -> tuple[Experiment, Trained, Trained]:
 class Errors:
     """Compares the targets of every epoch with the network as it was before that epoch.
 
-    Clusters are matched to classes, for the network and for the targets each. An error is an image
-    that the network has right and its target has wrong.
+    The network's clusters are matched to classes, and the targets have the network's clusters. An
+    error is an image that the network has right and its target has wrong.
     """
 
     def __init__(self, y: Any) -> None:
         self.y = np.asarray(y)
         self.right: np.ndarray | None = None  # by the network, before the epoch
+        self.class_of: np.ndarray | None = None  # of its clusters
         self.online: np.ndarray | None = None  # labels by OPA from the network before the epoch
 
     def __call__(self, stage: ClusterStage, X: Tensor, P: Tensor) -> dict[str, float]:
         """Return the errors of the epoch that has ended, and the accuracy of its targets."""
-        right, labels = self.right, self.online
+        found, labels = {}, self.online
         if stage.targets is not None:
             labels = stage.targets.argmax(1).cpu().numpy()
-        self.right = self._right(P.argmax(1).cpu().numpy())
-        if stage.targets is None:
-            self.online = online_labels(stage, X, P)
-        if right is None or labels is None:
-            return {}
-        known = self._right(labels)
-        return {"errors": float((right & ~known).mean()), "target_acc": float(known.mean())}
+        if self.right is not None and self.class_of is not None and labels is not None:
+            known = self.class_of[labels] == self.y
+            errors = float((self.right & ~known).mean())
+            found = {"errors": errors, "target_acc": float(known.mean())}
+        network = P.argmax(1).cpu().numpy()
+        self.class_of = matched_classes(self.y, network, P.shape[1])
+        self.right = self.class_of[network] == self.y
+        self.online = online_labels(stage, X, P) if stage.targets is None else None
+        return found
 
-    def _right(self, labels: np.ndarray) -> np.ndarray:
-        """Return which labels are those of the class that their cluster is matched to."""
-        table = contingency_matrix(self.y, labels)
-        classes, clusters = linear_sum_assignment(-table)
-        class_of = dict(zip(np.unique(labels)[clusters], np.unique(self.y)[classes], strict=True))
-        return np.array([class_of.get(label, -1) for label in labels]) == self.y
+
+def matched_classes(y: np.ndarray, labels: np.ndarray, K: int) -> np.ndarray:
+    """Return the class of each cluster in the matching that has most images right."""
+    classes = np.unique(y)
+    table = [[(y[labels == k] == c).sum() for c in classes] for k in range(K)]
+    clusters, chosen = linear_sum_assignment(-np.array(table))
+    class_of = np.full(K, -1)
+    class_of[clusters] = classes[chosen]
+    return class_of
 
 
 def online_labels(stage: ClusterStage, X: Tensor, P: Tensor) -> np.ndarray:
