@@ -29,6 +29,9 @@ SETS = {
     "seed1": "CIFAR-10, seed 1, ResNet-18",
     "seed2-resnet34": "CIFAR-10, seed 2, ResNet-34",
     "imagenette": "Imagenette, ResNet-18",
+    "imagenet-dogs": "ImageNet-Dogs, 2,571 photos",
+    "cifar10": "CIFAR-10, 60,000 images",
+    "cifar100-20": "CIFAR-100-20, 60,000 images",
 }
 METHODS = {
     "pac": "**PAC**",
