@@ -151,7 +151,7 @@ def made(name: str, where: str = "") -> str:
         commits: dict[str, list[str]] = {}
         for env in record["environments"]:
             commits.setdefault(circumstances(env), []).append(env["commit"])
-        ran = " and ".join(f"{env}; commits {', '.join(all)}" for env, all in commits.items())
+        ran = " and ".join(f"{env}; commit {', '.join(found)}" for env, found in commits.items())
         return f"*{source}, by `probagg bench {record['study']}`: {ran}.*"
     env, found = record["env"], record.get("results")
     gpu = env.get("gpu") or record.get("gpu") or (isinstance(found, dict) and found.get("gpu"))
