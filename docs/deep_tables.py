@@ -1,4 +1,4 @@
-"""Tables 6 and 7 as they ran at size small, in Markdown, for make_results.py."""
+"""Tables 4 to 7 as they ran at size small, in Markdown, for make_results.py."""
 
 from __future__ import annotations
 
@@ -77,3 +77,14 @@ def online_and_offline() -> str:
         )
     header = "targets | ACC, digits | seconds | the paper: ACC, STL-10 | hours"
     return table(header, rows)
+
+
+def on_digits() -> str:
+    """Return ACC of Tables 4, 5a and 5c on digits, and the paper's on CIFAR-10."""
+    rows = []
+    for name in ("table4", "table5a", "table5c"):
+        for (_, method, setting), runs in groups(f"{name}.small").items():
+            theirs = expected(name, "cifar10", method, *filter(None, [setting]), "acc")
+            title = f"{name.replace('table', 'Table ')}, {method} {setting}".strip()
+            rows.append([title, str(len(runs)), acc(runs), f"{theirs:.1f}"])
+    return table("method | seeds | ACC, digits | the paper: ACC, CIFAR-10", rows)
