@@ -11,6 +11,7 @@ FEATURES = {
     "mnist-test": "MNIST test images",
     "digits": "digits",
 }
+UNIFORM = 0.101  # mean largest probability of ten clusters, below which none has formed
 TARGETS = {
     "dpac-opa": "OPA",
     "offline-pac": "PAC",
@@ -36,7 +37,7 @@ def groups(name: str) -> dict[tuple[str, str, str], list[Run]]:
 def acc(runs: list[Run]) -> str:
     """Return mean and deviation of ACC, in percent."""
     values = [100 * run["acc"] for run in runs]
-    return f"{fmean(values):.1f} ± {pstdev(values):.1f}"
+    return f"{fmean(values):.1f}" + (f" ± {pstdev(values):.1f}" if len(values) > 1 else "")
 
 
 def exponent() -> str:
@@ -55,10 +56,9 @@ def exponent() -> str:
 
 
 def _formed(runs: list[Run]) -> str:
-    formed = [run for run in runs if run["state"] != "uniform"]
-    if not formed:
+    if max(run["sharpness"] for run in runs) < UNIFORM:
         return "none"
-    return acc(formed) + ("" if len(formed) == len(runs) else f" ({len(formed)} of {len(runs)})")
+    return acc(runs) + (" (weak)" if all(run["state"] == "uniform" for run in runs) else "")
 
 
 def online_and_offline() -> str:
