@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from deep_tables import exponent as exponent
+from deep_tables import on_digits as on_digits
 from deep_tables import online_and_offline as online_and_offline
 from recorded import (
     METHODS,
