@@ -22,6 +22,7 @@ from deep_tables import on_digits as on_digits
 from deep_tables import online_and_offline as online_and_offline
 from recorded import (
     METHODS,
+    ONCE,
     ROOT,
     SCORES,
     SETS,
@@ -90,7 +91,7 @@ def beside_paper(study: str, of: str, without: Sequence[str] = ()) -> str:
                 cells.append(f"not run{theirs}")
                 continue
             bold = "**" if fmean(run[of] for run in runs) == best[name] else ""
-            fewer = f", n = {len(runs)}" if 1 < len(runs) < 10 else ""
+            fewer = f", n = {len(runs)}" if len(runs) < 10 and method not in ONCE else ""
             cells.append(f"{bold}{score(runs, of)}{bold}{fewer}{theirs}")
         rows.append([METHODS[method], *cells])
     return table(f"{of.upper()} | " + " | ".join(short(name) for name in found), rows)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
 from paper.expected import expected as expected  # noqa: E402
+from paper.methods import ONCE as ONCE  # noqa: E402
 from paper.study import printed as printed  # noqa: E402
 
 SETS = {
