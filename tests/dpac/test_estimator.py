@@ -186,9 +186,8 @@ def test_clone_and_parameters():
     assert clone(dpac).get_params() == dpac.get_params()
 
 
-@pytest.mark.parametrize(
-    ("channels", "batch"), [(1, 1000), pytest.param(3, 64, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("channels", "batch"), [(1, 1000), (3, 64)])
 def test_300_images_are_clustered(channels, batch):
     """Small sets, greyscale images, and batches larger than the set work."""
     rng = np.random.default_rng(0)
