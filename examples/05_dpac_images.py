@@ -1,7 +1,7 @@
 """DPAC on images: train, judge the result without labels, use the model on new images.
 
-A short recipe with a narrow network, to finish within a minute on a CPU; the full one (`probagg cluster digits`)
-reaches about 96 %.
+A narrow network, few epochs and a start from PAC's clusters, to finish within a minute on a CPU;
+the full recipe (`probagg cluster digits`) reaches about 96 %.
 """
 
 import logging
@@ -19,7 +19,14 @@ images = np.round(images * 255 / 16).astype(np.uint8).reshape(-1, 8, 8)
 train, new = images[:1500], images[1500:]
 
 recipe = Recipe.of("digits/fast").override(
-    ["network.width=16", "pretrain.epochs=15", "cluster.epochs=10", "self_label.epochs=5"]
+    [
+        "network.width=16",
+        "pretrain.epochs=15",
+        "cluster.start=pac",
+        "cluster.epochs=10",
+        "self_label.labels=neighbours",
+        "self_label.epochs=5",
+    ]
 )
 
 
