@@ -24,6 +24,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from probagg.run.layout import is_finished
+
 SETTINGS = (
     "network.backbone=convnet", "network.width=8", "network.classifier=[32]", "views.size=16",
     "pretext.head=[32, 16]", "pretrain.epochs=4", "cluster.epochs=4", "self_label.epochs=2",
@@ -93,6 +95,8 @@ def disturbed(photos: Path, out: Path, whole: float, rng: random.Random) -> Coun
             counts[chosen.name] += 1
             process.send_signal(chosen)
             process.wait()
+            if is_finished(out):  # the signal came while only the page was missing
+                return counts
     else:
         process = start(photos, out)
         process.wait()
