@@ -12,13 +12,17 @@ from probagg.environment import environment
 HERE = Path(__file__).parent
 
 
+def commit() -> str:
+    """Return the commit of this clone, with "-dirty" where files were changed since."""
+    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def record(name: str, results: Any) -> None:
     """Write the results of one script beside machine, versions and commit."""
-    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     path = HERE / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(
-        json.dumps({"commit": commit, "env": environment(), "results": results}, indent=1) + "\n"
+        json.dumps({"commit": commit(), "env": environment(), "results": results}, indent=1) + "\n"
     )
     print(f"written to {path}")

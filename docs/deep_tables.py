@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import fmean, pstdev
+from statistics import fmean
 
-from recorded import Run, expected, results, table
+from recorded import Run, expected, results, score, table
 
 FEATURES = {
     "cifar10-simclr": "CIFAR-10, SimCLR features",
@@ -34,12 +34,6 @@ def groups(name: str) -> dict[tuple[str, str, str], list[Run]]:
     return found
 
 
-def acc(runs: list[Run]) -> str:
-    """Return mean and deviation of ACC, in percent."""
-    values = [100 * run["acc"] for run in runs]
-    return f"{fmean(values):.1f}" + (f" ± {pstdev(values):.1f}" if len(values) > 1 else "")
-
-
 def exponent() -> str:
     """Return ACC by m beside the predicted critical m, and "none" where no cluster formed."""
     found = groups("table6.small")
@@ -58,7 +52,7 @@ def exponent() -> str:
 def _formed(runs: list[Run]) -> str:
     if max(run["sharpness"] for run in runs) < UNIFORM:
         return "none"
-    return acc(runs) + (" (weak)" if all(run["state"] == "uniform" for run in runs) else "")
+    return score(runs) + (" (weak)" if all(run["state"] == "uniform" for run in runs) else "")
 
 
 def online_and_offline() -> str:
@@ -69,7 +63,7 @@ def online_and_offline() -> str:
         rows.append(
             [
                 f"{TARGETS[method]}, {INTERVALS[setting]}",
-                acc(runs),
+                score(runs),
                 f"{fmean(run['seconds'] for run in runs):.0f}",
                 f"{theirs['acc']:.1f}",
                 f"{theirs['hours']:.1f}",
@@ -86,5 +80,5 @@ def on_digits() -> str:
         for (_, method, setting), runs in groups(f"{name}.small").items():
             theirs = expected(name, "cifar10", method, *filter(None, [setting]), "acc")
             title = f"{name.replace('table', 'Table ')}, {method} {setting}".strip()
-            rows.append([title, str(len(runs)), acc(runs), f"{theirs:.1f}"])
+            rows.append([title, str(len(runs)), score(runs), f"{theirs:.1f}"])
     return table("method | seeds | ACC, digits | the paper: ACC, CIFAR-10", rows)

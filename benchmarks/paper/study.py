@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from paper.expected import NotPrintedError, expected
+from record import commit
 
 from probagg.environment import environment
 from probagg.errors import Interrupted, NoData
@@ -95,7 +95,7 @@ class Record:
 
     def _environment(self) -> int:
         """Return the number of this machine, with its versions, among those of the file."""
-        here = environment() | {"commit": _commit()}
+        here = environment() | {"commit": commit()}
         del here["time"], here["command"]
         known = self.content["environments"]
         if here not in known:
@@ -113,11 +113,6 @@ def one_per_line(content: dict[str, Any]) -> str:
 
     lines = (f" {json.dumps(key)}: {value(item)}" for key, item in content.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _commit() -> str:
-    git = ["git", "-C", str(RESULTS), "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
 @contextmanager
