@@ -90,7 +90,9 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
         network = build_model(blank, settings["n_clusters"])
         network.self_labelled.fill_(settings["self_labelled"])
         return labeller_of_network(takes, network, recipe, groups)
-    head = PACHead(**settings) if kind == "pac" else OPANetwork(**settings)
+    with torch.device("meta"):  # a size that the file does not have must not be filled with zeros
+        blank_head = PACHead(**settings) if kind == "pac" else OPANetwork(**settings)
+    head = blank_head.to_empty(device="cpu")
     steps: dict[str, nn.Module] = {"head": head}
     if "backbone" in model:
         steps = steps_of(takes, Pooled(_network(model["backbone"])), head)
