@@ -206,8 +206,10 @@ class Plan:
         monitor.say(f"written to {out}")
         if self.report:
             _write_page(out, clustering, monitor)
+        samples = clustering.samples
+        rows = clustering.X if samples.images is None else None
         # The user of this process named the backbone, so it may be code.
-        return Run(out, images=clustering.samples.images, trust_code=True)
+        return Run(out, images=samples.images, rows=rows, trust_code=True)
 
 
 def plan(
