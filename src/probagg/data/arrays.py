@@ -21,7 +21,7 @@ from probagg.data.text_tables import read_text
 from probagg.environment import check_memory
 from probagg.errors import NoData, reading
 
-SUFFIXES = (".npy", ".npz", *tables.SUFFIXES)
+SUFFIXES = (".npy", ".npz", ".h5ad", *tables.SUFFIXES)
 KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not converted in memory
 
 
@@ -33,6 +33,7 @@ class Matrix:
     X: np.ndarray  # (rows, columns), float32 or float64, or a map; sparse rows stay a CSR array
     y: np.ndarray | None = None
     columns: list[str] | None = None
+    names: list[str] | None = None  # of the rows, where they have any
 
     @property
     def n_classes(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from probagg.data.decoding import check_format, convert
 from probagg.data.folders import FolderImages
+from probagg.data.hub import HubImages
 from probagg.data.threads import stack_in_threads
 from probagg.errors import NoData
 from probagg.storage import check_mapped, fingerprint
@@ -122,7 +123,7 @@ def converted(images: ImageSet, size: int | None, channels: int | None) -> Image
     same_size = size is None or images.size == (size, size)
     if same_size and channels in (None, images.channels):
         return images
-    if isinstance(images, FolderImages):
+    if isinstance(images, FolderImages | HubImages):
         return images.converted(size, channels)
     return ConvertedImages(images, size, channels)
 

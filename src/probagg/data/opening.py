@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from probagg.data import benchmarks, tables
+from probagg.data.annotated import SUFFIX, is_annotated, matrix_of_annotated, read_annotated
 from probagg.data.arrays import (
     Matrix,
     is_matrix,
@@ -23,8 +24,9 @@ from probagg.data.arrays import (
 from probagg.data.datasets import DatasetImages
 from probagg.data.decoding import SUFFIXES, check_format
 from probagg.data.folders import FolderImages
+from probagg.data.hub import HubImages, image_column, is_hub, table_of_hub
 from probagg.data.images import ArrayImages, ImageSet, converted
-from probagg.data.tables import Table, table_of_frame
+from probagg.data.tables import Table, is_arrow, table_of_arrow, table_of_frame
 from probagg.errors import NoData, did_you_mean
 from probagg.progress import Progress
 
@@ -34,14 +36,19 @@ FILE_SIZE = 96  # pixels that image files are decoded to by default, as in STL-1
 def is_image_source(source: Any) -> bool:
     """Return whether a source is for `open_images` rather than for `open_matrix`.
 
-    A path is judged by its content, and one that does not exist is an error. DataFrames and arrays
-    of two dimensions are matrices; other arrays, lists and Datasets are images.
+    A path is judged by its content, and one that does not exist is an error. DataFrames, Arrow
+    tables, AnnData and arrays of two dimensions are matrices, and so is a Hugging Face Dataset
+    without a column of images; other arrays, lists and Datasets are images.
 
     >>> is_image_source("digits"), is_image_source(np.zeros((5, 3)))
     (True, False)
     """
     if _is_path(source):
         return _is_image_path(source)
+    if is_hub(source):
+        return image_column(source) is not None
+    if is_annotated(source):
+        return False
     return not hasattr(source, "columns") and getattr(source, "ndim", 3) in (3, 4)
 
 
@@ -59,20 +66,29 @@ def _is_image_path(source: str | PathLike[str]) -> bool:
 
 
 def open_matrix(source: Any) -> Matrix:
-    """Return the rows of a named set, a file, an array, a SciPy sparse array or a DataFrame.
+    """Return the rows of a named set, a file, an array, a sparse array, a DataFrame or AnnData.
 
     >>> open_matrix("digits").X.shape
     (1797, 64)
     """
+    if is_annotated(source):
+        return matrix_of_annotated(source)
     if not _is_path(source):
         return matrix_of(source)
     if source in benchmarks.NAMES:
         return benchmarks.load(str(source))
-    return read_matrix(Path(source).expanduser())
+    path = Path(source).expanduser()
+    return read_annotated(path) if path.suffix.lower() == SUFFIX else read_matrix(path)
 
 
 def open_table(source: Any) -> Table | None:
-    """Return the table of a .csv, .tsv, .txt or .parquet file or a DataFrame; None for others."""
+    """Return the table of a .csv, .tsv, .txt or .parquet file, a DataFrame, an Arrow table or a
+    Hugging Face Dataset; None for others.
+    """
+    if is_hub(source):
+        return table_of_hub(source)
+    if is_arrow(source):
+        return table_of_arrow(source)
     if not _is_path(source):
         return table_of_frame(source) if hasattr(source, "columns") else None
     path = Path(source).expanduser()
@@ -91,9 +107,9 @@ def open_images(
     """Return the image set of a source, as squares of `size` pixels and with `channels` if given.
 
     A source is a folder, an image file, a .npz (X, and y if known) or .npy file, a list of image
-    files, a uint8 array, a map-style Dataset, an image set, or one of `benchmarks.IMAGE_NAMES`,
-    which is downloaded if needed; `progress` is called with the bytes so far and the total. Image
-    files are decoded to 96 pixels where no `size` is given.
+    files, a uint8 array, a map-style Dataset, a Dataset of Hugging Face, an image set, or one of
+    `benchmarks.IMAGE_NAMES`, which is downloaded if needed; `progress` is called with the bytes so
+    far and the total. Image files are decoded to 96 pixels where no `size` is given.
 
     >>> open_images("digits")
     ArrayImages 'digits': 1797 x 8 x 8 x 1
@@ -107,6 +123,8 @@ def _open(source: Any, progress: Progress | None) -> ImageSet:
         return source
     if isinstance(source, np.ndarray):
         return ArrayImages(source)
+    if is_hub(source) and image_column(source) is not None:
+        return HubImages(source, FILE_SIZE)
     if _is_path(source):
         return _open_path(source, progress)
     if isinstance(source, list | tuple) and source and all(map(_is_path, source)):

@@ -190,9 +190,7 @@ def _is_row_numbers(index: Any) -> bool:
 
 def read_parquet(path: Path) -> Table:
     """Return the table in a Parquet file, read into memory."""
-    pyarrow = import_optional("pyarrow", f"Reading {path}", "table")
     parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
-    columns: list[tuple[str, Any]] = []
     with reading(path, "Write the file again.", NoData, "parquet"):
         if not path.is_file():
             raise NoData(f"{path} is not a regular file. Give one.")
@@ -202,13 +200,24 @@ def read_parquet(path: Path) -> Table:
             f"{path}, unpacked,",
             "Write fewer rows or columns, or a file of numbers only, which PAC reads in parts.",
         )
-        table = file.read()
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if pyarrow.types.is_dictionary(column.type):
-                columns.append((name, _Declared(column.cast(column.type.value_type))))
-            else:
-                columns.append((name, column.to_numpy()))
-        return table_of(str(path), columns)
+        return table_of_arrow(file.read(), str(path))
+
+
+def is_arrow(source: Any) -> bool:
+    """Return whether a source is a pyarrow Table."""
+    return hasattr(source, "schema") and hasattr(source, "column_names")
+
+
+def table_of_arrow(table: Any, where: str = "The Arrow table") -> Table:
+    """Return a pyarrow Table; dictionaries are categories."""
+    pyarrow = import_optional("pyarrow", "An Arrow table", "table")
+    columns: list[tuple[str, Any]] = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pyarrow.types.is_dictionary(column.type):
+            columns.append((name, _Declared(column.cast(column.type.value_type))))
+        else:
+            columns.append((name, column.to_numpy()))
+    return table_of(where, columns)
 
 
 def _column(name: str, values: Any) -> Column:

@@ -14,6 +14,7 @@ import numpy as np
 
 from probagg.data.decoding import MAX_BYTES, open_photo, to_channels, to_picture
 from probagg.data.folders import FolderImages
+from probagg.data.hub import HubImages, as_source
 from probagg.data.threads import in_threads
 from probagg.embed.cache import Stamp
 from probagg.storage import file_fingerprint, fingerprint
@@ -44,6 +45,8 @@ class Source(Protocol):
 
 def source_of(images: ImageSet, near: int | None) -> Source:
     """Return the pictures of a set; JPEG files are decoded to at least twice `near`."""
+    if isinstance(images, HubImages):
+        return Encoded(images, near)
     return Files(images, near) if isinstance(images, FolderImages) else Pixels(images)
 
 
@@ -71,6 +74,32 @@ class Files:
             return Item(row, digest, functools.partial(open_photo, path, self._near), stamp)
 
         return list(in_threads(item, rows.tolist()))
+
+
+class Encoded:
+    """Encoded images of a Hugging Face Dataset, not cropped to the size of the set."""
+
+    def __init__(self, images: HubImages, near: int | None) -> None:
+        self._images, self._near = images, near
+
+    def name(self, row: int) -> str | int:
+        return row
+
+    def stamps(self) -> list[Stamp | None]:
+        return [None] * len(self._images)
+
+    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
+        def item(pair: tuple[int, bytes | Path]) -> Item:
+            row, file = pair
+            digest = _file_digest(file) if isinstance(file, Path) else _digest(file)
+            return Item(row, digest, lambda: open_photo(as_source(file), self._near))
+
+        pairs = list(zip(rows.tolist(), self._images.files(rows), strict=True))
+        return list(in_threads(item, pairs))
+
+
+def _digest(data: bytes) -> bytes:
+    return bytes.fromhex(fingerprint([data], 16))
 
 
 class Pixels:

@@ -29,11 +29,12 @@ FAR = 2.0**10  # spreads from zero, beyond which float32 keeps under four digits
 
 
 class Labeller(nn.Module):
-    """Probabilities (n, clusters) of a batch: normalisation, backbone, head, merged clusters.
+    """Probabilities (n, K) of a batch: normalisation, backbone, head, merged clusters.
 
     Made by `labeller_of` or `load_exported`. It is on the CPU and shares no memory with the run's
-    model. `clusters` are the numbers, in the run, of the clusters that remain after merging, one
-    per column. `facts` and the weights are enough to rebuild it.
+    model. Column k is cluster k of the run; the column of a cluster that is merged into another is
+    zero. `clusters` are the numbers of those that remain. `facts` and the weights are enough to
+    rebuild it.
     """
 
     merge: Tensor
@@ -52,12 +53,12 @@ class Labeller(nn.Module):
         self.clusters: list[int] = np.unique(groups).tolist()
         self.facts = {**facts, "groups": groups.tolist()}
         self.steps = nn.Sequential(OrderedDict(steps))
-        merge = groups[:, None] == np.array(self.clusters)
+        merge = groups[:, None] == np.arange(n_clusters)
         self.register_buffer("merge", torch.tensor(merge, dtype=torch.float32), persistent=False)
         self.eval().requires_grad_(False)
 
     def forward(self, batch: Tensor) -> Tensor:
-        """Return the probability of each sample in each remaining cluster, float32."""
+        """Return the probability of each sample in each cluster, float32."""
         if batch.dtype != self.takes.dtype or batch.shape[1:] != self.takes.shape:
             raise InputError(
                 f"The model got {batch.dtype} of shape {tuple(batch.shape)}; needed: "
@@ -77,12 +78,12 @@ class Labeller(nn.Module):
         return (255.0 * smooth).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
     def describe(self, names: Sequence[str], description: str) -> dict[str, Any]:
-        """Return the metadata of an exported file, ready for JSON; `names` are of the columns."""
-        names = list(names)
-        if len(names) != len(self.clusters) or not all(isinstance(name, str) for name in names):
+        """Return the metadata of an exported file, ready for JSON; `names` are of all clusters."""
+        names, n_clusters = list(names), self.merge.shape[1]
+        if len(names) != n_clusters or not all(isinstance(name, str) for name in names):
             raise InputError(
-                f"names is {names}, but {len(self.clusters)} strings are needed: one for each of "
-                f"the clusters {self.clusters}."
+                f"names is {names}, but {n_clusters} strings are needed: one for each cluster, "
+                "merged ones too, by its number."
             )
         return {
             "description": description,

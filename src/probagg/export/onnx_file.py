@@ -26,16 +26,13 @@ class ExportError(ProbaggError, RuntimeError):
 class _WithLabels(nn.Module):
     """The outputs of the graph: probabilities, and the number of the most probable cluster."""
 
-    clusters: Tensor
-
     def __init__(self, labeller: Labeller) -> None:
         super().__init__()
         self.labeller = labeller
-        self.register_buffer("clusters", torch.tensor(labeller.clusters))
 
     def forward(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         P = self.labeller(batch)
-        return P, self.clusters[P.argmax(1)]
+        return P, P.argmax(1)
 
 
 def export_onnx(
@@ -43,9 +40,9 @@ def export_onnx(
 ) -> tuple[bytes, float]:
     """Return the labeller as the bytes of an ONNX file, and its largest difference from PyTorch.
 
-    The input is "images" or "features", the outputs are "probabilities" and "labels" (numbers as in
-    the run); `names` are of the columns, one for each of `labeller.clusters`. onnxruntime runs the
-    graph on a few inputs, and a difference above 1e-4 raises `ExportError`.
+    The input is "images" or "features", the outputs are "probabilities" and "labels". Clusters have
+    their numbers of the run in all three: `names[k]` is of column k and of label k. onnxruntime
+    runs the graph on a few inputs, and a difference above 1e-4 raises `ExportError`.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
         import_optional(package, "Exporting to ONNX", "onnx")

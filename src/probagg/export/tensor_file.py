@@ -20,15 +20,15 @@ from probagg.export.inputs import Input
 from probagg.export.labeller import Labeller, labeller_of_network, steps_of
 from probagg.storage import RESTORE, read_safetensors, to_safetensors
 
-FORMAT = "probagg.labeller/1"
+FORMAT = "probagg.labeller/2"
 TOLERANCE = 1e-4  # of features, relative to the largest
 
 
 def export_safetensors(labeller: Labeller, *, names: Sequence[str], description: str) -> bytes:
     """Return the bytes of a safetensors file: the labeller's weights and, as JSON, its metadata.
 
-    `names` are of the columns, one for each of `labeller.clusters`. `load_exported` reads the file;
-    a network that it could not rebuild is an error here.
+    `names[k]` is of cluster k and of column k. `load_exported` reads the file; a network that it
+    could not rebuild is an error here.
     """
     facts = labeller.describe(names, description)
     weights = labeller.state_dict()

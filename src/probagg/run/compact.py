@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from probagg.run.folder import RunFolderError, read_manifest, write_manifest
 from probagg.run.layout import MANIFEST, REVIEW
-from probagg.storage import checksum
+from probagg.storage import checksum, whole_folder
 
 PLACE = "compact"  # in the run, where no other place is given
 MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
@@ -65,7 +62,7 @@ def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
     """Write the DPAC of a run to a folder, all or nothing; return its files and their sizes."""
     check_place(folder)
     place = folder.resolve()
-    with _whole(place) as partial:
+    with whole_folder(place) as partial:
         model.save(partial, compact=True)
         for name in BESIDE:
             if (run / name).is_file():
@@ -73,24 +70,6 @@ def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
     if place == (run / PLACE).resolve():
         _note_in_manifest(run)
     return {path.name: path.stat().st_size for path in sorted(place.iterdir())}
-
-
-@contextmanager
-def _whole(target: Path) -> Iterator[Path]:
-    """Yield a folder to fill, which replaces `target` on success and is removed on failure."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as beside:
-        new, old = Path(beside, "new"), Path(beside, "old")
-        new.mkdir()
-        yield new
-        try:
-            if target.exists():
-                target.rename(old)
-            new.rename(target)
-        except BaseException:
-            if old.exists():
-                old.rename(target)
-            raise
 
 
 def _note_in_manifest(run: Path) -> None:

@@ -1,26 +1,29 @@
-"""The model of a run for other programs, or as a small folder to carry."""
+"""A run for others: its model as a file or as a small folder to carry, its clusters for a tool."""
 
 from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from probagg.errors import InputError
 from probagg.run.compact import PLACE, check_place, write_compact
 from probagg.run.folder import add_to_run
+from probagg.run.handover import TOOLS, cluster_names, write_handover
 from probagg.run.model import RunModel
 from probagg.run.monitor import Monitor
 from probagg.run.output import Output
 from probagg.run.preparation import FILE
 
-FORMATS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
+if TYPE_CHECKING:
+    from probagg.run.opened import Run
+
+MODELS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
+FORMATS = (*MODELS, *TOOLS)
 
 
 def write_export(
-    run: RunModel,
+    run: Run,
     format: str,
     out: str | PathLike[str] | None,
     *,
@@ -28,18 +31,21 @@ def write_export(
     overwrite: bool = False,
     monitor: Monitor,
 ) -> dict[str, Any]:
-    """Write the model of a run (see `Run.export`); return its file or folder, size and names."""
+    """Write a run for others (see `Run.export`); return its file or folder, size and names."""
     if format not in FORMATS:
         raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
+    if features and format in TOOLS:
+        raise InputError(f"features is for models, but the format is {format}. Drop it.")
+    if format in TOOLS:
+        return write_handover(run, format, out, overwrite=overwrite, monitor=monitor)
     if features and "embed" not in run.config:
         raise InputError(
             f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
         )
-    home = run.path / FORMATS[format]
+    home = run.path / MODELS[format]
     path = home if out is None else Path(out)
     in_run = path.resolve() == home.resolve()  # part of the run, which goes when that is replaced
-    review = run.review
-    names = [review.name_of(k) for k in np.unique(review.groups(run.n_clusters))]
+    names = cluster_names(run.review, run.n_clusters)
     facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
     if format == "compact":
         return facts | _write_folder(run, path, monitor, overwrite=overwrite or in_run)
@@ -85,7 +91,7 @@ def _write_file(
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"
-    path = output.path if output else run.path / FORMATS[format]
+    path = output.path if output else run.path / MODELS[format]
     facts: dict[str, Any] = {"file": str(path)}
     if format == "onnx":
         data, facts["difference"] = export_onnx(labeller, names=names, description=description)
@@ -100,7 +106,8 @@ def _write_file(
     monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
     if (preparation := run.preparation) is not None:
         monitor.say(f"features are prepared columns ({FILE}): {', '.join(preparation.outputs)}")
-    columns = ", ".join(f"{k} {name}" for k, name in zip(labeller.clusters, names, strict=True))
-    monitor.say(f"probabilities: one column for each of {columns}")
+    monitor.say(f"column k is cluster k: {', '.join(f'{k} {names[k]}' for k in labeller.clusters)}")
+    if merged := sorted(set(range(len(names))) - set(labeller.clusters)):
+        monitor.say(f"merged into others, so always 0: {', '.join(map(str, merged))}")
     monitor.say(f"written to {path} ({len(data) / 1e6:.1f} MB, {len(names)} clusters)")
     return facts

@@ -28,11 +28,16 @@ class RunModel:
     """The model in a run folder or in a compact export, with what a person made of its clusters."""
 
     def __init__(
-        self, path: str | PathLike[str], *, images: Any = None, trust_code: bool = False
+        self,
+        path: str | PathLike[str],
+        *,
+        images: Any = None,
+        rows: Any = None,
+        trust_code: bool = False,
     ) -> None:
         self.path = Path(path)
         self.is_compact = is_compact(self.path)
-        self._images, self._trust_code = images, trust_code
+        self._images, self._rows, self._trust_code = images, rows, trust_code
         if self.is_compact:
             # All that predict needs of a network that DPAC.save wrote without a run.
             self.config: dict[str, Any] = {"method": "dpac", "kind": "images"}

@@ -137,17 +137,21 @@ class Run(RunModel):
         features: bool = False,
         overwrite: bool = False,
     ) -> Path:
-        """Write the model for other programs ("onnx", "safetensors") or to carry ("compact").
+        """Write the model or the clusters for other programs; return the path.
 
-        `features` leaves out the backbone: features in, probabilities out. An earlier export at its
-        default place in the run is replaced, what `out` names only with `overwrite`. Returns the
-        path.
+        The model: "onnx" and "safetensors", one file, and "compact", a folder for `predict`.
+        `features` leaves out the backbone: features in, probabilities out. The clusters, with names
+        and all else that the review changed, at the place that `out` names: "label-studio" and
+        "fiftyone", folders, "datasets", a .parquet file, and "anndata", an .h5ad file.
+
+        An earlier model at its default place in the run is replaced, what `out` names only with
+        `overwrite`.
         """
         self.check_is_run()
         facts = write_export(
             self, format, out, features=features, overwrite=overwrite, monitor=Monitor()
         )
-        return Path(facts["folder" if format == "compact" else "file"])
+        return Path(facts["folder"] if "folder" in facts else facts["file"])
 
     def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:
         """Copy or link the images into one folder per cluster under `target`; return how many."""

@@ -1,4 +1,4 @@
-"""A file that a user names for a result."""
+"""A file or a folder that a user names for a result."""
 
 from __future__ import annotations
 
@@ -63,6 +63,35 @@ class Output:
         """Write the file, whole or not at all."""
         self.check()
         write_atomically(self.path, data)
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """A new or empty folder, or with `overwrite` one that holds nothing but `files`."""
+
+    path: Path
+    files: tuple[str, ...]
+    overwrite: bool = False
+
+    def check(self) -> Self:
+        """Raise where filling the folder would cost somebody a file, or is not possible."""
+        path = self.path
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
+            raise InputError(f"--out {path} is not a folder. Name a new one.")
+        if Path.cwd().is_relative_to(path.resolve()):  # it will be another folder of that name
+            raise InputError(f"You are in {path.resolve()}. Name another folder.")
+        inside = sorted(p.name for p in path.iterdir()) if path.is_dir() else []
+        if others := [name for name in inside if name not in self.files]:
+            raise InputError(
+                f"--out {path} holds {others[0]}, so it is not an earlier export that may be "
+                "replaced. Name a new or empty folder."
+            )
+        if inside and not self.overwrite:
+            raise InputError(
+                f"--out {path} exists. Name a new folder, or replace it with --overwrite "
+                "(overwrite=True)."
+            )
+        return self
 
 
 def run_of(path: Path) -> Path | None:

@@ -78,9 +78,10 @@ def cluster(
 
     Parameters
     ----------
-    source : path, str, array, DataFrame, list of paths, or torch Dataset
-        A folder of images, a file (.npz, .npy, .csv, .parquet, an image), the name of a set, images
-        as a uint8 array (n, height, width[, channels]), a matrix (n, columns), or a table.
+    source : path, str, array, DataFrame, Arrow table, AnnData, list of paths, or Dataset
+        A folder of images, a file (.npz, .npy, .csv, .parquet, .h5ad, an image), the name of a set,
+        images as a uint8 array (n, height, width[, channels]), a matrix (n, columns), or a table. A
+        Dataset is one of torch with images, or one of Hugging Face with images or columns.
     n_clusters : int, "auto", (low, high) or None
         K, or the range to choose it from. None is the number of classes of a named set.
     out : path, default="runs/SOURCE-TIME"
@@ -206,8 +207,10 @@ class Plan:
         monitor.say(f"written to {out}")
         if self.report:
             _write_page(out, clustering, monitor)
+        samples = clustering.samples
+        rows = clustering.X if samples.images is None else None
         # The user of this process named the backbone, so it may be code.
-        return Run(out, images=clustering.samples.images, trust_code=True)
+        return Run(out, images=samples.images, rows=rows, trust_code=True)
 
 
 def plan(

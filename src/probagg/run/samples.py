@@ -14,6 +14,7 @@ from probagg.assignments import COLUMNS
 from probagg.data import benchmarks
 from probagg.data.arrays import matrix_of_table
 from probagg.data.folders import FolderImages
+from probagg.data.hub import is_hub, known_classes
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import open_images, open_matrix, open_table
 from probagg.data.tables import Table, table_of
@@ -183,11 +184,13 @@ def open_rows(source: Any, *, in_parts: bool = False) -> Samples:
         return _open_in_parts(source)
     if (table := open_table(source)) is not None:
         names = [str(row) for row in range(len(table))]
-        return Samples(place_of(source), names, "row", table=table)
+        classes = _classes(*known_classes(source)) if is_hub(source) else None
+        return Samples(place_of(source), names, "row", table=table, classes=classes)
     data = open_matrix(source)
-    names = [str(row) for row in range(data.X.shape[0])]
+    heading = "row" if data.names is None else "id"
+    names = data.names or [str(row) for row in range(data.X.shape[0])]
     classes = _classes(data.y, None)
-    return Samples(place_of(source), names, "row", data.X, columns=data.columns, classes=classes)
+    return Samples(place_of(source), names, heading, data.X, columns=data.columns, classes=classes)
 
 
 def _open_in_parts(source: Any) -> Samples:

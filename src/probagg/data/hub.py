@@ -1,0 +1,150 @@
+"""A Hugging Face Dataset: the images of its image column, or its columns as a table.
+
+The package is not imported: a Dataset brings what is needed of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.data.decoding import BadImage, check_format, decode
+from probagg.data.tables import Table, checked, table_of_arrow
+from probagg.data.threads import stack_in_threads
+from probagg.errors import NoData
+from probagg.storage import fingerprint
+
+
+def is_hub(source: Any) -> bool:
+    """Return whether a source is a Dataset of Hugging Face; one of several splits is an error."""
+    if not hasattr(source, "column_names") or not hasattr(source, "with_format"):
+        return False
+    if hasattr(source, "keys"):
+        raise NoData(
+            f"The {type(source).__name__} has the splits {', '.join(source.keys())}. Pass one of "
+            "them, or datasets.concatenate_datasets of several."
+        )
+    if not hasattr(source, "__len__"):
+        raise NoData(
+            f"The {type(source).__name__} is a stream without a length. Load the dataset without "
+            "streaming=True."
+        )
+    return True
+
+
+def image_column(dataset: Any) -> str | None:
+    """Return the column of images, or None; several are an error."""
+    names = _columns(dataset, "Image")
+    if len(names) > 1:
+        raise NoData(
+            f"The Dataset has {len(names)} columns of images: {', '.join(names)}. Keep one: "
+            "dataset.remove_columns(...)."
+        )
+    return names[0] if names else None
+
+
+def known_classes(dataset: Any) -> tuple[np.ndarray | None, list[str] | None]:
+    """Return the classes in the first ClassLabel column, and their names; None where unknown."""
+    names = _columns(dataset, "ClassLabel")
+    y = np.asarray(dataset.with_format("arrow")[:][names[0]].fill_null(-1)) if names else None
+    if y is None or (y < 0).any():
+        return None, None
+    return y, list(dataset.features[names[0]].names)
+
+
+def table_of_hub(dataset: Any) -> Table:
+    """Return the columns of a Dataset, without known classes."""
+    table = table_of_arrow(dataset.with_format("arrow")[:], "The Dataset")
+    classes = _columns(dataset, "ClassLabel")
+    return checked(replace(table, columns=[c for c in table.columns if c.name not in classes]))
+
+
+def _columns(dataset: Any, kind: str) -> list[str]:
+    features = dataset.features or {}
+    return [name for name, feature in features.items() if type(feature).__name__ == kind]
+
+
+class HubImages:
+    """The images of a Dataset, decoded to centred squares of `size` pixels as they are read."""
+
+    paths = None
+    extra = None
+
+    def __init__(self, dataset: Any, size: int, channels: int = 3) -> None:
+        if not len(dataset):
+            raise NoData("The Dataset is empty. Pass one with images.")
+        column = image_column(dataset)
+        assert column is not None
+        undecoded = type(dataset.features[column])(decode=False)
+        self._column, self.name = column, type(dataset).__name__
+        self._dataset = dataset.cast_column(column, undecoded).with_format(None)
+        self.y, self.class_names = known_classes(dataset)
+        self._set_format(size, channels)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __repr__(self) -> str:
+        return f"HubImages {self._column!r}: {len(self)} images"
+
+    def _set_format(self, size: int, channels: int) -> None:
+        check_format(size, channels)
+        self.size: tuple[int, int] | None = (size, size)
+        self.channels = channels
+
+    def converted(self, size: int | None, channels: int | None) -> HubImages:
+        """Return the same images, decoded to another size or number of channels."""
+        other = copy.copy(self)
+        assert self.size is not None
+        other._set_format(size or self.size[0], channels or self.channels)
+        return other
+
+    def files(self, rows: np.ndarray) -> list[bytes | Path]:
+        """Return the encoded images of rows: their bytes, or where they lie."""
+        cells = self._dataset[np.arange(len(self))[rows].tolist()][self._column]
+        return [_file(cell) for cell in cells]
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
+        assert self.size is not None
+        side, channels = self.size[0], self.channels
+
+        def pixels(item: tuple[int, bytes | Path]) -> np.ndarray:
+            row, file = item
+            try:
+                return decode(as_source(file), side, channels)
+            except BadImage as bad:
+                raise NoData(f"Image {row} of the Dataset cannot be read: {bad}. Drop it.") from bad
+
+        items = list(zip(np.arange(len(self))[rows].tolist(), self.files(rows), strict=True))
+        return stack_in_threads(pixels, items, (*self.size, channels))
+
+    def fingerprint(self) -> str:
+        """Return a digest of all encoded images, each read once, and of the decoded format."""
+        return fingerprint(self._parts())
+
+    def _parts(self) -> Iterator[str | bytes]:
+        yield repr((self.size, self.channels))
+        for row in range(len(self)):
+            (file,) = self.files(np.array([row]))
+            yield file.read_bytes() if isinstance(file, Path) else file
+
+
+def as_source(file: bytes | Path) -> io.BytesIO | Path:
+    """Return an encoded image as what `decode` takes."""
+    return io.BytesIO(file) if isinstance(file, bytes) else file
+
+
+def _file(cell: dict[str, Any] | None) -> bytes | Path:
+    """Return the content of a cell, or the path it names; a missing image has no bytes."""
+    if cell is None:
+        return b""
+    if cell["bytes"] is not None:
+        return cell["bytes"]
+    return Path(cell["path"])

@@ -1,0 +1,1 @@
+"""Runs for other tools: Label Studio, FiftyOne, Hugging Face datasets, AnnData."""
