@@ -89,7 +89,8 @@ def test_merging_both_clusters_of_a_sample_adds_their_probabilities(two_clusters
     X, labels = two_clusters
     P = np.where(labels[:, None] == [0, 1, 2], 0.5, 0.25) + np.array([0.0, 0.1, -0.1])
     assigned = Assignments.of(P, X, None, range(41))
-    merged = assigned.merge(np.array([0, 0, 2]))
+    groups = np.array([0, 0, 2])
+    merged = assigned.relabel(groups[assigned.cluster], groups[assigned.second_cluster])
     assert set(merged.cluster) == {0}
     np.testing.assert_allclose(merged.probability, P[:, 0] + P[:, 1])
     assert set(merged.second_cluster) == {-1}

@@ -59,7 +59,7 @@ class Cluster:
 def describe_clusters(contents: Contents, counts: Counts) -> list[Cluster]:
     """Return the clusters that remain after the review, in the order of their numbers."""
     order = np.argsort(contents.samples.cluster, kind="stable")
-    ends = np.searchsorted(contents.samples.cluster[order], np.arange(contents.n_clusters + 1))
+    ends = np.searchsorted(contents.samples.cluster[order], np.arange(len(contents.groups) + 1))
     contrasts = _contrasts(contents)
     return [
         _describe(contents, k, order[ends[k] : ends[k + 1]], counts, contrasts.get(k, ([], [])))
@@ -83,7 +83,7 @@ def _describe(
         is_named=k in contents.review.names,
         merged=[j for j in np.flatnonzero(contents.groups == k).tolist() if j != k],
         size=len(members),
-        share=len(members) / len(samples),
+        share=len(members) / max(1, int(contents.kept.sum())),
         mean_probability=float(samples.probability[members].mean()) if len(members) else np.nan,
         n_borderline=int((samples.flag[members] == BORDERLINE).sum()),
         n_outliers=int((samples.flag[members] == OUTLIER).sum()),

@@ -94,7 +94,7 @@ class Page:
             self._uris = self._thumbnails.make(self.rows, self._level)
         self._placed = set()
         css = _read(SHARED, "style.css") + _read(TEMPLATES, "report.css")
-        css += _colour_rules(self.contents.n_clusters)
+        css += _colour_rules(len(self.contents.groups))
         theme = _read(SHARED, "theme.js")
         script = "".join(_read(TEMPLATES, name) for name in SCRIPTS)
         policy = (
@@ -173,9 +173,9 @@ class Page:
 
 def map_data(contents: Contents) -> str:
     """Return the map as JSON for a <script>: typed arrays in base64, and texts of the tooltip."""
-    if contents.places is None:
+    if contents.drawn is None:
         return ""
-    rows, xy = contents.places
+    rows, xy = contents.drawn
     samples = contents.samples
     p = np.where(contents.moved[rows], 2.0, samples.probability[rows])  # above 1: moved
     flags = np.select([samples.flag[rows] == BORDERLINE, samples.flag[rows] == OUTLIER], [1, 2])
