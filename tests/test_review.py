@@ -129,7 +129,7 @@ def test_a_review_comes_back_from_json_as_it_was(review):
         ({"names": {"1": "x" * 81}}, "A name has 81 characters; at most 80 are allowed"),
         ({"names": ["cats"]}, r'"names" must be an object, not \["cats"\]'),
         ({"merged": {"1": 2, "2": 1}}, "cycle"),
-        ({"format": "probagg.review/9"}, 'An object with "format": "probagg.review/1" is needed'),
+        ({"format": "probagg.review/9"}, 'An object with "format": "probagg.review/2" is needed'),
     ],
 )
 def test_a_broken_review_says_what_is_wrong(parts, why):

@@ -219,7 +219,8 @@ def test_a_change_by_another_program_counts_too(client, photo_run):
         ({"merged": {"0": 1, "1": 0}}, "cycle"),
         ({"merged": {"9": 1}}, 'Cluster "9" is not one of the run\'s 3 clusters'),
         ({"names": {"0": "x" * 81}}, "81 characters"),
-        ({"moved": {"../../etc/passwd": 1}}, '"../../etc/passwd" is moved, but it is not'),
+        ({"moved": {"../../etc/passwd": 1}}, '"../../etc/passwd" is in the review, but it is not'),
+        ({"discarded": ["gone.png"]}, '"gone.png" is in the review, but it is not a sample'),
     ],
 )
 def test_a_review_that_does_not_fit_is_refused_with_the_reason(client, photo_run, parts, why):

@@ -73,7 +73,8 @@ class Split:
         """Return a split from parsed JSON; whether its clusters exist is not checked here."""
         if not isinstance(value, dict):
             raise ReviewError(f"A split must be an object, not {shown(value)}.")
-        cluster, parts = value.get("cluster"), part_of(value, "parts", list)
+        cluster: Any = value.get("cluster")
+        parts = part_of(value, "parts", list)
         if not all(type(k) is int for k in (cluster, *parts)):
             raise ReviewError(f"The clusters of a split must be numbers, not {shown(parts)}.")
         if not 2 <= len(parts) <= MAX_PARTS:

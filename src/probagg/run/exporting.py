@@ -6,8 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from probagg.errors import InputError
 from probagg.run.compact import PLACE, check_place, write_compact
 from probagg.run.folder import add_to_run
@@ -39,7 +37,7 @@ def write_export(
     path = home if out is None else Path(out)
     in_run = path.resolve() == home.resolve()  # part of the run, which goes when that is replaced
     review = run.review
-    names = [review.name_of(k) for k in np.unique(review.groups(run.n_clusters))]
+    names = [review.name_of(k) for k in review.reachable(run.n_clusters)]
     facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
     if format == "compact":
         return facts | _write_folder(run, path, monitor, overwrite=overwrite or in_run)
@@ -82,6 +80,7 @@ def _write_file(
         run.model("cpu"),
         backbone=None if features else run.backbone("cpu"),
         groups=run.review.groups(run.n_clusters),
+        splits=run.review.splits,
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"
