@@ -284,7 +284,10 @@ def test_done_ends_the_server_and_says_what_was_saved(page):
     name_cluster(page, "discs")
     page.click("#done")
     page.wait_for_selector("#end")
-    assert "1 name, 0 merges, 0 splits, 0 moves and 0 images discarded are saved" in page.text_content("#end")
+    assert (
+        "1 name, 0 merges, 0 splits, 0 moves and 0 images discarded are saved"
+        in page.text_content("#end")
+    )
     assert read_review(page.run).names == {0: "discs"}
 
 

@@ -35,6 +35,7 @@ class Cluster:
     name: str
     is_named: bool
     merged: list[int]  # clusters that a person merged into this one
+    whole: int | None  # the cluster that a person split, of which this one is a part
     size: int
     share: float
     mean_probability: float
@@ -82,6 +83,7 @@ def _describe(
         name=contents.review.name_of(k),
         is_named=k in contents.review.names,
         merged=[j for j in np.flatnonzero(contents.groups == k).tolist() if j != k],
+        whole=next((s.cluster for s in contents.review.splits if k in s.parts), None),
         size=len(members),
         share=len(members) / max(1, int(contents.kept.sum())),
         mean_probability=float(samples.probability[members].mean()) if len(members) else np.nan,
