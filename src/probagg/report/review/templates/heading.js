@@ -91,7 +91,7 @@ function facts() {
     flags.borderline && `${flags.borderline} borderline`,
     flags.outlier && `${flags.outlier} unusual`,
     flags.moved && `${flags.moved} moved here`,
-    flags.discarded && 'in no cluster: restore them or move them to one',
+    flags.discarded && 'in no cluster until restored or moved',
   ];
   return element('p', { class: 'muted' }, words.filter(Boolean).join(' · '));
 }
