@@ -42,7 +42,7 @@ class Client:
         return json.loads(self.get("/api/run").body)
 
     def save(self, version, **parts):
-        review = {"format": "probagg.review/1", **parts}
+        review = {"format": "probagg.review/2", **parts}
         return self.post("/api/review", {"version": version, "review": review})
 
 

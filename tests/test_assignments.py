@@ -69,6 +69,31 @@ def test_clusters_that_share_samples_overlap_most():
     assert {pair[:2] for pair in pairs} == {(0, 1), (0, 2), (1, 2)}
 
 
+def test_an_outlier_is_not_counted_as_borderline_too():
+    P = np.array([[0.5, 0.4], [0.4, 0.5], [0.5, 0.4]])
+    far = Yardstick("sqeuclidean", np.zeros((2, 1)), np.ones(2))
+    assigned = Assignments.of(P, np.array([[0.5], [0.5], [9.0]]), far, range(3))
+    assert assigned.flag.tolist() == ["borderline", "borderline", "outlier"]
+    assert overlaps(P, assigned)[0][3] == 2
+
+
+def test_discarded_samples_are_listed_without_a_cluster(tmp_path, two_clusters):
+    X, labels = two_clusters
+    P = np.where(labels[:, None] == [0, 1, 2], 0.8, 0.1)
+    gone = np.arange(41) < 3
+    table = Assignments.of(P, X, None, range(41)).discard(gone)
+    assert "3 discarded" in repr(table)
+    assert table.cluster[:4].tolist() == [-1, -1, -1, labels[3]]
+    assert table.second_cluster[:3].tolist() == labels[:3].tolist(), "where they came from"
+    (tmp_path / "table.csv").write_text(table.to_csv())
+    again = Assignments.read(tmp_path / "table.csv", 3)
+    np.testing.assert_array_equal(again.cluster, table.cluster)
+    np.testing.assert_array_equal(again.flag, table.flag)
+    (tmp_path / "table.csv").write_text(table.to_csv().replace("discarded", ""))
+    with pytest.raises(ValueError, match="a cluster is not among 0 to 2"):
+        Assignments.read(tmp_path / "table.csv", 3)
+
+
 def test_distances_in_merged_clusters_are_to_the_own_part(two_clusters):
     """Merging does not make the members of the absorbed cluster outliers of the other one."""
     X, labels = two_clusters
@@ -89,7 +114,8 @@ def test_merging_both_clusters_of_a_sample_adds_their_probabilities(two_clusters
     X, labels = two_clusters
     P = np.where(labels[:, None] == [0, 1, 2], 0.5, 0.25) + np.array([0.0, 0.1, -0.1])
     assigned = Assignments.of(P, X, None, range(41))
-    merged = assigned.merge(np.array([0, 0, 2]))
+    groups = np.array([0, 0, 2])
+    merged = assigned.relabel(groups[assigned.cluster], groups[assigned.second_cluster])
     assert set(merged.cluster) == {0}
     np.testing.assert_allclose(merged.probability, P[:, 0] + P[:, 1])
     assert set(merged.second_cluster) == {-1}

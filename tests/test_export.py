@@ -23,6 +23,7 @@ from probagg import DPAC, PAC, OPAHead, Recipe
 from probagg.errors import ClusteringWarning
 from probagg.export import labeller_of, load_exported
 from probagg.export.heads import PACHead
+from probagg.review import Review, Split
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +188,31 @@ def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
 def test_invalid_groups_are_refused(pac, groups):
     with pytest.raises(ValueError, match="3 integers are needed"):
         labeller_of(pac, groups=groups)
+
+
+def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tmp_path):
+    """As `predict` does with the review: `Review.regions`."""
+    X = blobs[0]
+    centred = X - X.mean(0)
+    half = np.linalg.svd(centred / np.linalg.norm(centred, axis=1, keepdims=True))[2][0]
+    mean = np.stack([half, -half]).astype("<f4").tobytes()
+    first = Split(0, (3, 4), {}, mean, (0.5, 0.5), (0.0, 0.1))
+    second = Split(3, (5, 6), {}, mean, (0.9, 0.1), (0.0, 0.0))
+    review = Review(merged={1: 0, 4: 2}, splits=(first, second))
+    labeller = labeller_of(pac, groups=review.groups(3), splits=review.splits)
+    assert labeller.clusters == review.reachable(3) == [2, 5, 6]
+    regions, P = review.regions(3, X), pac.predict_proba(X)
+    assert len(np.unique(regions[:, 0])) > 1
+    expected = np.stack([(P * (regions == k)).sum(1) for k in labeller.clusters], 1)
+    np.testing.assert_allclose(labeller(floats(X)), expected, atol=1e-6)
+    safetensors_file(labeller, tmp_path / "x")
+    loaded, _ = load_exported(tmp_path / "x")
+    np.testing.assert_array_equal(loaded(floats(X)), labeller(floats(X)))
+    assert loaded.facts == labeller.facts
+    path = onnx_file(labeller, tmp_path / "split.onnx")
+    found, labels = run_onnx(path, floats(X).numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert set(labels) <= {2, 5, 6}
 
 
 # What cannot be exported

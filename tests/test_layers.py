@@ -43,7 +43,7 @@ ALLOWED = {
     "assignments": {"storage", "yardstick"},
     "review": {"storage", "assignments"},
     "report": {"metrics", "data", "storage", "assignments", "review"},
-    "export": {"aggregation", "pac", "opa", "dpac", "embed", "storage"},
+    "export": {"aggregation", "pac", "opa", "dpac", "embed", "storage", "review"},
     "run": {
         "__init__",
         "aggregation",

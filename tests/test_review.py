@@ -1,4 +1,4 @@
-"""What a person changed, as data: merges, moves and names."""
+"""What a person changed, as data: merges, splits, moves, discarded samples and names."""
 
 import json
 import time
@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from probagg.assignments import Assignments
-from probagg.review import FORMAT, MAX_NAME, Review, ReviewError
+from probagg.review import FORMAT, MAX_NAME, Review, ReviewError, Split
+
+
+def divided(cluster, parts, members):
+    """Return a split by the sign of the first of two features."""
+    mean = np.array([[1.0, 0.0], [-1.0, 0.0]], "<f4").tobytes()
+    return Split(cluster, parts, members, mean, (0.5, 0.5), (0.0, 0.0))
 
 
 @st.composite
@@ -23,7 +29,16 @@ def reviews(draw, K=6):
     names = draw(st.dictionaries(st.integers(0, K - 1), st.text("aé猫 ", min_size=1, max_size=5)))
     moved = draw(st.dictionaries(st.text(max_size=4), st.integers(0, K - 1), max_size=5))
     names = {k: " ".join(name.split()) for k, name in names.items() if name.strip()}
-    return Review(names, merged, moved)
+    created = tuple(range(K, K + draw(st.integers(0, 2))))
+    splits, free = [], K + len(created)
+    for cluster in [k for k in order if k not in merged][: draw(st.integers(0, 2))]:
+        members = draw(
+            st.dictionaries(st.sampled_from("abcdefghi"), st.sampled_from([free, free + 1]))
+        )
+        splits.append(divided(cluster, (free, free + 1), members))
+        free += 2
+    discarded = draw(st.frozensets(st.sampled_from("abcdefghi"), max_size=3))
+    return Review(names, merged, moved, created, tuple(splits), discarded)
 
 
 def table(names, labels, n_clusters=5):
@@ -46,6 +61,9 @@ def test_survivors_survive_and_nothing_else_does(review):
     groups = review.groups(6)
     np.testing.assert_array_equal(groups[groups], groups)
     assert {k for k in range(6) if groups[k] == k} == set(range(6)) - review.merged.keys()
+    left = set(review.clusters(6))
+    assert set(groups) - left == {split.cluster for split in review.splits}
+    assert set(review.reachable(6)) == left - set(review.created)
 
 
 @pytest.mark.parametrize("merged", [{1: 1}, {0: 1, 1: 0}, {0: 1, 1: 2, 2: 3, 3: 1}])
@@ -105,6 +123,38 @@ def test_two_hundred_thousand_moves_are_read_and_applied_in_two_seconds():
     assert time.perf_counter() - began < 2
 
 
+@given(reviews(), st.integers(0, 2**32 - 1))
+def test_every_sample_ends_in_a_cluster_that_is_left_or_is_discarded(review, seed):
+    P = np.random.default_rng(seed).dirichlet(np.ones(6), size=9)
+    after = review.apply(Assignments.of(P, P, None, "abcdefghi", heading="path"))
+    assert set(after.cluster) <= {-1, *review.clusters(6)}
+    gone = np.isin(list("abcdefghi"), list(review.discarded))
+    np.testing.assert_array_equal(after.cluster == -1, gone)
+    np.testing.assert_array_equal(after.flag == "discarded", gone)
+
+
+@given(reviews(), st.integers(0, 2**32 - 1))
+def test_regions_share_all_probability_among_the_clusters_that_are_left(review, seed):
+    """A split divides its cluster: what a sample gives to the cluster, it gives to one part."""
+    rng = np.random.default_rng(seed)
+    P, X = rng.dirichlet(np.ones(6), size=9), rng.normal(size=(9, 2))
+    regions = review.regions(6, X)
+    assert set(regions.ravel()) <= set(review.reachable(6))
+    for split in review.splits:
+        parts = np.where(X[:, 0] > 0, *split.parts)
+        np.testing.assert_array_equal(regions[:, split.cluster], review.groups(6)[parts])
+    table = Assignments.of(P, X, None, range(9), lambda rows: review.regions(6, rows))
+    for row in range(9):
+        shares = {k: P[row, regions[row] == k].sum() for k in set(regions[row])}
+        assert table.probability[row] == pytest.approx(max(shares.values()))
+        assert shares[table.cluster[row]] == pytest.approx(max(shares.values()))
+
+
+def test_a_review_of_the_first_format_still_opens():
+    old = {"format": "probagg.review/1", "names": {"1": "cats"}, "merged": {"3": 1}}
+    assert Review.from_json(old | {"moved": {"a": 2}}, 5) == Review({1: "cats"}, {3: 1}, {"a": 2})
+
+
 def test_an_unnamed_cluster_is_called_by_its_number():
     review = Review(names={2: "cats"})
     assert [review.name_of(np.int64(2)), review.name_of(0)] == ["cats", "cluster 0"]
@@ -114,6 +164,10 @@ def test_an_unnamed_cluster_is_called_by_its_number():
 def test_a_review_comes_back_from_json_as_it_was(review):
     assert Review.from_json(json.loads(review.to_bytes()), 6) == review
     assert Review.from_bytes(review.to_bytes(), 6) == review
+
+
+def split_json(**changes):
+    return {"splits": [divided(0, (5, 6), {"a": 5}).to_json() | changes]}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +183,29 @@ def test_a_review_comes_back_from_json_as_it_was(review):
         ({"names": {"1": "x" * 81}}, "A name has 81 characters; at most 80 are allowed"),
         ({"names": ["cats"]}, r'"names" must be an object, not \["cats"\]'),
         ({"merged": {"1": 2, "2": 1}}, "cycle"),
-        ({"format": "probagg.review/9"}, 'An object with "format": "probagg.review/1" is needed'),
+        ({"created": 5}, '"created" must be a list, not 5'),
+        ({"created": [4]}, "A new cluster has the number 4, but 5 to 1004 are allowed"),
+        ({"created": [10**9]}, "but 5 to 1004 are allowed"),
+        ({"created": ["5"]}, "A new cluster has the number"),
+        ({"created": [5, 5]}, "Two new clusters have the same number"),
+        ({"moved": {"a": 6}, "created": [5]}, "Cluster 6 is not one .* or of the 1 that"),
+        ({"discarded": [3]}, '"discarded" must be a list of names'),
+        ({"splits": [7]}, "A split must be an object, not 7"),
+        (split_json(parts=[5]), "A split has 2 to 5 parts, not 1"),
+        (split_json(parts=[5, "6"]), "The clusters of a split must be numbers"),
+        (split_json(parts=[5, 5]), "Two new clusters have the same number"),
+        (split_json(cluster=9), "Cluster 9 is not one"),
+        (split_json(members={"a": 1}), "A member of a split is in 1, not in"),
+        (split_json(weight=[0.5, 0]), "A weight of a split is not positive"),
+        (split_json(weight=[0.5]), '"weight" of a split must be 2 numbers'),
+        (split_json(spread=[0.5, float("nan")]), '"spread" of a split must be 2 numbers'),
+        (split_json(mean="%%"), '"mean" of a split cannot be read'),
+        (split_json(mean=None), '"mean" of a split cannot be read'),
+        (split_json(mean=""), '"mean" of a split has no numbers'),
+        (split_json(mean="AADAfwAAwH8="), '"mean" of a split has no numbers, or numbers out of'),
+        (split_json() | {"merged": {"0": 1}}, "Cluster 0 is split, and split or merged before"),
+        (split_json() | {"merged": {"5": 1, "1": 0}}, "A part of cluster 0 is merged into a cl"),
+        ({"format": "probagg.review/9"}, 'An object with "format": "probagg.review/2" is needed'),
     ],
 )
 def test_a_broken_review_says_what_is_wrong(parts, why):

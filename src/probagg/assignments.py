@@ -6,7 +6,7 @@ import csv
 import importlib
 import io
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,7 @@ from probagg.formulas import PATH, TEXT, marked, plain
 from probagg.yardstick import Yardstick
 
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
-BORDERLINE, OUTLIER = "borderline", "outlier"
+BORDERLINE, OUTLIER, DISCARDED = "borderline", "outlier", "discarded"
 PART_NUMBERS = 2**22  # probabilities in memory at once
 PART_ROWS = 2**16  # of the table, as text at once
 BORDERLINE_RATIO = 0.5  # of the second probability to the first, from which a sample is borderline
@@ -42,12 +42,12 @@ class Assignments:
     """
 
     names: list[str]  # paths of images, row numbers, or ids of a table
-    cluster: np.ndarray  # int64
+    cluster: np.ndarray  # int64; -1 where a person discarded the sample
     probability: np.ndarray
     second_cluster: np.ndarray  # int64; -1 where there is only one cluster
     second_probability: np.ndarray
     distance: np.ndarray  # NaN where unknown
-    flag: np.ndarray  # "", BORDERLINE or OUTLIER
+    flag: np.ndarray  # "" or one of BORDERLINE, OUTLIER, DISCARDED; an outlier is not borderline
     heading: str = "row"  # of the first column: path, row, or the name of a table's id
     cluster_names: dict[int, str] = field(default_factory=dict)  # a last column, if there are any
 
@@ -72,8 +72,10 @@ class Assignments:
 
     def __repr__(self) -> str:
         flags = f"{(self.flag == BORDERLINE).sum()} borderline, {(self.flag == OUTLIER).sum()}"
-        n_clusters = len(np.unique(self.cluster))
-        return f"Assignments: {len(self)} samples, {n_clusters} clusters, {flags} outliers"
+        n_clusters = len(np.unique(self.cluster[self.cluster >= 0]))
+        found = f"Assignments: {len(self)} samples, {n_clusters} clusters, {flags} outliers"
+        n_discarded = int((self.flag == DISCARDED).sum())
+        return f"{found}, {n_discarded} discarded" if n_discarded else found
 
     @classmethod
     def of(
@@ -82,15 +84,15 @@ class Assignments:
         X: Any,
         yardstick: Yardstick | None,
         names: Sequence[object],
-        groups: np.ndarray | None = None,
+        groups: np.ndarray | Callable[[Any], np.ndarray] | None = None,
         *,
         heading: str = "row",
     ) -> Self:
         """Assign samples by probabilities P (n, K), with X (n, D) the features behind them.
 
-        Both are read in slices of rows, so they need not be in memory. `groups` (K,) gives the
-        survivor of each merged cluster: probabilities add up, and distances are to the centre of
-        the most probable part.
+        Both are read in slices of rows, so they need not be in memory. `groups` gives the cluster
+        that each is merged into, (K,), or a function does, of rows of X: (n, K). Probabilities add
+        up, and distances are to the centre of the most probable of the clusters that were merged.
         """
         parts = [cls._columns(P[rows], X[rows], yardstick, groups) for rows in parts_of(P)]
         return cls._joined([str(name) for name in names], parts, heading, {})
@@ -106,15 +108,21 @@ class Assignments:
 
     @staticmethod
     def _columns(
-        P: np.ndarray, X: Any, yardstick: Yardstick | None, groups: np.ndarray | None
+        P: np.ndarray,
+        X: Any,
+        yardstick: Yardstick | None,
+        groups: np.ndarray | Callable[[Any], np.ndarray] | None,
     ) -> tuple[np.ndarray, ...]:
         """Return all columns but the names, of some samples (see `of`)."""
         every, own = np.arange(len(P)), P.argmax(1)
-        groups = np.arange(P.shape[1]) if groups is None else groups
-        survivors = np.unique(groups)
-        if len(survivors) < P.shape[1]:
-            merged = np.stack([P[:, groups == k].sum(1) for k in survivors], axis=1)
-            parts = np.where(groups == survivors[merged.argmax(1)][:, None], P, -1.0)
+        groups = groups(X) if callable(groups) else groups
+        survivors = np.arange(P.shape[1])
+        if groups is not None and not (groups == survivors).all():
+            survivors = np.unique(groups)
+            places = np.broadcast_to(np.searchsorted(survivors, groups), P.shape)
+            merged = np.zeros((len(P), len(survivors)), P.dtype)
+            np.add.at(merged, (every[:, None], places), P)
+            parts = np.where(places == merged.argmax(1)[:, None], P, -1.0)
             P, own = merged, parts.argmax(1)
         ranked = np.argsort(-P, axis=1, kind="stable")[:, :2]
         first, p_first = survivors[ranked[:, 0]], P[every, ranked[:, 0]]
@@ -129,18 +137,17 @@ class Assignments:
         flag = np.where(far, OUTLIER, flag)
         return first, p_first, second, p_second, distance, flag
 
-    def merge(self, groups: np.ndarray) -> Assignments:
-        """Return the table with merged clusters as one; `groups` (K,) gives their survivors.
+    def relabel(self, cluster: np.ndarray, second_cluster: np.ndarray) -> Assignments:
+        """Return the table with the clusters that the first and the second became, (n,) each.
 
         A sample whose two clusters became one has both probabilities and is not borderline.
         """
-        second = np.where(self.second_cluster >= 0, groups[self.second_cluster], -1)
-        joined = (second == groups[self.cluster]) & (second >= 0)
+        joined = (second_cluster == cluster) & (second_cluster >= 0)
         return replace(
             self,
-            cluster=groups[self.cluster],
+            cluster=cluster,
             probability=self.probability + np.where(joined, self.second_probability, 0.0),
-            second_cluster=np.where(joined, -1, second),
+            second_cluster=np.where(joined, -1, second_cluster),
             second_probability=np.where(joined, 0.0, self.second_probability),
             flag=np.where(joined & (self.flag == BORDERLINE), "", self.flag),
         )
@@ -160,6 +167,23 @@ class Assignments:
             second_probability=np.where(moved, 0.0, self.second_probability),
             distance=np.where(moved, np.nan, self.distance),
             flag=np.where(moved, "", self.flag),
+        )
+
+    def discard(self, rows: np.ndarray) -> Assignments:
+        """Return the table with some samples, (n,) bool, in no cluster.
+
+        The cluster is -1, the second cluster the one that the sample was in, both with
+        probability 0, and the flag says it.
+        """
+        gone = rows & (self.cluster >= 0)
+        return replace(
+            self,
+            cluster=np.where(rows, -1, self.cluster),
+            probability=np.where(rows, 0.0, self.probability),
+            second_cluster=np.where(gone, self.cluster, self.second_cluster),
+            second_probability=np.where(rows, 0.0, self.second_probability),
+            distance=np.where(rows, np.nan, self.distance),
+            flag=np.where(rows, DISCARDED, self.flag),
         )
 
     def to_csv(self) -> str:
@@ -278,7 +302,8 @@ class Assignments:
         table = cls._joined(names, parts, header[0], cluster_names)
         known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
         highest = max(table.cluster.max(), table.second_cluster.max())
-        if table.cluster.min() < 0 or table.second_cluster.min() < -1 or highest >= known:
+        lowest = np.where(table.flag == DISCARDED, -1, 0)
+        if (table.cluster < lowest).any() or table.second_cluster.min() < -1 or highest >= known:
             raise ValueError(f"a cluster is not among 0 to {known - 1}")
         p = np.concatenate([table.probability, table.second_probability])
         if not ((p >= 0.0) & (p <= 1.0)).all():
@@ -317,7 +342,7 @@ def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple]:
     for rows in parts_of(P):
         np.add.at(given, assigned.cluster[rows], P[rows])
     sizes = np.bincount(assigned.cluster, minlength=K)
-    borderline = assigned.second_probability >= BORDERLINE_RATIO * assigned.probability
+    borderline = assigned.flag == BORDERLINE
     between = np.zeros((K, K), int)
     if K > 1:
         np.add.at(between, (assigned.cluster[borderline], assigned.second_cluster[borderline]), 1)

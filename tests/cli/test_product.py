@@ -12,9 +12,11 @@ import pytest
 from commands import cluster, probagg
 from PIL import Image, ImageDraw
 
-from probagg import clustering_accuracy
+from probagg import clustering_accuracy, open_run
+from probagg.report.review.session import version_of
 from probagg.review import Review
 from probagg.run.contents import write_review
+from probagg.run.reporting import review_session
 
 KINDS = ("balls", "bars", "noise")
 LITE = ("--backbone", "efficientnet-lite0")
@@ -142,6 +144,33 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
     sort = probagg("predict", reviewed, world / "new", "--copy-to", tmp_path / "sorted", "--quiet")
     assert sort.exit_code == 0, sort.stderr
     assert f"{a}-balls - bars" in {p.name for p in (tmp_path / "sorted").iterdir()}
+
+
+def test_splits_new_clusters_and_discarded_photos_are_heeded(world, reviewed, tmp_path):
+    """One cluster of all photos, split in three, is as good as three; a discarded photo is gone."""
+    session, run = review_session(reviewed), open_run(reviewed)
+    whole = Review(merged={1: 0, 2: 0})
+    split = session.split(whole.to_json(), 0, 3)
+    names = run.assignments.names
+    review = whole.to_json() | {"splits": [split], "created": [6], "discarded": [names[1]]}
+    session.save(review | {"moved": {names[0]: 6}}, version_of(Review()))
+    table = run.assignments
+    assert table.cluster[:2].tolist() == [6, -1]
+    assert run.evaluate()["acc"] > 0.9
+    assert run.evaluate()["n_labelled"] == 35
+    with pytest.warns(UserWarning, match=r"broken\.jpg is left out"):
+        again = run.predict(world / "photos")
+    np.testing.assert_array_equal(again.cluster, table.cluster)
+    np.testing.assert_allclose(again.probability, table.probability, atol=1e-4)
+    exported = probagg("export", reviewed, "--json", "--format", "safetensors")
+    assert json.loads(exported.stdout)["names"] == ["cluster 3", "cluster 4", "cluster 5"]
+    new = run.predict(world / "new")
+    kinds = [name.partition("/")[0] for name in new.names]
+    assert clustering_accuracy(kinds, new.cluster) >= 8 / 9
+    assert run.sort_images(tmp_path / "sorted") == 35
+    assert "discarded: 1" in probagg("predict", reviewed, world / "photos", "--json").stderr
+    page = run.report().read_text()
+    assert '1 <a href="#discarded">discarded</a>' in page
 
 
 def test_the_table_as_a_person_left_it_is_written_with_the_page(reviewed):

@@ -50,9 +50,31 @@ def test_a_phone_needs_no_horizontal_scrolling(kind, opened, request):
 
 def test_every_picture_is_drawn(opened, photo_run):
     page = opened(photo_run)
-    widths = page.evaluate("[...document.images].map((image) => image.naturalWidth)")
+    widths = page.evaluate("[...document.querySelectorAll('main img')].map((i) => i.naturalWidth)")
     assert len(widths) > 60
     assert min(widths) > 0
+
+
+def test_an_image_is_enlarged_by_click_or_enter_and_arrows_go_on(opened, photo_run):
+    page = opened(photo_run)
+    pictures = page.locator("#cluster-1 .thumbs img")
+    pictures.nth(2).click()
+    dialog = page.get_by_role("dialog", name=pictures.nth(2).get_attribute("alt"))
+    assert dialog.is_visible()
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#viewer-image", "src") == pictures.nth(3).get_attribute("src")
+    assert page.text_content("#viewer-title") == pictures.nth(3).get_attribute("alt")
+    page.keyboard.press("Escape")
+    assert not page.locator("#viewer").is_visible()
+    assert pictures.nth(3).evaluate("(picture) => picture === document.activeElement")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    assert page.text_content("#viewer-facts") == f"3 of {pictures.count()} here"
+    page.get_by_role("button", name="Close").click()
+    assert not page.locator("#viewer").is_visible()
+    stops = page.locator("#cluster-1 .thumbs img[tabindex='0']").count()
+    assert stops == page.locator("#cluster-1 .thumbs").count(), "Tab goes from list to list"
+    assert page.complaints == []
 
 
 def test_hostile_names_are_shown_and_do_nothing(opened, photo_run):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from probagg import clustering_accuracy
 from probagg.report.review.server import ReviewServer
 from probagg.review import Review
 from probagg.run.contents import read_review
@@ -183,6 +184,124 @@ def test_images_are_moved_by_the_keyboard_alone(page):
     assert page.locator(".tile .tag.moved").count() == 3, "in front, and marked"
 
 
+def split_into(page, n):
+    page.click("#split")
+    page.click(f"#splitter button[value='{n}']")
+    page.wait_for_selector("#message:text('parts')")
+
+
+def test_a_jumbled_cluster_is_repaired_by_splitting_it(page):
+    """Three kinds in one cluster are apart again; undo and the chip take it back."""
+    press(page, "g", "Enter", "g", "Enter")
+    (whole,) = listed(page)
+    name_cluster(page, "shapes")
+    split_into(page, 3)
+    review = review_of(page)
+    assert review.clusters(3) == [3, 4, 5]
+    assert set(listed(page)) == {"shapes 1", "shapes 2", "shapes 3"}
+    table = review.apply(review_session(page.run).samples)
+    kinds = [name.partition("/")[0] for name in table.names]
+    assert clustering_accuracy(kinds, table.cluster) == 1.0
+    assert heading(page) == "shapes 1"
+    press(page, "Control+z")
+    assert not review_of(page).splits
+    press(page, "Control+y")
+    page.reload()
+    page.wait_for_selector(".tile")
+    page.click("#heading .chip[title='Undo this split']")
+    assert review_of(page).clusters(3) == [int(whole.split()[-1])]
+    assert heading(page) == "shapes"
+
+
+def test_a_split_of_too_few_says_why_and_escape_splits_nothing(page):
+    page.locator(".tile").first.click()
+    page.locator(".tile").nth(1).click()
+    press(page, "n")
+    page.click("#clusters button:has-text('cluster 3')")
+    page.click("#split")
+    page.click("#splitter button[value='5']")
+    page.wait_for_selector("#message:text('Not split: cluster 3 has 2 members, too few for 5')")
+    press(page, "s", "Escape")
+    assert not page.locator("#splitter").is_visible()
+    assert review_of(page).splits == ()
+    assert len(page.complaints) == 1, "the browser logs the refused request"
+    page.complaints.clear()
+
+
+def test_selected_images_become_a_new_cluster(page):
+    names = review_session(page.run).samples.names
+    rows = [page.locator(".tile").nth(i).evaluate("tile => tile.row") for i in (0, 2)]
+    page.locator(".tile").first.click()
+    page.locator(".tile").nth(2).click()
+    page.click("#new")
+    assert review_of(page) == Review(moved={names[row]: 3 for row in rows}, created=(3,))
+    assert listed(page)["cluster 3"] == 2
+    page.click("#clusters button:has-text('cluster 3')")
+    name_cluster(page, "pair")
+    press(page, "g")
+    page.keyboard.type("cluster 0")
+    press(page, "Enter")
+    assert review_of(page).merged == {3: 0}
+    press(page, "Control+z", "Control+z", "Control+z")
+    assert review_of(page) == Review()
+
+
+def test_discarded_images_are_listed_and_can_be_restored_or_moved(page):
+    before = listed(page)["cluster 0"]
+    names = review_session(page.run).samples.names
+    rows = [page.locator(".tile").nth(i).evaluate("tile => tile.row") for i in (0, 1)]
+    page.focus(".tile")
+    press(page, "x", "x")
+    assert review_of(page).discarded == {names[row] for row in rows}
+    assert listed(page)["cluster 0"] == before - 2
+    assert listed(page)["Discarded"] == 2
+    assert "2 discarded" in page.text_content("#summary")
+    page.click("#clusters button:has-text('Discarded')")
+    assert heading(page) == "Discarded"
+    assert page.locator("#rename, #merge, #split").count() == 0
+    assert page.locator(".tile .tag.discarded").count() == 2
+    page.locator(".tile").first.click()
+    page.click("#restore")
+    assert len(review_of(page).discarded) == 1
+    page.locator(".tile").first.click()
+    press(page, "m")
+    page.keyboard.type("cluster 1")
+    press(page, "Enter")
+    after = review_of(page)
+    assert not after.discarded
+    assert list(after.moved.values()) == [1]
+    assert heading(page) == "cluster 0", "there is nothing discarded any more"
+
+
+def test_an_image_is_enlarged_by_enter_or_a_click_and_arrows_go_on(page):
+    order = page.evaluate("[...document.querySelectorAll('.tile')].map((tile) => tile.row)")
+
+    def shown():
+        return page.get_attribute("#viewer-image", "src")
+
+    page.focus(".tile")
+    press(page, "ArrowRight", "Enter")
+    assert page.locator("#viewer").is_visible()
+    assert shown() == f"/photo/{order[1]}"
+    page.wait_for_function("document.querySelector('#viewer-image').naturalWidth === 64")
+    press(page, "ArrowRight", "ArrowRight", "ArrowLeft", "Space")
+    assert shown() == f"/photo/{order[2]}"
+    assert f"3 of {len(order)}" in page.text_content("#viewer-facts")
+    page.click("#viewer-next")
+    press(page, "Home")
+    assert page.locator("#viewer-previous").is_disabled()
+    press(page, "ArrowRight", "Escape")
+    assert not page.locator("#viewer").is_visible()
+    assert page.evaluate("document.activeElement.row") == order[1], "the focus is on the last one"
+    selected = page.locator('.tile[aria-selected="true"]')
+    assert selected.evaluate_all("tiles => tiles.map((tile) => tile.row)") == [order[2]]
+    page.locator(".tile").nth(4).hover()
+    page.locator(".tile .zoom").nth(4).click()
+    assert shown() == f"/photo/{order[4]}"
+    page.click("#viewer-close")
+    assert page.text_content("#message") == "1 selected", "enlarging does not select"
+
+
 def test_an_image_moved_back_is_no_longer_moved(page):
     page.locator(".tile").first.click()
     press(page, "m", "ArrowDown", "Enter")
@@ -284,7 +403,10 @@ def test_done_ends_the_server_and_says_what_was_saved(page):
     name_cluster(page, "discs")
     page.click("#done")
     page.wait_for_selector("#end")
-    assert "1 name, 0 merges and 0 moves are saved in review.json" in page.text_content("#end")
+    assert (
+        "1 name, 0 merges, 0 splits, 0 moves and 0 images discarded are saved"
+        in page.text_content("#end")
+    )
     assert read_review(page.run).names == {0: "discs"}
 
 

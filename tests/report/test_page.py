@@ -199,7 +199,8 @@ def test_a_review_is_applied(photo_run):
     assert contents.sizes[1] == before.sizes[1] + before.sizes[2] + 1
     html, document = report(photo_run)
     assert "crosses &lt;b&gt;" in html
-    assert "A person reviewed this run: 1 named, 1 merged, 1 images moved" in words(document)
+    reviewed = "1 named, 1 merged, 0 split, 1 images moved, 0 discarded."
+    assert f"A person reviewed this run: {reviewed}" in words(document)
     assert not document.all("details", id="cluster-2")
     assert "includes the former cluster 2" in words(document)
 

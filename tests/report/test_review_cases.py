@@ -22,7 +22,8 @@ const columns = ['cluster', 'probability', 'second_cluster', 'second_probability
   'flag'];
 console.log(JSON.stringify(JSON.parse(readFileSync('cases.json')).map((one) => {
   const run = model.createRun({ n_clusters: one.n_clusters, samples: one.table });
-  const view = model.look(run, model.fromJson({ names: {}, merged: {}, moved: {}, ...one.review }));
+  const empty = { names: {}, merged: {}, moved: {}, created: [], splits: [], discarded: [] };
+  const view = model.look(run, model.fromJson({ ...empty, ...one.review }));
   const rows = one.table.name.map((_, row) => model.sampleOf(run, view, row));
   const table = columns.map((column) => [column, rows.map((sample) => sample[column])]);
   return { name: one.table.name, ...Object.fromEntries(table) };

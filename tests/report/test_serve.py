@@ -36,7 +36,9 @@ def test_only_this_computer_can_connect(client):
     assert client.server.socket.getsockname()[0] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("path", ["/", "/api/run", "/thumb/0", "/review.js", "/?token=guess"])
+@pytest.mark.parametrize(
+    "path", ["/", "/api/run", "/thumb/0", "/photo/0", "/review.js", "/?token=guess"]
+)
 def test_without_the_secret_nothing_is_served(client, path):
     for token in (None, "guess", client.server.token[:-1], "ä"):
         answer = client.get(path, **{TOKEN_HEADER: token and token.encode().decode("latin-1")})
@@ -74,8 +76,9 @@ def test_another_host_name_is_refused(client, host):
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:1", "null"])
 def test_another_page_cannot_change_the_review(client, photo_run, origin):
-    answer = client.post("/api/review", {}, Origin=origin)
-    assert (answer.status, words(answer)) == (403, "Another page may not change this review.")
+    for path in ("/api/review", "/api/split"):
+        answer = client.post(path, {}, Origin=origin)
+        assert (answer.status, words(answer)) == (403, "Another page may not change this review.")
     assert client.post("/api/done", {}, Origin=origin).status == 403
     assert client.get("/api/run").status == 200, "it still runs"
 
@@ -124,6 +127,28 @@ def test_a_thumbnail_shows_the_image_of_its_row(client, photos):
         assert np.abs(difference).mean() < 8
 
 
+def test_a_photo_is_whole_and_large_where_its_thumbnail_is_a_small_square(photo_run, tmp_path):
+    from PIL import Image
+
+    folder = tmp_path / "wide"
+    folder.mkdir()
+    for i in range(120):
+        Image.new("RGB", (400 if i else 3200, 200 if i else 1000), "white").save(
+            folder / f"{i:03}.jpg"
+        )
+    lines = (photo_run / "assignments.csv").read_text().split("\n")
+    table = [f"{row:03}.jpg,0,0.9,1,0.1,1.0," for row in range(120)]
+    (photo_run / "assignments.csv").write_text("\n".join([lines[0], *table]))
+    (photo_run / "config.toml").write_text(f'source = "{folder}"\nkind = "images"\n')
+    session = review_session(photo_run)
+    sizes = [Image.open(io.BytesIO(session.photo(row))).size for row in (0, 1)]
+    assert sizes == [(1600, 500), (400, 200)]
+    assert Image.open(io.BytesIO(session.thumbnail(1))).size == (192, 192)
+    (folder / "002.jpg").unlink()
+    (folder / "003.jpg").write_bytes(b"broken")
+    assert [session.photo(row) for row in (2, 3, 120, -1)] == [None] * 4
+
+
 def test_a_file_that_was_skipped_does_not_shift_the_others(photo_run, photos, tmp_path):
     """Rows of a run and of the folder differ where a broken file was left out, or one was added."""
     copy = shutil.copytree(photos, tmp_path / "copy")
@@ -161,7 +186,9 @@ def test_images_without_files_are_shown_by_row_if_their_number_is_right(photo_ru
     "path",
     [
         "/thumb/../../config.toml", "/thumb/..%2F..%2Fconfig.toml", "/thumb/120", "/thumb/-1",
-        "/thumb/0/../1", "/thumb/", "/thumb/1e1", "/thumb/%D9%A1", "/thumb/" + "9" * 4000,
+        "/photo/../../config.toml", "/photo/..%2F..%2Fconfig.toml", "/photo/120", "/photo/-1",
+        "/photo/", "/photo/0.0", "/thumb/0/../1", "/thumb/",
+        "/thumb/1e1", "/thumb/%D9%A1", "/thumb/" + "9" * 4000,
         "/../review.py", "/review.html", "/report.html", "/config.toml", "/etc/passwd",
         "//etc/passwd", "/%2e%2e/serve.py", "http://127.0.0.1/etc/passwd",
     ],
@@ -198,6 +225,52 @@ def test_a_review_is_saved_when_the_response_arrives(client, photo_run):
     assert again["review"]["names"] == {"0": "cats"}
 
 
+def test_a_split_is_found_by_the_server_and_saved_like_any_change(client, photo_run):
+    run = client.run()
+    review = {"format": "probagg.review/2", "merged": {"1": 0, "2": 0}}
+    body = {"review": review, "cluster": 0, "parts": 3}
+    split = json.loads(client.post("/api/split", body).body)
+    assert (split["cluster"], split["parts"]) == (0, [3, 4, 5])
+    assert not (photo_run / "review.json").exists(), "nothing is saved yet"
+    names = run["samples"]["name"]
+    assert set(split["members"]) == set(names)
+    answer = client.save(run["version"], merged=review["merged"], splits=[split])
+    assert answer.status == 200, words(answer)
+    saved = read_review(photo_run)
+    assert saved.clusters(3) == [3, 4, 5]
+    again = client.run()["review"]
+    assert again["splits"] == [split]
+    stale = client.save(run["version"], names={"0": "late"})
+    assert stale.status == 409, "another tab that has not seen the split"
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ([], 'An object with "review", "cluster" and "parts" is needed'),
+        ({}, 'An object with "format"'),
+        ({"cluster": 0, "parts": 6}, "2 to 5 parts, not 6"),
+        ({"cluster": 9, "parts": 2}, "Cluster 9 is not one of the clusters"),
+        ({"cluster": 0, "parts": 2, "moved": {"gone.png": 1}}, '"gone.png" is in the review'),
+    ],
+)
+def test_a_split_that_cannot_be_made_says_why(client, body, why):
+    if body:
+        moved = body.pop("moved", {})
+        body = body | {"review": {"format": "probagg.review/2", "moved": moved}}
+    answer = client.post("/api/split", body)
+    assert answer.status == 400
+    assert why in words(answer)
+
+
+def test_rows_of_a_matrix_cannot_be_split(matrix_run):
+    """A run of a matrix keeps no features."""
+    session = review_session(matrix_run)
+    assert session.describe()["can_split"] is False
+    with pytest.raises(ReviewError, match=r"no features .* Move its samples to a new cluster"):
+        session.split({"format": "probagg.review/2"}, 0, 2)
+
+
 def test_a_second_tab_cannot_overwrite_what_it_has_not_seen(client, photo_run):
     version = client.run()["version"]
     assert client.save(version, names={"0": "first"}).status == 200
@@ -219,7 +292,8 @@ def test_a_change_by_another_program_counts_too(client, photo_run):
         ({"merged": {"0": 1, "1": 0}}, "cycle"),
         ({"merged": {"9": 1}}, 'Cluster "9" is not one of the run\'s 3 clusters'),
         ({"names": {"0": "x" * 81}}, "81 characters"),
-        ({"moved": {"../../etc/passwd": 1}}, '"../../etc/passwd" is moved, but it is not'),
+        ({"moved": {"../../etc/passwd": 1}}, '"../../etc/passwd" is in the review, but it is not'),
+        ({"discarded": ["gone.png"]}, '"gone.png" is in the review, but it is not a sample'),
     ],
 )
 def test_a_review_that_does_not_fit_is_refused_with_the_reason(client, photo_run, parts, why):

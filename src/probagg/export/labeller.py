@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -22,22 +21,22 @@ from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.export.heads import OPANetwork, PACHead
 from probagg.export.inputs import BICUBIC, CleanView, Input, Normalised, filter_of
+from probagg.export.reviewed import Division, Reviewed, checked_groups
 from probagg.opa.head import OPAHead
 from probagg.pac.estimator import PAC
+from probagg.review import Split
 
 FAR = 2.0**10  # spreads from zero, beyond which float32 keeps under four digits of a difference
 
 
 class Labeller(nn.Module):
-    """Probabilities (n, K) of a batch: normalisation, backbone, head, merged clusters.
+    """Probabilities (n, numbers) of a batch: normalisation, backbone, head, a person's review.
 
     Made by `labeller_of` or `load_exported`. It is on the CPU and shares no memory with the run's
-    model. Column k is cluster k of the run; the column of a cluster that is merged into another is
-    zero. `clusters` are the numbers of those that remain. `facts` and the weights are enough to
-    rebuild it.
+    model. Column k is cluster k, of the run or added by the review. `clusters` are the numbers of
+    those that a sample can be in; the columns of others, merged or split, are zero. `facts` and the
+    weights are enough to rebuild it.
     """
-
-    merge: Tensor
 
     def __init__(
         self,
@@ -46,15 +45,20 @@ class Labeller(nn.Module):
         n_clusters: int,
         groups: Any,
         facts: dict[str, Any],
+        splits: Sequence[Division] = (),
     ) -> None:
         super().__init__()
         groups = checked_groups(groups, n_clusters)
         self.takes = takes
-        self.clusters: list[int] = np.unique(groups).tolist()
-        self.facts = {**facts, "groups": groups.tolist()}
+        self.facts = {
+            **facts,
+            "n_clusters": n_clusters,
+            "groups": groups.tolist(),
+            "splits": [split.settings for split in splits],
+        }
         self.steps = nn.Sequential(OrderedDict(steps))
-        merge = groups[:, None] == np.arange(n_clusters)
-        self.register_buffer("merge", torch.tensor(merge, dtype=torch.float32), persistent=False)
+        self.review = Reviewed(n_clusters, groups, splits)
+        self.clusters = self.review.clusters
         self.eval().requires_grad_(False)
 
     def forward(self, batch: Tensor) -> Tensor:
@@ -64,7 +68,8 @@ class Labeller(nn.Module):
                 f"The model got {batch.dtype} of shape {tuple(batch.shape)}; needed: "
                 f"{self.takes.words}."
             )
-        return self.steps(batch).float() @ self.merge
+        features = self.steps[:-1](batch)
+        return self.review(self.steps[-1](features).float(), features)
 
     def examples(self, n: int) -> Tensor:
         """Return inputs to compare models on: smooth random pictures, or random rows."""
@@ -79,7 +84,7 @@ class Labeller(nn.Module):
 
     def describe(self, names: Sequence[str], description: str) -> dict[str, Any]:
         """Return the metadata of an exported file, ready for JSON; `names` are of all clusters."""
-        names, n_clusters = list(names), self.merge.shape[1]
+        names, n_clusters = list(names), len(self.facts["groups"])
         if len(names) != n_clusters or not all(isinstance(name, str) for name in names):
             raise InputError(
                 f"names is {names}, but {n_clusters} strings are needed: one for each cluster, "
@@ -100,6 +105,7 @@ def labeller_of(
     model: PAC | OPAHead | DPAC,
     backbone: Backbone | None = None,
     groups: Any = None,
+    splits: Sequence[Split] = (),
     *,
     size: tuple[int, int] | None = None,
 ) -> Labeller:
@@ -112,17 +118,20 @@ def labeller_of(
     backbone : Backbone of `probagg.embed` or None
         The backbone that computed the features. Not for DPAC, which has its own network.
     groups : (K,) integers or None
-        The cluster that each cluster is merged into, or itself, as `Review.groups` returns them.
-        Probabilities of merged clusters are summed.
+        The cluster that each cluster is merged into, or itself, as `Review.groups` returns them
+        (more than K where a review added clusters). Probabilities of merged clusters are summed.
+    splits : sequence of `probagg.review.Split`
+        The clusters that are divided into parts, by the features that the head gets.
     size : (height, width) or None
         Of the images passed to DPAC; None is the size that its recipe decodes photos to.
     """
+    divisions = list(map(Division.of, splits))
     if isinstance(model, DPAC):
         if backbone is not None:
             raise InputError("DPAC has its own network. Leave the backbone out.")
         check_is_fitted(model, "model_")
         takes = _photos(model.recipe_, size)
-        return labeller_of_network(takes, model.model_, model.recipe_, groups)
+        return labeller_of_network(takes, model.model_, model.recipe_, groups, divisions)
     if not isinstance(model, PAC | OPAHead):
         raise InputError(
             f"The model is of type {type(model).__name__}; PAC, OPAHead and DPAC can be exported."
@@ -140,12 +149,13 @@ def labeller_of(
         }
         body = copy.deepcopy(backbone.module).to("cpu", memory_format=torch.contiguous_format)
         takes = _pictures(backbone)
-        return Labeller(takes, steps_of(takes, body, head), model.n_clusters, groups, facts)
+        steps = steps_of(takes, body, head)
+        return Labeller(takes, steps, model.n_clusters, groups, facts, divisions)
     _warn_if_far(head)
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None else tuple(map(str, names))
     takes = Input("features", (int(model.n_features_in_),), columns=columns)
-    return Labeller(takes, {"head": head}, model.n_clusters, groups, facts)
+    return Labeller(takes, {"head": head}, model.n_clusters, groups, facts, divisions)
 
 
 def _photos(recipe: Recipe, size: tuple[int, int] | None) -> Input:
@@ -180,7 +190,9 @@ def steps_of(takes: Input, body: nn.Module, head: nn.Module) -> dict[str, nn.Mod
     return {"pixels": Normalised(takes.mean, takes.std), "backbone": body, "head": head}
 
 
-def labeller_of_network(takes: Input, model: Model, recipe: Recipe, groups: Any) -> Labeller:
+def labeller_of_network(
+    takes: Input, model: Model, recipe: Recipe, groups: Any, splits: Sequence[Division] = ()
+) -> Labeller:
     """Return the labeller of DPAC's network: clean view, backbone, the head that predicts."""
     head = model.self_labeller if model.self_labelled else model.classifier
     steps = {
@@ -196,23 +208,7 @@ def labeller_of_network(takes: Input, model: Model, recipe: Recipe, groups: Any)
         },
         "recipe": recipe.to_toml(),
     }
-    return Labeller(takes, steps, model.n_clusters, groups, facts)
-
-
-def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
-    """Return the cluster each of the K is merged into, itself by default, or raise an error."""
-    found = np.arange(n_clusters) if groups is None else np.asarray(groups)
-    if (
-        found.shape != (n_clusters,)
-        or found.dtype.kind not in "iu"
-        or not np.isin(found, np.arange(n_clusters)).all()
-        or (found[found] != found).any()
-    ):
-        raise InputError(
-            f"groups is {groups}, but {n_clusters} integers are needed: for each cluster the one "
-            "it is merged into, or itself. A cluster that others are merged into must remain."
-        )
-    return found
+    return Labeller(takes, steps, model.n_clusters, groups, facts, splits)
 
 
 def _check_backbone(backbone: Backbone, n_features: int) -> None:

@@ -18,6 +18,7 @@ from probagg.errors import InputError, import_optional, reading
 from probagg.export.heads import OPANetwork, PACHead
 from probagg.export.inputs import Input
 from probagg.export.labeller import Labeller, labeller_of_network, steps_of
+from probagg.export.reviewed import Division
 from probagg.storage import RESTORE, read_safetensors, to_safetensors
 
 FORMAT = "probagg.labeller/2"
@@ -84,20 +85,22 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
         raise ValueError(f"its input is {takes.name!r:.40} of shape {takes.shape!r:.40}")
     settings = dict(model["head"])
     kind, groups = settings.pop("kind"), model["groups"]
+    splits = [Division(**split) for split in model.get("splits", [])]
     if kind == "dpac":
         recipe = Recipe.from_toml(model["recipe"], saved=True)
         blank = recipe.override(["cluster.targets=online", "network.pretrained=false"])
         network = build_model(blank, settings["n_clusters"])
         network.self_labelled.fill_(settings["self_labelled"])
-        return labeller_of_network(takes, network, recipe, groups)
+        return labeller_of_network(takes, network, recipe, groups, splits)
     with torch.device("meta"):  # a size that the file does not have must not be filled with zeros
         blank_head = PACHead(**settings) if kind == "pac" else OPANetwork(**settings)
     head = blank_head.to_empty(device="cpu")
     steps: dict[str, nn.Module] = {"head": head}
     if "backbone" in model:
         steps = steps_of(takes, Pooled(_network(model["backbone"])), head)
-    facts = {k: v for k, v in model.items() if k != "groups"}
-    return Labeller(takes, steps, len(groups), groups, facts)
+    n_clusters = model.get("n_clusters", len(groups))  # older files have no added clusters
+    facts = {k: v for k, v in model.items() if k not in ("groups", "splits", "n_clusters")}
+    return Labeller(takes, steps, n_clusters, groups, facts, splits)
 
 
 def _network(backbone: dict[str, Any]) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,17 @@ class Profiles:
     median: np.ndarray
     q75: np.ndarray
 
-    def merge(self, groups: np.ndarray, sizes: np.ndarray) -> Profiles:
-        """Return the profiles after merges: means over the parts of a cluster, by their sizes."""
+    def merge(self, groups: np.ndarray, sizes: np.ndarray, remaining: list[int]) -> Profiles:
+        """Return the profiles after merges: means over the parts of a cluster, by their sizes.
+
+        Only of remaining clusters: profiles of the parts of a split one are not known.
+        """
         survivors = groups[self.clusters]
-        kept = np.unique(survivors).tolist()
+        kept = [k for k in np.unique(survivors).tolist() if k in remaining]
         weights = np.maximum(sizes[self.clusters], 1)
         parts = [(survivors == k, weights[survivors == k]) for k in kept]
         merged = (
-            np.stack([np.average(values[rows], axis=0, weights=w) for rows, w in parts])
+            np.array([np.average(values[rows], axis=0, weights=w) for rows, w in parts])
             for values in (self.mean, self.q25, self.median, self.q75)
         )
         return Profiles(kept, self.columns, self.kinds, *merged)
@@ -85,13 +88,13 @@ class Contents:
 
     @cached_property
     def groups(self) -> np.ndarray:
-        """The surviving cluster of each cluster, (K,)."""
+        """The cluster that each is merged into, or itself: of the run, then the new ones."""
         return self.review.groups(self.n_clusters)
 
     @cached_property
     def clusters(self) -> list[int]:
-        """The clusters that remain after merges."""
-        return np.unique(self.groups).tolist()
+        """The clusters that remain after merges and splits."""
+        return self.review.clusters(self.n_clusters)
 
     @cached_property
     def samples(self) -> Assignments:
@@ -101,12 +104,26 @@ class Contents:
     @cached_property
     def moved(self) -> np.ndarray:
         """Which samples a person moved to another cluster, (N,) bool."""
-        return self.samples.cluster != self.groups[self.assigned.cluster]
+        unmoved = replace(self.review, moved={}).apply(self.assigned)
+        return self.samples.cluster != unmoved.cluster
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """Which samples a person did not discard, (N,) bool."""
+        return self.samples.cluster >= 0
+
+    @cached_property
+    def drawn(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows and positions on the map of the samples that are kept."""
+        if self.places is None:
+            return None
+        rows, xy = self.places
+        return rows[self.kept[rows]], xy[self.kept[rows]]
 
     @cached_property
     def sizes(self) -> dict[int, int]:
         """The number of samples in each cluster."""
-        counts = np.bincount(self.samples.cluster, minlength=self.n_clusters)
+        counts = np.bincount(self.samples.cluster[self.kept], minlength=len(self.groups))
         return {k: int(counts[k]) for k in self.clusters}
 
     @cached_property
@@ -114,15 +131,15 @@ class Contents:
         """Pairs of overlapping clusters, each once, the worst first.
 
         The mean is over the samples of both clusters (`probagg.assignments.overlaps`), so sums of
-        merged clusters add up.
+        merged clusters add up. Overlaps of the parts of a split cluster are not known.
         """
-        sizes, groups = self._sizes_before, self.groups
+        sizes, groups, remaining = self._sizes_before, self.groups, set(self.clusters)
         given: defaultdict[tuple[int, int], float] = defaultdict(float)
         samples: defaultdict[tuple[int, int], int] = defaultdict(int)
         for pair in self.overlaps:
             parts = [pair.first, pair.second]
             first, second = sorted(groups[parts].tolist())
-            if first != second:
+            if first != second and {first, second} <= remaining:
                 given[first, second] += pair.probability * sizes[parts].sum()
                 samples[first, second] += pair.samples
         merged = np.bincount(groups, weights=sizes, minlength=len(groups))
@@ -135,11 +152,13 @@ class Contents:
     @cached_property
     def profiles(self) -> Profiles | None:
         """Profiles of the clusters of a matrix."""
-        return self.all_profiles and self.all_profiles.merge(self.groups, self._sizes_before)
+        return self.all_profiles and self.all_profiles.merge(
+            self.groups, self._sizes_before, self.clusters
+        )
 
     @property
     def _sizes_before(self) -> np.ndarray:
-        return np.bincount(self.assigned.cluster, minlength=self.n_clusters)
+        return np.bincount(self.assigned.cluster, minlength=len(self.groups))
 
     def title_of(self, row: int) -> str:
         """Return the path or id of a sample, or "row" and its number."""

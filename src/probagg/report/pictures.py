@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from probagg.assignments import Assignments
-from probagg.data.decoding import to_picture
+from probagg.data.decoding import BadImage, open_photo, to_picture
+from probagg.data.folders import FolderImages
 from probagg.data.images import ImageSet
 
 TINY = 48  # pixels up to which an image is enlarged with sharp edges
@@ -34,3 +35,17 @@ def read_picture(images: ImageSet | None, row: int | None) -> Any:
     except Exception:  # a file that is gone or broken by now is shown by its name
         return None
     return to_picture(pixels)
+
+
+def read_whole(images: ImageSet | None, row: int | None, most: int) -> Any:
+    """Return one image uncropped, at most `most` pixels long; None where it cannot be read."""
+    if not isinstance(images, FolderImages):
+        return read_picture(images, row)
+    if row is None:
+        return None
+    try:
+        picture = open_photo(images.folder / images.paths[row], most, images.channels)
+    except BadImage:
+        return None
+    picture.thumbnail((most, most))
+    return picture

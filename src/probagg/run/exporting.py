@@ -45,7 +45,8 @@ def write_export(
     home = run.path / MODELS[format]
     path = home if out is None else Path(out)
     in_run = path.resolve() == home.resolve()  # part of the run, which goes when that is replaced
-    names = cluster_names(run.review, run.n_clusters)
+    review = run.review
+    names = cluster_names(review, review.n_numbers(run.n_clusters))
     facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
     if format == "compact":
         return facts | _write_folder(run, path, monitor, overwrite=overwrite or in_run)
@@ -88,6 +89,7 @@ def _write_file(
         run.model("cpu"),
         backbone=None if features else run.backbone("cpu"),
         groups=run.review.groups(run.n_clusters),
+        splits=run.review.splits,
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"

@@ -103,11 +103,10 @@ def labelled_of(run: Run) -> Labelled:
     """Return what a tool is given of a run."""
     assigned = run.assignments
     folder, files = _photos(run, assigned.names) if assigned.heading == "path" else (None, None)
-    n_clusters = max(run.n_clusters, 1 + int(assigned.cluster.max()))
     return Labelled(
         run=run.path.resolve().name,
         assigned=assigned,
-        names=cluster_names(run.review, n_clusters),
+        names=cluster_names(run.review, run.review.n_numbers(run.n_clusters)),
         folder=folder,
         files=files,
         features=run.embeddings if assigned.heading == "path" else _features(run),
@@ -155,7 +154,7 @@ def _features(run: Run) -> Any:
 
 
 def probabilities(run: Run, X: Any) -> np.ndarray:
-    """Return P (n, K) of the model for the run's own features, merged clusters summed."""
+    """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
         import torch
@@ -167,5 +166,7 @@ def probabilities(run: Run, X: Any) -> np.ndarray:
             P = head(torch.tensor(np.asarray(X))).numpy()
     else:
         P = model.predict_proba(X)
-    groups = run.review.groups(run.n_clusters)
-    return P @ (groups[:, None] == np.arange(run.n_clusters))
+    review = run.review
+    found = np.zeros((len(P), review.n_numbers(run.n_clusters)))
+    np.add.at(found, (np.arange(len(P))[:, None], review.regions(run.n_clusters, X)), P)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class RunModel:
 
     @property
     def review(self) -> Review:
-        """The names, merges and moves of a person, as saved last."""
+        """What a person changed, as saved last."""
         return read_review(self.path)
 
     @property
@@ -135,7 +136,8 @@ class RunModel:
             samples = opened.readable(samples, monitor)
             X, P = model.infer(samples.pictures)
         review = self.review
-        groups = review.groups(P.shape[1])
+        K = P.shape[1]
+        groups = partial(review.regions, K) if review.splits else review.groups(K)[:K]
         assigned = Assignments.of(P, X, yardstick, samples.names, groups, heading=samples.heading)
         # A sample of the run itself that a person moved stays where it was put.
         names = samples.names_in(self.config.get("source"))

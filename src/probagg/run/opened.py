@@ -29,7 +29,7 @@ class Run(RunModel):
     """A finished run: its table, its model and its page.
 
     Use `probagg.cluster` to make one and `probagg.open_run` to open one. What a person changed on
-    the review page (names, merges, moves) is applied everywhere.
+    the review page (names, merges, splits, moves, discarded samples) is applied everywhere.
 
     Attributes
     ----------
@@ -77,7 +77,8 @@ class Run(RunModel):
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
 
         `labels` is a CSV file of path,class (rows: row,class), a mapping from names to classes, or
-        one class per sample; without it, the classes that the source had.
+        one class per sample; without it, the classes that the source had. Samples that a person
+        discarded do not count.
         """
         self.check_is_run()
         if labels is None and not (labels := self.path / "classes.csv").is_file():
@@ -87,11 +88,11 @@ class Run(RunModel):
             )
         assigned = self.assignments
         classes = classes_of(labels, assigned.names)
-        known = classes.known
+        known = classes.known & (assigned.cluster >= 0)
         clusters, y = assigned.cluster[known], classes.y[known]
-        counts = np.zeros((self.n_clusters, len(classes.names)), int)
-        np.add.at(counts, (clusters, y), 1)
         review = self.review
+        counts = np.zeros((review.n_numbers(self.n_clusters), len(classes.names)), int)
+        np.add.at(counts, (clusters, y), 1)
         return {
             "run": str(self.path),
             "n_samples": len(known),
@@ -125,7 +126,7 @@ class Run(RunModel):
     def serve_review(
         self, *, open_browser: bool = True, port: int = 0, on_ready: Any = None
     ) -> None:
-        """Serve the page to name, merge and move on 127.0.0.1 until Done is pressed."""
+        """Serve the page to review the run on 127.0.0.1 until Done is pressed."""
         self.check_is_run()
         serve_review(self.path, open_browser=open_browser, port=port, on_ready=on_ready)
 

@@ -20,6 +20,7 @@ from probagg.report.page.rendering import render
 from probagg.report.page.summary import render_summary
 from probagg.report.review.server import serve
 from probagg.report.review.session import Session
+from probagg.review import Review, Split
 from probagg.run.contents import read_contents, read_review, write_review
 from probagg.run.folder import RunFolderError, add_to_run
 
@@ -100,8 +101,18 @@ def review_session(run: str | PathLike[str]) -> Session:
     """Return a session in which a person reviews a run; changes are saved in its folder."""
     contents = read_contents(run)
     images, reason = find_images(contents, None)
-    read = functools.partial(read_review, run)
-    return Session(contents, images, reason, read, functools.partial(write_review, run))
+    read, save = functools.partial(read_review, run), functools.partial(write_review, run)
+    return Session(contents, images, reason, read, save, _splitter(contents))
+
+
+def _splitter(contents: Contents) -> Callable[[Review, Any, Any], Split] | None:
+    """Return what divides a cluster of a run; None where the run has no features."""
+    from probagg.run.splitting import read_features, split_cluster  # scikit-learn is slow to import
+
+    X = read_features(contents.run, len(contents.assigned))
+    if X is None:
+        return None
+    return functools.partial(split_cluster, X, contents.assigned, contents.n_clusters)
 
 
 def serve_review(

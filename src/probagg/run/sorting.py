@@ -54,7 +54,8 @@ def sort_images(
 ) -> int:  # fmt: skip
     """Copy or link each image to TARGET/CLUSTER[-NAME]/, all or none; return how many.
 
-    Sub-folders of the source become part of the file's name: a/b.jpg is a__b.jpg.
+    Sub-folders of the source become part of the file's name: a/b.jpg is a__b.jpg. Discarded images,
+    of cluster -1, are left out.
     """
     if not source.is_dir() and not _is_image(source):
         raise NoData(f"{source} is not a folder of images, so there are no files to sort.")
@@ -63,11 +64,12 @@ def sort_images(
     width = len(str(max(clusters, default=0)))
     place: Callable[[Path, Path], object] = _link if link else shutil.copy2
     with _whole(target.resolve()) as partial:
-        for path, cluster in zip(paths, clusters, strict=True):
+        kept = [(path, k) for path, k in zip(paths, clusters, strict=True) if k >= 0]
+        for path, cluster in kept:
             folder = partial / _folder_name(cluster, names.get(cluster), width)
             folder.mkdir(exist_ok=True)
             place(home / path, _free(folder, path))
-    return len(paths)
+    return len(kept)
 
 
 def _is_image(path: Path) -> bool:

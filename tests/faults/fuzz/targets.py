@@ -151,11 +151,17 @@ def a_run(folder):
     (folder / "k_selection.csv").write_text("n_clusters,score,chosen\n2,0.5,1\n3,0.4,0\n")
     (folder / "skipped.csv").write_text("path,reason\na.jpg,broken\n")
     review = {
-        "format": "probagg.review/1",
+        "format": "probagg.review/2",
         "names": {"0": "cats"},
         "merged": {},
         "moved": {"r1": 0},
-    }
+        "created": [2],
+        "splits": [
+            {"cluster": 1, "parts": [3, 4], "members": {"r2": 3}, "mean": "AAAAAAAAAAA=",
+             "weight": [0.5, 0.5], "spread": [0.0, 0.1]},
+        ],
+        "discarded": ["r3"],
+    }  # fmt: skip
     (folder / "review.json").write_text(json.dumps(review))
 
 

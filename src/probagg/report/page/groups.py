@@ -35,6 +35,7 @@ class Cluster:
     name: str
     is_named: bool
     merged: list[int]  # clusters that a person merged into this one
+    whole: int | None  # the cluster that a person split, of which this one is a part
     size: int
     share: float
     mean_probability: float
@@ -59,7 +60,7 @@ class Cluster:
 def describe_clusters(contents: Contents, counts: Counts) -> list[Cluster]:
     """Return the clusters that remain after the review, in the order of their numbers."""
     order = np.argsort(contents.samples.cluster, kind="stable")
-    ends = np.searchsorted(contents.samples.cluster[order], np.arange(contents.n_clusters + 1))
+    ends = np.searchsorted(contents.samples.cluster[order], np.arange(len(contents.groups) + 1))
     contrasts = _contrasts(contents)
     return [
         _describe(contents, k, order[ends[k] : ends[k + 1]], counts, contrasts.get(k, ([], [])))
@@ -82,8 +83,9 @@ def _describe(
         name=contents.review.name_of(k),
         is_named=k in contents.review.names,
         merged=[j for j in np.flatnonzero(contents.groups == k).tolist() if j != k],
+        whole=next((s.cluster for s in contents.review.splits if k in s.parts), None),
         size=len(members),
-        share=len(members) / len(samples),
+        share=len(members) / max(1, int(contents.kept.sum())),
         mean_probability=float(samples.probability[members].mean()) if len(members) else np.nan,
         n_borderline=int((samples.flag[members] == BORDERLINE).sum()),
         n_outliers=int((samples.flag[members] == OUTLIER).sum()),

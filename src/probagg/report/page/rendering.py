@@ -26,7 +26,7 @@ from probagg.report.page.thumbnails import Level, Thumbnails, levels
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHARED = Path(__file__).parents[1] / "templates"
-SCRIPTS = ("dots.js", "map.js", "report.js")
+SCRIPTS = ("dots.js", "map.js", "report.js", "enlarge.js")
 MANY = 20  # clusters above which each is closed at first
 EXAMPLES = 4  # samples shown between two clusters
 ROWS = Counts(16, 8, 8)  # of a matrix, per cluster
@@ -46,10 +46,11 @@ def render(
     html = b""
     for level in levels(len(contents.clusters)):
         page = Page(contents, level, thumbnails, data, reason)
-        if level.pixels and page.expected_length() > 1.2 * max_bytes:
+        most = level.share * max_bytes
+        if level.pixels and page.expected_length() > 1.2 * most:
             continue
         html = page.render().encode("utf-8", "replace")
-        if len(html) <= max_bytes:
+        if len(html) <= most:
             break
     return html
 
@@ -94,7 +95,7 @@ class Page:
             self._uris = self._thumbnails.make(self.rows, self._level)
         self._placed = set()
         css = _read(SHARED, "style.css") + _read(TEMPLATES, "report.css")
-        css += _colour_rules(self.contents.n_clusters)
+        css += _colour_rules(len(self.contents.groups))
         theme = _read(SHARED, "theme.js")
         script = "".join(_read(TEMPLATES, name) for name in SCRIPTS)
         policy = (
@@ -116,6 +117,21 @@ class Page:
     def has_picture(self, row: int) -> bool:
         """Return whether the page holds a picture of this sample."""
         return bool(self._uris.get(row))
+
+    @property
+    def n_kept(self) -> int:
+        """The number of samples that a person did not discard."""
+        return int(self.contents.kept.sum())
+
+    @property
+    def n_shown(self) -> int:
+        """The number of samples that the clusters show."""
+        return sum(len(cluster.rows) for cluster in self.clusters)
+
+    @property
+    def discarded(self) -> list[int]:
+        """The samples that a person discarded."""
+        return np.flatnonzero(~self.contents.kept).tolist()
 
     @property
     def many(self) -> bool:
@@ -174,9 +190,9 @@ class Page:
 
 def map_data(contents: Contents) -> str:
     """Return the map as JSON for a <script>: typed arrays in base64, and texts of the tooltip."""
-    if contents.places is None:
+    if contents.drawn is None:
         return ""
-    rows, xy = contents.places
+    rows, xy = contents.drawn
     samples = contents.samples
     p = np.where(contents.moved[rows], 2.0, samples.probability[rows])  # above 1: moved
     flags = np.select([samples.flag[rows] == BORDERLINE, samples.flag[rows] == OUTLIER], [1, 2])

@@ -37,8 +37,10 @@ def confusion(contents: Contents) -> Confusion | None:
     """Compare clusters and known classes; None where there are no classes."""
     if contents.classes is None:
         return None
-    known = np.array([name is not None for name in contents.classes])
-    given = [name for name in contents.classes if name is not None]
+    known = np.array([name is not None for name in contents.classes]) & contents.kept
+    if not known.any():
+        return None
+    given = [name for name, row in zip(contents.classes, known, strict=True) if row]
     names, numbers = np.unique(np.array(given, dtype=str), return_inverse=True)
     clusters, labels = np.array(contents.clusters), contents.samples.cluster[known]
     counts = np.zeros((len(clusters), len(names)), dtype=np.int64)

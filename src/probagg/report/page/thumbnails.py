@@ -30,6 +30,7 @@ class Level:
     counts: Counts
     pixels: int
     quality: int
+    share: float = 1.0  # of the largest page allowed, that a page of this level may have
 
 
 _COUNTS = [
@@ -45,9 +46,16 @@ _QUALITIES = [(112, 80), (96, 70), (80, 60), (64, 50)]
 def levels(n_clusters: int) -> list[Level]:
     """Return levels from the richest page to the smallest: fewer pictures, then smaller ones."""
     fitting = [c for c in _COUNTS if n_clusters * c.total <= MAX_PICTURES] or _COUNTS[-1:]
+    sharp = Level(fitting[0], 256, 80, share=0.5)  # when enlarged; not worth the largest page
     fewer = [Level(counts, *_QUALITIES[0]) for counts in fitting]
     smaller = [Level(fitting[-1], *quality) for quality in _QUALITIES[1:]]
-    return [*fewer, *smaller, Level(Counts(1, 0, 0), *_QUALITIES[-1]), Level(Counts(0, 0, 0), 0, 0)]
+    return [
+        sharp,
+        *fewer,
+        *smaller,
+        Level(Counts(1, 0, 0), *_QUALITIES[-1]),
+        Level(Counts(0, 0, 0), 0, 0),
+    ]
 
 
 class Thumbnails:

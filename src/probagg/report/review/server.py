@@ -196,14 +196,18 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/run":
             self._send_json(session.describe())
         elif path.startswith("/thumb/"):
-            number = path.removeprefix("/thumb/")
-            is_number = number.isascii() and number.isdigit() and len(number) < 16
-            picture = session.thumbnail(int(number)) if is_number else None
-            if picture is None:
-                raise Refused(HTTPStatus.NOT_FOUND, "There is no picture of this sample.")
-            self._send(picture, "image/jpeg")
+            self._send_picture(session.thumbnail, path.removeprefix("/thumb/"))
+        elif path.startswith("/photo/"):
+            self._send_picture(session.photo, path.removeprefix("/photo/"))
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
+
+    def _send_picture(self, picture_of: Callable[[int], bytes | None], number: str) -> None:
+        is_number = number.isascii() and number.isdigit() and len(number) < 16
+        picture = picture_of(int(number)) if is_number else None
+        if picture is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "There is no picture of this sample.")
+        self._send(picture, "image/jpeg")
 
     def _post(self, path: str) -> None:
         origin = self.headers.get("Origin", f"http://{self.headers['Host']}")
@@ -212,6 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._read_json()
         if path == "/api/review":
             self._save(body)
+        elif path == "/api/split":
+            self._split(body)
         elif path == "/api/done":
             self._send_json({"done": True})
             self.wfile.flush()
@@ -234,6 +240,19 @@ class _Handler(BaseHTTPRequestHandler):
                 f"{self.server.session.run} cannot be written ({error.strerror}).",
             ) from error
         self._send_json({"version": version})
+
+    def _split(self, body: Any) -> None:
+        if not isinstance(body, dict):
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, 'An object with "review", "cluster" and "parts" is needed'
+            )
+        try:
+            found = self.server.session.split(
+                body.get("review"), body.get("cluster"), body.get("parts")
+            )
+        except ReviewError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+        self._send_json(found)
 
     def _read_json(self) -> Any:
         if self.headers.get_content_type() != "application/json":  # a form cannot send this

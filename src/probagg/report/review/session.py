@@ -14,9 +14,10 @@ from typing import Any
 from probagg.assignments import Assignments
 from probagg.data.images import ImageSet, converted
 from probagg.report.contents import Contents
-from probagg.report.pictures import TINY, locate, read_picture
-from probagg.review import Review, ReviewError
+from probagg.report.pictures import TINY, locate, read_picture, read_whole
+from probagg.review import Review, ReviewError, Split
 
+LARGE = 1600  # pixels of the longer side of an enlarged picture
 THUMBNAIL = 192  # pixels: sharp at the largest size on the page, nearly so on high-density screens
 _KEPT = 4096  # thumbnails in memory, about 30 MB
 
@@ -30,7 +31,8 @@ class Session:
 
     A sample is known by its place in the table, counted from 0: no path comes from the browser.
     `read` returns the saved review. `save` replaces it once the check that it is given has passed,
-    with no other process writing meanwhile. `reason` says why there are no images.
+    with no other process writing meanwhile. `split` divides a cluster of a review into parts; None
+    where a run has no features. `reason` says why there are no images.
     """
 
     def __init__(
@@ -40,30 +42,33 @@ class Session:
         reason: str,
         read: Callable[[], Review],
         save: Callable[[Review, Callable[[], None]], object],
+        split: Callable[[Review, Any, Any], Split] | None = None,
     ) -> None:
         self.run = contents.run
         self.samples = contents.assigned
         self._contents, self._reason = contents, reason
-        self._read, self._save = read, save
+        self._read, self._save, self._split = read, save, split
         self._known = frozenset(self.samples.names)
         self._saving = threading.Lock()
+        self._whole, self._rows = images, locate(images, self.samples)
         if images is not None and (
             images.paths is not None or max(images.size or (0,)) > THUMBNAIL
         ):
             images = converted(images, THUMBNAIL, None)
-        self._images, self._rows = images, locate(images, self.samples)
+        self._images = images
 
     @functools.lru_cache(maxsize=_KEPT)  # noqa: B019  a session lives as long as its server
     def thumbnail(self, sample: int) -> bytes | None:
-        """Return the JPEG of a sample; None where there is no picture of it."""
+        """Return the JPEG of a sample as a small square; None where there is no picture of it."""
         if not 0 <= sample < len(self.samples):
             return None
-        picture = read_picture(self._images, self._rows[sample])
-        if picture is None:
+        return _jpeg(read_picture(self._images, self._rows[sample]))
+
+    def photo(self, sample: int) -> bytes | None:
+        """Return the JPEG of a whole sample, large; None where there is no picture of it."""
+        if not 0 <= sample < len(self.samples):
             return None
-        file = io.BytesIO()
-        picture.save(file, "JPEG", quality=95 if max(picture.size) <= TINY else 85)
-        return file.getvalue()
+        return _jpeg(read_whole(self._whole, self._rows[sample], LARGE))
 
     def describe(self) -> dict[str, Any]:
         """Return all that the page shows: the table, overlaps, and the saved review."""
@@ -73,6 +78,7 @@ class Session:
             "run": self.run.resolve().name,
             "n_clusters": self._contents.n_clusters,
             "pictures": self._images is not None,
+            "can_split": self._split is not None,
             "trouble": self._reason or None,
             "samples": columns(self.samples),
             "overlaps": [{"pair": pair, "samples": n} for pair, n in pairs.items()],
@@ -82,16 +88,30 @@ class Session:
 
     def save(self, value: Any, version: str) -> str:
         """Check and save a review that was made from `version`, and return the new version."""
-        review = Review.from_json(value, self._contents.n_clusters)
-        unknown = sorted(review.moved.keys() - self._known)
-        if unknown:
-            raise ReviewError(
-                f"{json.dumps(unknown[0])} is moved, but it is not a sample of the run. "
-                "Reload the page."
-            )
+        review = self._checked(value)
         with self._saving:
             self._save(review, lambda: self._check_version(version))
         return version_of(review)
+
+    def split(self, value: Any, cluster: Any, n_parts: Any) -> dict[str, Any]:
+        """Return how a cluster of a review divides into parts, for JSON; nothing is saved."""
+        if self._split is None:
+            raise ReviewError(
+                "This run has no features to split a cluster by. Move its samples to a new cluster."
+            )
+        return self._split(self._checked(value), cluster, n_parts).to_json()
+
+    def _checked(self, value: Any) -> Review:
+        """Return the review in parsed JSON; every sample in it must be one of the run's."""
+        review = Review.from_json(value, self._contents.n_clusters)
+        members = (split.members.keys() for split in review.splits)
+        named = review.discarded.union(review.moved, *members)
+        if unknown := sorted(named - self._known):
+            raise ReviewError(
+                f"{json.dumps(unknown[0])} is in the review, but it is not a sample of the run. "
+                "Reload the page."
+            )
+        return review
 
     def _check_version(self, version: str) -> None:
         if version != version_of(self._read()):
@@ -99,6 +119,15 @@ class Session:
                 "The review was changed in another tab or program since this page read it. "
                 "Reload the page to continue from there."
             )
+
+
+def _jpeg(picture: Any) -> bytes | None:
+    """Return a Pillow image as JPEG; None for None."""
+    if picture is None:
+        return None
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=95 if max(picture.size) <= TINY else 85)
+    return file.getvalue()
 
 
 def version_of(review: Review) -> str:

@@ -7,7 +7,7 @@ import { element, percent, placeholder, thumbnail } from './parts.js';
 
 const PAGE = 200;
 
-export function createGrid(state, { describe, onSelect }) {
+export function createGrid(state, { describe, onSelect, onOpen }) {
   const node = document.getElementById('grid');
   const more = document.getElementById('more');
   let tiles = new Map();
@@ -43,6 +43,7 @@ export function createGrid(state, { describe, onSelect }) {
         element('bdi', {}, second[1])),
       flag && element('span', { class: `tag ${flag}` }, flagText),
       element('span', { class: 'check', 'aria-hidden': 'true' }, '✓'),
+      tile.picture && element('span', { class: 'zoom', title: 'Enlarge (Enter)', 'aria-hidden': 'true' }, '⤢'),
     ].filter(Boolean));
   }
 
@@ -135,6 +136,7 @@ export function createGrid(state, { describe, onSelect }) {
   node.addEventListener('keydown', (event) => {
     const place = step(event.key);
     if (event.key === ' ') choose(focused, event.shiftKey);
+    else if (event.key === 'Enter') onOpen(focused);
     else if (place !== undefined && !event.ctrlKey && !event.metaKey && !event.altKey) {
       if (place < 0 || place >= state.rows.length) return event.preventDefault();
       if (event.shiftKey) {
@@ -149,9 +151,11 @@ export function createGrid(state, { describe, onSelect }) {
 
   node.addEventListener('click', (event) => {
     const tile = event.target.closest('.tile');
-    if (!tile) return;
-    choose([...node.children].indexOf(tile), event.shiftKey);
-    tile.focus({ preventScroll: true });
+    if (!tile) return undefined;
+    const place = [...node.children].indexOf(tile);
+    if (event.target.closest('.zoom')) return onOpen(place);
+    choose(place, event.shiftKey);
+    return tile.focus({ preventScroll: true });
   });
   node.addEventListener('mousedown', (event) => event.shiftKey && event.preventDefault());
 
@@ -163,6 +167,7 @@ export function createGrid(state, { describe, onSelect }) {
     render,
     focus,
     select,
+    choose,
     // Select the sample that has the focus, if any.
     selectFocused() {
       if (node.contains(document.activeElement)) select([state.rows[focused]]);

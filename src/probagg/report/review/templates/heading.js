@@ -4,18 +4,20 @@
 
 import * as model from './model.js';
 import { button, element } from './parts.js';
-import { merge, nameOf, open, rename, setRenaming, split, state, things } from './state.js';
+import { merge, nameOf, open, rejoin, rename, setRenaming, state, things, unmerge } from './state.js';
 
 const heading = document.getElementById('heading');
 
-export function renderHeading(askMerge) {
+export function renderHeading(ask) {
   const { review, view, run, cluster } = state;
   const inside = model.mergedInto(view, cluster);
   const confused = model.confusedWith(run, view, cluster).slice(0, 2);
   const same = model.namesakes(review, view, cluster);
+  const whole = review.splits.find(({ parts }) => parts.includes(cluster));
   heading.replaceChildren(...[
-    state.renaming ? renameForm() : headline(askMerge),
+    state.renaming ? renameForm() : headline(ask),
     facts(),
+    whole && partLine(whole),
     inside.length && mergedLine(inside),
     confused.length && confusedLine(confused),
     same.length && sameNameLine(same[0]),
@@ -26,12 +28,16 @@ export function renderHeading(askMerge) {
   input?.select();
 }
 
-function headline(askMerge) {
+function headline(ask) {
+  const { run, view, cluster, rows } = state;
+  const isCluster = cluster !== model.DISCARDED;
   return element('div', { class: 'row headline' },
-    element('h2', {}, element('bdi', {}, nameOf(state.cluster))),
-    button('Rename', () => setRenaming(true), { id: 'rename', title: 'Rename (R)' }),
-    state.view.clusters.length > 1
-      && button('Merge into…', askMerge, { id: 'merge', title: 'Merge into another (G)' }));
+    element('h2', {}, element('bdi', {}, isCluster ? nameOf(cluster) : 'Discarded')),
+    isCluster && button('Rename', () => setRenaming(true), { id: 'rename', title: 'Rename (R)' }),
+    isCluster && view.clusters.length > 1
+      && button('Merge into…', ask.merge, { id: 'merge', title: 'Merge into another (G)' }),
+    isCluster && run.can_split && rows.length > 1
+      && button('Split…', ask.split, { id: 'split', title: 'Split into parts (S)' }));
 }
 
 function renameForm() {
@@ -77,7 +83,7 @@ function onBlur(input) {
 
 function facts() {
   const { run, view, cluster, rows, review } = state;
-  const flags = { '': 0, borderline: 0, outlier: 0, moved: 0 };
+  const flags = { '': 0, borderline: 0, outlier: 0, moved: 0, discarded: 0 };
   for (const row of rows) flags[model.flagOf(run, view, row)] += 1;
   const words = [
     review.names.has(cluster) && `cluster ${cluster}`,
@@ -85,17 +91,25 @@ function facts() {
     flags.borderline && `${flags.borderline} borderline`,
     flags.outlier && `${flags.outlier} unusual`,
     flags.moved && `${flags.moved} moved here`,
+    flags.discarded && 'in no cluster until restored or moved',
   ];
   return element('p', { class: 'muted' }, words.filter(Boolean).join(' · '));
 }
 
 function mergedLine(inside) {
   const called = (k) => (nameOf(k) === nameOf(state.cluster) ? `cluster ${k}` : nameOf(k));
-  const chip = (k) => button(element('bdi', {}, called(k)), () => split(k), {
+  const chip = (k) => button(element('bdi', {}, called(k)), () => unmerge(k), {
     class: 'chip', title: 'Undo this merge', 'aria-label': `Undo the merge of ${called(k)}`,
   });
   return element('p', { class: 'row small' }, element('span', { class: 'muted' }, 'Merged in'),
     ...inside.map(chip));
+}
+
+function partLine({ cluster }) {
+  const chip = button(element('bdi', {}, nameOf(cluster)), () => rejoin(cluster), {
+    class: 'chip', title: 'Undo this split', 'aria-label': `Undo the split of ${nameOf(cluster)}`,
+  });
+  return element('p', { class: 'row small' }, element('span', { class: 'muted' }, 'Part of'), chip);
 }
 
 function confusedLine(confused) {

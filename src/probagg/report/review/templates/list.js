@@ -2,6 +2,7 @@
 
 // The list of clusters with typical pictures, name and size, and the field that filters it.
 
+import { DISCARDED } from './model.js';
 import { button, element, thumbnail } from './parts.js';
 import { nameOf, open, sizeOf, state } from './state.js';
 
@@ -28,7 +29,7 @@ export function renderClusters() {
 function listedClusters() {
   const wanted = filter.value.trim().toLocaleLowerCase();
   const fits = (k) => nameOf(k).toLocaleLowerCase().includes(wanted) || String(k) === wanted;
-  return state.view.clusters.filter(fits);
+  return [...state.view.clusters, DISCARDED].filter((k) => state.view.members.has(k) && fits(k));
 }
 
 function itemOf(k) {
@@ -40,7 +41,9 @@ function itemOf(k) {
 }
 
 function fill(item, k, largest) {
-  const rows = state.view.members.get(k).filter((row) => !state.view.isMoved(row)).slice(0, 3);
+  const members = state.view.members.get(k);
+  const unmoved = members.filter((row) => !state.view.isMoved(row));
+  const rows = (unmoved.length ? unmoved : members).slice(0, 3);
   if (state.run.pictures && item.rows !== rows.join()) {
     item.rows = rows.join();
     item.pictures = element('span', { class: 'pictures' }, ...rows.map((row) => thumbnail(row, '')));
@@ -51,7 +54,7 @@ function fill(item, k, largest) {
   item.button.replaceChildren(...[
     item.pictures,
     element('span', { class: 'words' },
-      element('bdi', {}, nameOf(k)),
+      element('bdi', {}, k === DISCARDED ? 'Discarded' : nameOf(k)),
       element('span', { class: 'number muted' }, sizeOf(k).toLocaleString('en')),
       element('span', { class: 'track' }, size)),
   ].filter(Boolean));

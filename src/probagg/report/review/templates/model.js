@@ -6,21 +6,35 @@
 export const ORDERS = { typical: 'Typical', borderline: 'Borderline', unusual: 'Unusual' };
 export const MAX_NAME = 80;
 
-// ---- reviews: names (cluster -> text), merged (cluster -> cluster), moved (sample -> cluster)
+export const DISCARDED = -1; // the number in the place of a cluster
+
+// ---- reviews: names (cluster -> text), merged (cluster -> cluster), moved (sample -> cluster),
+// created (clusters), splits ({ cluster, parts, members (sample -> part), ... }), discarded (samples)
 
 const numbered = (object) => new Map(Object.entries(object).map(([k, value]) => [Number(k), value]));
+const withMembers = (split) => ({ ...split, members: new Map(Object.entries(split.members)) });
 
 export function fromJson(json) {
   return {
     names: numbered(json.names),
     merged: numbered(json.merged),
     moved: new Map(Object.entries(json.moved)),
+    created: json.created,
+    splits: json.splits.map(withMembers),
+    discarded: new Set(json.discarded),
   };
 }
 
 export function toJson(review) {
-  const parts = Object.entries(review).map(([part, map]) => [part, Object.fromEntries(map)]);
-  return { format: 'probagg.review/1', ...Object.fromEntries(parts) };
+  return {
+    format: 'probagg.review/2',
+    names: Object.fromEntries(review.names),
+    merged: Object.fromEntries(review.merged),
+    moved: Object.fromEntries(review.moved),
+    created: review.created,
+    splits: review.splits.map((one) => ({ ...one, members: Object.fromEntries(one.members) })),
+    discarded: [...review.discarded],
+  };
 }
 
 function changed(map, key, value) {
@@ -44,27 +58,75 @@ export function merged(review, from, into) {
   };
 }
 
-export function split(review, cluster) {
+export function unmerged(review, cluster) {
   return { ...review, merged: changed(review.merged, cluster, null) };
 }
 
-// A sample that goes back to its own cluster, after merges, is no longer moved.
-export function moved(review, run, rows, into) {
-  const groups = survivors(review, run.nClusters);
-  const moves = new Map(review.moved);
+// A sample that goes back to its own cluster, after merges and splits, is no longer moved.
+export function moved(review, run, view, rows, into) {
+  const [moves, discarded] = [new Map(review.moved), new Set(review.discarded)];
   for (const row of rows) {
-    if (groups[run.samples.cluster[row]] === into) moves.delete(run.samples.name[row]);
-    else moves.set(run.samples.name[row], into);
+    const name = run.samples.name[row];
+    if (view.own[row] === into) moves.delete(name);
+    else moves.set(name, into);
+    discarded.delete(name);
   }
-  return { ...review, moved: moves };
+  return { ...review, moved: moves, discarded };
 }
 
-export function survivors(review, nClusters) {
+export function movedToNew(review, run, view, rows) {
+  const cluster = numbers(review, run.nClusters);
+  const added = { ...review, created: [...review.created, cluster] };
+  return { cluster, review: moved(added, run, view, rows, cluster) };
+}
+
+export function discarded(review, run, rows) {
+  const names = rows.map((row) => run.samples.name[row]);
+  return { ...review, discarded: new Set([...review.discarded, ...names]) };
+}
+
+export function restored(review, run, rows) {
+  const names = new Set(rows.map((row) => run.samples.name[row]));
+  return { ...review, discarded: new Set([...review.discarded].filter((name) => !names.has(name))) };
+}
+
+// The parts of a cluster that has a name are called by it and numbered.
+export function split(review, json) {
+  const names = new Map(review.names);
+  const name = review.names.get(json.cluster);
+  if (name) json.parts.forEach((k, i) => names.set(k, `${[...name].slice(0, MAX_NAME - 2).join('')} ${i + 1}`));
+  return { ...review, names, splits: [...review.splits, withMembers(json)] };
+}
+
+// The cluster as it was before its split: what was done to its parts since applies to it, or is gone.
+export function rejoined(review, cluster) {
+  const { parts } = review.splits.find((one) => one.cluster === cluster);
+  const inner = parts.filter((k) => review.splits.some((one) => one.cluster === k));
+  const { names, merged: merges, moved: moves, splits, ...rest } = inner.reduce(rejoined, review);
+  const whole = (k) => (parts.includes(k) ? cluster : k);
+  return {
+    ...rest,
+    names: new Map([...names].filter(([k]) => !parts.includes(k))),
+    merged: new Map([...merges].filter(([k]) => !parts.includes(k)).map(([k, into]) => [k, whole(into)])),
+    moved: new Map([...moves].map(([name, into]) => [name, whole(into)])),
+    splits: splits.filter((one) => one.cluster !== cluster),
+  };
+}
+
+// The number after that of the last cluster.
+function numbers(review, nClusters) {
+  return Math.max(nClusters - 1, ...added(review)) + 1;
+}
+
+const added = (review) => [...review.created, ...review.splits.flatMap((one) => one.parts)];
+
+function survivors(review, nClusters) {
   const follow = (k) => (review.merged.has(k) ? follow(review.merged.get(k)) : k);
-  return Array.from({ length: nClusters }, (_, k) => follow(k));
+  return Array.from({ length: numbers(review, nClusters) }, (_, k) => follow(k));
 }
 
-export const nameOf = (review, cluster) => review.names.get(cluster) ?? `cluster ${cluster}`;
+export const nameOf = (review, cluster) => review.names.get(cluster)
+  ?? (cluster === DISCARDED ? 'discarded' : `cluster ${cluster}`);
 
 // What is wrong with a name, as text; null where nothing is.
 export function nameTrouble(name) {
@@ -103,25 +165,52 @@ export function createRun(data) {
 export function look(run, review) {
   const groups = survivors(review, run.nClusters);
   const { name, cluster } = run.samples;
-  const labels = name.map((text, row) => groups[review.moved.get(text) ?? cluster[row]]);
-  const clusters = groups.flatMap((survivor, k) => (survivor === k ? [k] : []));
+  const gone = new Set([...review.merged.keys(), ...review.splits.map((one) => one.cluster)]);
+  const every = [...Array(run.nClusters).keys(), ...added(review)];
+  const clusters = every.filter((k) => !gone.has(k)).sort((a, b) => a - b);
+  // The cluster of a sample after merges and splits.
+  const settle = (row, k) => {
+    let found = groups[k];
+    for (const { cluster: whole, parts, members } of review.splits) {
+      if (whole === found) found = groups[members.get(name[row]) ?? parts[0]];
+    }
+    return found;
+  };
+  const own = cluster.map((k, row) => settle(row, k));
+  const placed = name.map((text, row) => (review.moved.has(text) ? settle(row, review.moved.get(text)) : own[row]));
+  const labels = name.map((text, row) => (review.discarded.has(text) ? DISCARDED : placed[row]));
   const members = new Map(clusters.map((k) => [k, []]));
+  if (review.discarded.size) members.set(DISCARDED, []);
   for (const row of run.orders.typical) members.get(labels[row]).push(row);
-  const isMoved = (row) => labels[row] !== groups[cluster[row]];
-  return { groups, labels, clusters, members, isMoved };
+  const isMoved = (row) => labels[row] !== DISCARDED && labels[row] !== own[row];
+  return { groups, settle, own, placed, labels, clusters, members, isMoved };
 }
 
-// A sample after the review: its clusters merged, then itself moved. The same rule as Review.apply
-// in Python; tests/report/fixtures/review_cases.json holds both to it.
+// The cluster to show where one was asked for that may have been merged, split or undone.
+export function nearest(view, review, cluster) {
+  let found = view.groups[cluster] ?? cluster;
+  for (const one of review.splits) if (one.cluster === found) found = view.groups[one.parts[0]];
+  return view.members.has(found) ? found : view.clusters[0];
+}
+
+// A sample after the review: its clusters merged or split, itself moved or discarded. The same rule
+// as Review.apply in Python; tests/report/fixtures/review_cases.json holds both to it.
 export function sampleOf(run, view, row) {
   const { samples } = run;
-  const [own, second] = [samples.cluster[row], samples.second_cluster[row]]
-    .map((k) => (k === null ? null : view.groups[k]));
+  const own = view.own[row];
+  const other = samples.second_cluster[row];
+  const second = other === null ? null : view.settle(row, other);
   const sample = {
     cluster: own, probability: samples.probability[row],
     second_cluster: second, second_probability: samples.second_probability[row],
     distance: samples.distance[row], flag: samples.flag[row], moved: false,
   };
+  if (view.labels[row] === DISCARDED) {
+    return {
+      cluster: DISCARDED, probability: 0, second_cluster: view.placed[row], second_probability: 0,
+      distance: null, flag: 'discarded', moved: false,
+    };
+  }
   if (view.isMoved(row)) {
     return {
       cluster: view.labels[row], probability: 1, second_cluster: own, second_probability: 0,
@@ -148,13 +237,15 @@ export function flagOf(run, view, row) {
   return view.isMoved(row) ? 'moved' : sampleOf(run, view, row).flag;
 }
 
-// Clusters that share borderline samples with this one: [cluster, samples], most first.
+// Clusters that share borderline samples with this one: [cluster, samples], most first. Those of the
+// parts of a split cluster are not known.
 export function confusedWith(run, view, cluster) {
   const counts = new Map();
   for (const { pair, samples } of run.overlaps) {
     const [a, b] = pair.map((k) => view.groups[k]);
     if (a === b || !samples || (a !== cluster && b !== cluster)) continue;
     const other = a === cluster ? b : a;
+    if (!view.members.has(other)) continue;
     counts.set(other, (counts.get(other) ?? 0) + samples);
   }
   return [...counts].sort((a, b) => b[1] - a[1]);

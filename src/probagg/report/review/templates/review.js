@@ -10,18 +10,28 @@ import { button, element, percent } from './parts.js';
 import { pick } from './picker.js';
 import { post } from './saving.js';
 import {
-  begin, merge, move, nameOf, redo, sizeOf, sortBy, state, things, undo,
+  begin, discard, merge, move, moveToNew, nameOf, redo, restore, sizeOf, sortBy, split, state, things, undo,
 } from './state.js';
+import { createViewer } from './viewer.js';
 
 const $ = (id) => document.getElementById(id);
-const grid = createGrid(state, { describe, onSelect: renderBar });
+const grid = createGrid(state, { describe, onSelect: renderBar, onOpen: enlarge });
+const viewer = createViewer(state, {
+  describe,
+  toggle: (place) => grid.choose(place, false),
+  leave: (place) => grid.focus(place),
+});
+
+function enlarge(place) {
+  if (state.run.pictures) viewer.open(place);
+}
 
 // ---- drawing
 
 function redraw({ fromTop }) {
   renderTop();
   renderClusters();
-  renderHeading(askMerge);
+  renderHeading({ merge: askMerge, split: askSplit });
   renderOrders();
   if (fromTop) {
     grid.restart();
@@ -35,8 +45,10 @@ function renderTop() {
   const { run, view, past, future } = state;
   document.title = `Review: ${run.run}`;
   $('title').textContent = run.run;
+  const discarded = state.review.discarded.size;
   $('summary').textContent =
-    `${things(run.samples.name.length)} in ${model.count(view.clusters.length, 'cluster')}`;
+    `${things(run.samples.name.length - discarded)} in ${model.count(view.clusters.length, 'cluster')}`
+    + (discarded ? `, ${discarded.toLocaleString('en')} discarded` : '');
   $('undo').disabled = !past.length;
   $('redo').disabled = !future.length;
 }
@@ -73,8 +85,12 @@ function renderOrders() {
 function renderBar() {
   const number = state.selection.size;
   const words = number ? `${number.toLocaleString('en')} selected` : state.message?.words ?? '';
+  const isDiscarded = state.cluster === model.DISCARDED;
   const actions = number ? [
     button('Move to…', askMove, { class: 'primary', id: 'move', title: 'Move (M)' }),
+    button('New cluster', onSelected(moveToNew), { id: 'new', title: 'Move to a new cluster (N)' }),
+    isDiscarded ? button('Restore', onSelected(restore), { id: 'restore', title: 'Restore (X)' })
+      : button('Discard', onSelected(discard), { id: 'discard', title: 'Discard (X)' }),
     button('Clear', () => grid.select([]), { class: 'plain', title: 'Clear the selection (Esc)' }),
   ] : [state.message?.undo && button('Undo', undo)].filter(Boolean);
   $('bar').classList.toggle('busy', number > 0);
@@ -90,11 +106,12 @@ function describe(row) {
   const sample = model.sampleOf(run, view, row);
   const { moved, second_cluster: other, second_probability: p } = sample;
   const flag = moved ? 'moved' : sample.flag;
-  const flagText = { borderline: 'borderline', outlier: 'unusual', moved: 'moved' }[flag];
-  const probability = moved ? null : sample.probability; // a person decided
+  const flagText = { borderline: 'borderline', outlier: 'unusual', moved: 'moved', discarded: 'discarded' }[flag];
+  const isDecided = moved || flag === 'discarded'; // by a person
+  const probability = isDecided ? null : sample.probability;
   const second = other === null ? null
-    : moved ? ['from', nameOf(other)] : ['or', `${nameOf(other)} (${percent(p)})`];
-  const words = [name, nameOf(sample.cluster), !moved && `probability ${percent(probability)}`,
+    : isDecided ? ['from', nameOf(other)] : ['or', `${nameOf(other)} (${percent(p)})`];
+  const words = [name, nameOf(sample.cluster), !isDecided && `probability ${percent(probability)}`,
     flagText, second?.join(' ')].filter(Boolean);
   return {
     name: name.split('/').at(-1), isImage: run.things === 'image', hasPicture: run.pictures,
@@ -129,14 +146,38 @@ function likelyTargets() {
   return [...votes].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([cluster]) => cluster);
 }
 
-async function askMove() {
-  if (!state.selection.size) grid.selectFocused();
-  if (!state.selection.size) return say(`Select ${state.run.things}s first.`);
+// Select the focused sample where none is, act on the selection, and keep the focus near.
+function onSelected(action) {
+  return async () => {
+    if (!state.selection.size) grid.selectFocused();
+    if (!state.selection.size) return say(`Select ${state.run.things}s first.`);
+    const first = state.rows.findIndex((row) => state.selection.has(row));
+    if (await action() === false) return undefined;
+    return grid.focus(first);
+  };
+}
+
+const askMove = onSelected(async () => {
   const into = await pick(`Move ${things(state.selection.size)} to`, choices(likelyTargets(), 'likely'));
-  if (into === null) return undefined;
-  const first = state.rows.findIndex((row) => state.selection.has(row));
-  move(into);
-  return grid.focus(first);
+  if (into === null) return false;
+  return move(into);
+});
+
+async function askSplit() {
+  const dialog = $('splitter');
+  $('splitter-title').textContent = `Split ${nameOf(state.cluster)}`;
+  $('splitter-things').textContent = things(state.rows.length);
+  dialog.returnValue = '';
+  dialog.showModal();
+  await new Promise((resolve) => { dialog.addEventListener('close', resolve, { once: true }); });
+  if (!dialog.returnValue) return undefined;
+  say('Splitting…');
+  try {
+    await split(Number(dialog.returnValue));
+  } catch (error) {
+    return say(`Not split: ${error.message}`);
+  }
+  return grid.focus(0);
 }
 
 async function askMerge() {
@@ -159,15 +200,15 @@ async function finish() {
 }
 
 function renderEnd() {
-  const { names, merged, moved } = state.review;
-  const parts = [[names, 'name'], [merged, 'merge'], [moved, 'move']]
-    .map(([map, word]) => model.count(map.size, word));
+  const { names, merged, splits, moved, discarded } = state.review;
+  const parts = [[names.size, 'name'], [merged.size, 'merge'], [splits.length, 'split'], [moved.size, 'move']]
+    .map(([number, word]) => model.count(number, word));
   $('review').remove();
   document.querySelector('.tools').remove();
   $('end').hidden = false;
   $('end').replaceChildren(
     element('h2', {}, 'Done. You can close this page.'),
-    element('p', {}, `${parts[0]}, ${parts[1]} and ${parts[2]} are saved in review.json of the run. `
+    element('p', {}, `${parts.join(', ')} and ${things(discarded.size)} discarded are saved in review.json of the run. `
       + 'New predictions, exports and the next report use them.'),
     element('p', { class: 'muted' }, 'To continue, run the same command again.'));
   $('end').focus();
@@ -185,6 +226,9 @@ const KEYS = {
   '?': () => $('help').showModal(),
   '/': () => $('filter').focus(),
   m: askMove,
+  n: onSelected(moveToNew),
+  x: onSelected(() => (state.cluster === model.DISCARDED ? restore() : discard())),
+  s: () => $('split')?.click(),
   g: () => $('merge')?.click(),
   r: startRenaming,
   F2: startRenaming,

@@ -4,7 +4,7 @@
 // page provides, and every change of the review is saved at once.
 
 import * as model from './model.js';
-import { createSaver } from './saving.js';
+import { createSaver, post } from './saving.js';
 
 export const state = {
   run: null,
@@ -34,14 +34,13 @@ export function begin(data, { onChange, onSaving }) {
     state.saving = { what, error };
     onSaving();
   });
-  const asked = Number(location.hash.slice(1));
-  adopt(model.fromJson(data.review), asked < data.n_clusters ? asked : 0);
+  adopt(model.fromJson(data.review), Number(location.hash.slice(1)));
 }
 
 function adopt(review, cluster) {
   state.review = review;
   state.view = model.look(state.run, review);
-  state.cluster = state.view.groups[cluster];
+  state.cluster = model.nearest(state.view, review, cluster);
   state.rows = model.ordered(state.run, state.view, state.cluster, state.order);
   const here = new Set(state.rows);
   state.selection = new Set([...state.selection].filter((row) => here.has(row)));
@@ -108,13 +107,45 @@ export function merge(into) {
   change(model.merged(state.review, state.cluster, into), words, into);
 }
 
-export function split(cluster) {
-  const words = `Split ${nameOf(cluster)} from ${nameOf(state.cluster)}.`;
-  change(model.split(state.review, cluster), words);
+export function unmerge(cluster) {
+  const words = `Separated ${nameOf(cluster)} from ${nameOf(state.cluster)}.`;
+  change(model.unmerged(state.review, cluster), words);
 }
 
 export function move(into) {
   const rows = [...state.selection];
   const words = `Moved ${things(rows.length)} to ${nameOf(into)}.`;
-  change(model.moved(state.review, state.run, rows, into), words);
+  change(model.moved(state.review, state.run, state.view, rows, into), words);
+}
+
+export function moveToNew() {
+  const rows = [...state.selection];
+  const { cluster, review } = model.movedToNew(state.review, state.run, state.view, rows);
+  change(review, `Moved ${things(rows.length)} to the new cluster ${cluster}.`);
+}
+
+export function discard() {
+  const rows = [...state.selection];
+  change(model.discarded(state.review, state.run, rows), `Discarded ${things(rows.length)}.`);
+}
+
+export function restore() {
+  const rows = [...state.selection];
+  change(model.restored(state.review, state.run, rows), `Restored ${things(rows.length)}.`);
+}
+
+// The server finds the parts; the change itself is saved as every other. Throws where it cannot.
+export async function split(parts) {
+  const { review, cluster } = state;
+  const found = await post('/api/split', { review: model.toJson(review), cluster, parts });
+  if (state.review !== review) throw new Error('The review was changed meanwhile. Split again.');
+  const sizes = found.parts.map((k) => state.view.members.get(cluster)
+    .filter((row) => found.members[state.run.samples.name[row]] === k).length);
+  const words = `Split ${nameOf(cluster)} into ${sizes.length} parts: ${sizes.join(', ')} ${state.run.things}s.`;
+  change(model.split(review, found), words, found.parts[0]);
+}
+
+export function rejoin(cluster) {
+  const words = `Undid the split of ${nameOf(cluster)}.`;
+  change(model.rejoined(state.review, cluster), words, cluster);
 }
