@@ -58,8 +58,8 @@ def predict(
             check_sorting(folder, target, run, *(t for t in targets if t is not target))
         began = time.perf_counter()
         samples, assigned = opened.assign(source, device, terminal)
-        for name, reason in samples.skipped:
-            terminal.warn(f"{name} is left out: {reason}")
+        for line in samples.left_out():
+            terminal.warn(line)
         seconds = duration(time.perf_counter() - began)
         terminal.say(f"{source}: {len(samples):,} {samples.noun} in {seconds}")
         if opened.yardstick is None:

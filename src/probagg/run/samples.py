@@ -14,6 +14,7 @@ from probagg.assignments import COLUMNS
 from probagg.data import benchmarks
 from probagg.data.arrays import matrix_of_table
 from probagg.data.folders import FolderImages
+from probagg.data.formats import count_by_kind, needed_extra, why_not
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import open_images, open_matrix, open_table
 from probagg.data.tables import Table, table_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from probagg.data.images import ImageSet
     from probagg.dpac.recipe import Recipe
 
+FEW = 5  # skipped samples with the same reason that are named one by one
 READ_IN_PARTS = 2**28  # bytes of a Parquet file from which it is
 
 
@@ -40,7 +42,8 @@ class Samples:
     images: ImageSet | None = None
     columns: list[str] | None = None
     classes: Classes | None = None
-    skipped: tuple[tuple[str, str], ...] = ()  # files or rows that could not be used, and why
+    skipped: tuple[tuple[str, str], ...] = ()  # photos or rows that could not be used, and why
+    others: tuple[tuple[str, str], ...] = ()  # files in the folder that are not images
     table: Table | None = None  # which must be prepared before it has features
     units: np.ndarray | None = None  # the columns of X in the user's units
     preparation: Preparation | None = None
@@ -74,6 +77,20 @@ class Samples:
             classes=self.classes and self.classes.of(rows),
             skipped=(*self.skipped, *((str(name), reason) for name, reason in skipped)),
         )
+
+    def left_out(self) -> list[str]:
+        """Return a line for each skipped sample; many with one reason share a line."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.skipped:
+            by_reason.setdefault(reason, []).append(name)
+        lines = []
+        for reason, names in by_reason.items():
+            if len(names) <= FEW:
+                lines += [f"{name} is left out: {reason}" for name in names]
+            else:
+                rest = f"{names[0]} and {len(names) - 1:,} others"
+                lines.append(f"{rest} are left out: {reason}")
+        return lines
 
     def prepared(self, preparation: Preparation, found: Prepared, labels: Any = None) -> Samples:
         """Return a table as numbers, with classes if given; rows without a value are skipped."""
@@ -225,7 +242,7 @@ def _is_large_table(source: Any) -> bool:
 def open_pictures(source: Any, monitor: Monitor) -> Samples:
     """Open images; nothing is decoded yet."""
     progress = monitor.count("downloading", "MB", 1e6)
-    return of_images(source, open_images(source, progress=progress))
+    return of_images(source, open_images(source, progress=progress), monitor)
 
 
 def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
@@ -233,18 +250,23 @@ def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
     from probagg.dpac.plan import open_for  # which loads torch
 
     progress = monitor.count("downloading", "MB", 1e6)
-    return of_images(source, open_for(source, recipe, progress=progress))
+    return of_images(source, open_for(source, recipe, progress=progress), monitor)
 
 
-def of_images(source: Any, images: ImageSet) -> Samples:
-    """Return an image set as samples."""
+def of_images(source: Any, images: ImageSet, monitor: Monitor) -> Samples:
+    """Return an image set as samples; say which files of a folder are not read."""
     names = images.paths or [str(row) for row in range(len(images))]
     heading = "row" if images.paths is None else "path"
     classes = _classes(images.y, images.class_names)
-    skipped = tuple(images.outside) if isinstance(images, FolderImages) else ()
-    return Samples(
-        place_of(source), names, heading, images=images, classes=classes, skipped=skipped
-    )
+    samples = Samples(place_of(source), names, heading, images=images, classes=classes)
+    if not isinstance(images, FolderImages):
+        return samples
+    if n := len(images.passed):
+        what = "files are not images" if n != 1 else "file is not an image"
+        monitor.say(f"{n:,} {what} that can be read: {count_by_kind(images.passed)}")
+    photos = [(path, why_not(path)) for path in images.passed if needed_extra(path)]
+    others = [(path, why_not(path)) for path in images.passed if not needed_extra(path)]
+    return replace(samples, skipped=(*images.outside, *photos), others=tuple(others))
 
 
 def place_of(source: Any) -> str | None:
