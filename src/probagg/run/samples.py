@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -148,16 +149,15 @@ class Samples:
         return X[np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))]
 
     def names_in(self, source: str | None) -> list[str] | None:
-        """Return the names of these samples in another source, or None if they are not in it."""
-        if source is None or self.source is None:
+        """Return the names of these samples in another source, "" for others; None for no files."""
+        if source is None or self.source == source:
+            return self.names if source else None
+        if self.heading != "path" or not isinstance(self.images, FolderImages):
             return None
-        if self.source == source:
-            return self.names
-        inside = Path(self.source)
-        if self.heading != "path" or not inside.is_relative_to(source):
-            return None
-        folder = inside if inside.is_dir() else inside.parent
-        return [str((folder / name).relative_to(source)) for name in self.names]
+        folder = self.images.folder.resolve()
+        paths = (Path(os.path.normpath(folder / name)) for name in self.names)
+        inside = (path.is_relative_to(source) and path.relative_to(source) for path in paths)
+        return [path.as_posix() if path else "" for path in inside]
 
     def label(self, labels: Any) -> Samples:
         """Return the samples with these classes (see `classes_of`) in place of the source's own."""
@@ -165,7 +165,7 @@ class Samples:
             return self
         if self.table is not None and (name := self.column_named(labels)) is not None:
             return replace(self, classes=classes_of(self.table[name].texts(), self.names))
-        return replace(self, classes=classes_of(labels, self.names))
+        return replace(self, classes=classes_of(labels, self.names, self.source))
 
     def column_named(self, labels: Any) -> str | None:
         """Return the column of the table that labels name; None where they are something else."""
@@ -174,10 +174,13 @@ class Samples:
         return str(labels) if str(labels) in self.table.names else None
 
 
-def classes_of(labels: Any, names: list[str]) -> Classes:
-    """Return the classes of samples from a CSV file, a mapping by name, or one value per sample."""
+def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Classes:
+    """Return the classes of samples from a CSV file, a mapping by name, or one value per sample.
+
+    `folder` is where the samples are: the CSV file may have absolute paths.
+    """
     if isinstance(labels, str | PathLike):
-        return read_labels(Path(labels), names)
+        return read_labels(Path(labels), names, folder)
     if isinstance(labels, Mapping):
         found = [labels.get(name) for name in names]
     else:
