@@ -199,5 +199,7 @@ def _say_plan(planned: Plan, terminal: Terminal, give: Give | None) -> None:
     end = " Nothing was done (--dry-run)." if give else ""
     where = f"about {duration(facts['seconds'])}, result in {facts['run']}."
     terminal.say(f"{facts['source']}: {facts['plan']}; {where}{end}")
+    if "advice" in facts:
+        terminal.warn(facts["advice"])
     if give:
         give(facts)

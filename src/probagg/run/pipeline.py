@@ -22,6 +22,7 @@ from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.opened import Run
 from probagg.run.reporting import save_map, write_report
 from probagg.run.request import Request, check_k, default_out, title_of
+from probagg.run.speed import slowness
 
 PAC, OPA, DPAC = "pac", "opa", "dpac"
 METHODS = ("auto", PAC, OPA, DPAC)
@@ -178,15 +179,21 @@ class Plan:
         return self.work.is_first_process
 
     def describe(self) -> dict[str, Any]:
-        """Return what will be done, in words, roughly how long it takes, and where it goes."""
+        """Return what will be done, in words, roughly how long it takes, and where it goes.
+
+        Where something else would do better on this machine, "advice" says what.
+        """
         what, seconds = self.work.plan()
-        seconds += min(len(self.work.samples), 2000) / 200 + 2.0 if self.report else 0.0
+        advice = self.work.advice(seconds)
+        if self.report:
+            seconds += slowness() * (1.0 + min(len(self.work.samples), 2000) / 220)
         request = self.work.request
         return {
             "source": request.title,
             "plan": what,
             "seconds": round(seconds),
             "run": str(request.out),
+            **({} if advice is None else {"advice": advice}),
         }
 
     def run(self) -> Run:
