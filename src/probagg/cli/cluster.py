@@ -140,7 +140,13 @@ def cluster(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done, and stop.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace a finished run, or an unfinished one of another method.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -163,6 +169,7 @@ def cluster(
             overwrite=overwrite,
             seed=seed,
             monitor=terminal,
+            download=not dry_run,
             backbone=backbone,
             weights=weights,
             recipe=recipe,

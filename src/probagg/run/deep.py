@@ -50,7 +50,7 @@ class Deep:
         if not isinstance(recipe, Recipe):
             recipe = Recipe.of(recipe or recipe_of(request.source))
         self.recipe = recipe.override(settings)
-        opened = open_for_recipe(request.source, self.recipe, self.monitor)
+        opened = open_for_recipe(request.data, self.recipe, self.monitor)
         self.samples = opened.label(request.labels)
         self.dpac = DPAC(
             k,

@@ -44,7 +44,7 @@ class Flat:
         self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
         if name or (is_image_source(source) and not _is_matrix_name(source)):
             self._refuse("images")
-            self.samples = opened.open_pictures(source, monitor).label(request.labels)
+            self.samples = opened.open_pictures(request.data, monitor).label(request.labels)
             self._check_k()
             self.backbone = _open_backbone(name, weights, device)
             options = FEATURE_DEFAULTS[method] | options
