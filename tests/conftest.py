@@ -1,7 +1,11 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits, make_blobs
+
+from probagg.data import decoding, formats
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +45,16 @@ def feature_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PROBAGG_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def without_packages(monkeypatch):
+    """As if neither pillow-heif nor rawpy were installed."""
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setitem(sys.modules, "rawpy", None)
+    formats.readable_suffixes.cache_clear()
+    decoding._formats.cache_clear()
+    yield
+    monkeypatch.undo()
+    formats.readable_suffixes.cache_clear()
+    decoding._formats.cache_clear()

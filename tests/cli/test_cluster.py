@@ -169,6 +169,36 @@ def test_a_dpac_command_that_fails_destroys_nothing(tmp_path):
     assert (unfinished(out) / "config.toml").read_bytes() == before
 
 
+def test_an_unfinished_run_of_dpac_is_replaced_only_on_request(tmp_path):
+    out = tmp_path / "stopped"
+    assert run("digits", "--out", out, *QUICK, "--max-minutes", 0).exit_code == 75
+    saved = sorted(unfinished(out).rglob("*"))
+    for option in ((), ("--dry-run",)):
+        result = cluster("digits", "-k", 10, "--out", out, *option)
+        assert result.exit_code == 2
+        assert "holds an unfinished run of DPAC, which its own command resumes" in result.stderr
+        assert sorted(unfinished(out).rglob("*")) == saved
+    result = cluster("digits", "-k", 10, "--out", out, "--overwrite")
+    assert result.exit_code == 0, result.stderr
+    assert tomllib.loads((out / "config.toml").read_text())["method"] == "pac"
+    assert not unfinished(out).exists()
+
+
+def test_a_dry_run_downloads_nothing(tmp_path, monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.delenv("PROBAGG_DATA", raising=False)
+    monkeypatch.setenv("PROBAGG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    result = run("cifar10", "--dry-run", "--out", tmp_path / "run", *QUICK)
+    assert result.exit_code == 0, result.output
+    assert "cifar10 is not on this computer: it is downloaded first" in result.stdout
+    assert "60,000 images, DPAC" in result.stdout
+    with pytest.raises(AssertionError, match="a connection was opened"):
+        load_images("cifar10")
+
+
 def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):
     from PIL import Image
 

@@ -21,3 +21,16 @@ def test_nothing_is_said_of_the_rest_before_anything_is_known(clock, capsys):
     clock[0] = 2.0
     line(Progress("cluster", 2, 10, 0, 1, said))
     assert "16 s left" in capsys.readouterr().err
+
+
+def test_training_is_never_silent_for_long(clock, capsys):
+    """Without a terminal too, where whole tenths of the epochs are reported otherwise."""
+    line = TrainingLine(True)
+    line(Progress("pretrain", 0, 1000, 0, 9))
+    assert capsys.readouterr().err == "pretrain   epoch 0/1000\n"
+    clock[0] = 50.0
+    line(Progress("pretrain", 0, 1000, 1, 9))
+    assert capsys.readouterr().err == ""
+    clock[0] = 100.0
+    line(Progress("pretrain", 0, 1000, 2, 9))
+    assert "epoch 0/1000 step 2/9" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import os
 
 import numpy as np
+import pillow_heif
 import pytest
 from PIL import Image
 
@@ -13,6 +14,7 @@ from probagg.data.opening import open_images
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
+pillow_heif.register_heif_opener()  # for `save`
 
 
 def save(path, pixels, **options):
@@ -67,8 +69,11 @@ def test_links_inside_the_folder_are_followed_and_loops_end(tmp_path):
 
 def test_a_folder_without_images_says_what_is_there(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(NoData, match=r"contains no image: 1 files, none of which ends in .*\.jpg"):
+    with pytest.raises(NoData, match=r"contains no image that can be read: 1 \.txt\. Pass a"):
         FolderImages(tmp_path, 8)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NoData, match="contains no image that can be read: it is empty"):
+        FolderImages(tmp_path / "empty", 8)
     with pytest.raises(NoData, match=r"photos does not exist\. Pass the path of a folder"):
         FolderImages(tmp_path / "photos", 8)
     with pytest.raises(NoData, match=r"notes\.txt is a file\. Pass the folder"):
@@ -109,6 +114,9 @@ MODES = {  # file: how it is stored, and the grey level of its pixels
     "plain.webp": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {"lossless": True}, 60),
     "plain.tga": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
     "plain.ico": (lambda: Image.new("RGB", (16, 16), (60, 60, 60)), {}, 60),
+    "plain.avif": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {"quality": 100}, 60),
+    "plain.heic": (lambda: Image.new("RGB", (64, 64), (60, 60, 60)), {"quality": 100}, 60),
+    "grey.heif": (lambda: Image.new("L", (64, 64), 60), {"quality": 100}, 60),
     "plain.jp2": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
 }
 
@@ -130,10 +138,10 @@ def test_an_animation_is_read_as_its_first_frame(tmp_path):
     np.testing.assert_allclose(only_image(tmp_path).astype(int), 10, atol=2)
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif", "avif", "heic"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_the_exif_orientation_is_applied_once(tmp_path, suffix, orientation):
-    """Pillow itself turns a TIFF, which must not be turned twice."""
+    """Pillow itself turns a TIFF, and libheif HEIC, which must not be turned twice."""
     upright = np.kron(np.array([[0, 80], [160, 240]]), np.ones((8, 8)))
     stored = {
         1: upright,
@@ -148,9 +156,8 @@ def test_the_exif_orientation_is_applied_once(tmp_path, suffix, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     pixels = np.repeat(stored[..., None], 3, 2).astype(np.uint8)
-    save(
-        tmp_path / f"a.{suffix}", pixels, exif=exif, **({} if suffix == "tif" else {"quality": 99})
-    )
+    options = {"exif": exif} if suffix == "tif" else {"exif": exif.tobytes(), "quality": 99}
+    save(tmp_path / f"a.{suffix}", pixels, **options)
     np.testing.assert_allclose(only_image(tmp_path, 16)[..., 0], upright, atol=12)
 
 

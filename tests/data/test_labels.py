@@ -8,6 +8,8 @@ import pytest
 from probagg.data.labels import read_labels
 from probagg.errors import NoData
 
+NAMES_AND_CLASSES = ({"file", "path"}, {"label", "class"})
+
 
 def write(tmp_path, text):
     data = text if isinstance(text, bytes) else text.encode()
@@ -115,3 +117,38 @@ def test_lines_that_match_no_sample_cause_a_warning(tmp_path):
     file = write(tmp_path, "a,dog\nz.jpg,cat\n")
     with pytest.warns(UserWarning, match=r"1 lines of .* match no sample, the first is 'z.jpg'"):
         read_labels(file, ["a", "b"])
+
+
+@pytest.mark.parametrize("start", ["/data/photos/", "C:\\photos\\", "photos/", "./photos/"])
+def test_paths_may_begin_with_a_folder(tmp_path, start):
+    file = write(tmp_path, f"{start}a.jpg,cat\n{start}sub/a.jpg,dog\n{start}b.jpg,cat\n")
+    classes = read_labels(file, ["a.jpg", "b.jpg", "sub/a.jpg"])
+    np.testing.assert_array_equal(classes.y, [0, 0, 1])
+
+
+def test_the_folder_of_the_samples_decides_between_two(tmp_path):
+    """Files of the same name in another folder are not the samples, however many there are."""
+    text = "/new/a.jpg,cat\n/old/a.jpg,dog\n/new/b.jpg,cat\n/old/b.jpg,dog\n"
+    with pytest.raises(NoData, match="names samples in /new/ and as many in /old/"):
+        read_labels(write(tmp_path, text), ["a.jpg", "b.jpg"])
+    file = write(tmp_path, text + "/new/c.jpg,cat\n")
+    with pytest.warns(UserWarning, match="3 lines of .* match no sample"):
+        classes = read_labels(file, ["a.jpg", "b.jpg", "c.jpg"], folder="/old")
+    assert classes.names == ["dog"]
+    np.testing.assert_array_equal(classes.known, [True, True, False])
+
+
+@pytest.mark.parametrize("head", ["date,File,camera,Label", "label,file,x,y", "a,path,b,class"])
+def test_other_columns_may_stand_under_a_header(tmp_path, head):
+    heads = head.lower().split(",")
+    name, label = (next(h for h in heads if h in wanted) for wanted in NAMES_AND_CLASSES)
+    rows = [{name: "b.jpg", label: "dog"}, {name: "a.jpg", label: "cat"}]
+    lines = [",".join(row.get(h, "7") for h in heads) for row in rows]
+    classes = read_labels(write(tmp_path, "\n".join([head, *lines])), ["a.jpg", "b.jpg"])
+    assert classes.names == ["cat", "dog"]
+    np.testing.assert_array_equal(classes.y, [0, 1])
+
+
+def test_a_table_of_clusters_is_read(tmp_path):
+    table = "path,cluster,probability,flag,name\na.jpg,3,0.9,,cats\nb.jpg,0,0.8,outlier,dogs\n"
+    assert read_labels(write(tmp_path, table), ["a.jpg", "b.jpg"]).names == ["0", "3"]

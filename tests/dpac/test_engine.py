@@ -204,6 +204,43 @@ def test_a_signal_saves_and_stops(tmp_path, number):
     assert signal.getsignal(number) is before
 
 
+class Interrupting(Small):
+    """Press Ctrl-C in a given step."""
+
+    def __init__(self, name, net, at, **options):
+        super().__init__(name, net, **options)
+        self.left = at
+
+    def loss(self, batch, views):
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+        return super().loss(batch, views)
+
+
+def test_ctrl_c_before_anything_could_be_saved_stops_at_once(tmp_path):
+    """A step may take a minute on a CPU, and there is nothing that its end would save."""
+    net = network()
+    with pytest.raises(KeyboardInterrupt):
+        Engine(net, out=tmp_path, machine=Machine("cpu")).train(Interrupting("one", net, at=1))
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_a_wait_for_the_end_of_a_step_is_said(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("probagg.dpac.engine.NOTICEABLE", 0.0)
+    net = network()
+    with pytest.raises(Interrupted):
+        Engine(net, out=tmp_path, machine=Machine("cpu")).train(Interrupting("one", net, at=2))
+    assert "Stopping after this step, which takes about" in caplog.text
+    assert "Ctrl-C again stops at once" in caplog.text
+
+
+def test_a_stage_is_reported_before_its_first_step():
+    seen, net = [], network()
+    Engine(net, machine=Machine("cpu"), progress=seen.append).train(Small("one", net))
+    assert (seen[0].stage, seen[0].epoch, seen[0].step, seen[0].steps) == ("one", 0, 0, 4)
+
+
 def test_losses_that_are_not_finite_stop_the_run():
     with pytest.raises(
         Diverged, match=r"A loss of one, epoch 1, is NaN or infinite.*learning_rate"

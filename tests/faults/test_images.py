@@ -1,5 +1,6 @@
 """Image files that would hang, flood or fill the memory are refused, or read in little of it."""
 
+import contextlib
 import io
 import os
 import struct
@@ -9,14 +10,17 @@ import time
 import warnings
 
 import numpy as np
+import pillow_heif
 import pytest
 from PIL import Image
+from raw_files import dng, jpeg
 
 from probagg.data import decoding
 from probagg.data.decoding import BadImage, decode, to_channels
 from probagg.data.folders import FolderImages
 from probagg.embed.sources import source_of
 
+pillow_heif.register_heif_opener()  # to write HEIC files
 SIDE = 13_300  # squared, it is just under the limit at which Pillow refuses
 LARGE = """
 import sys, numpy
@@ -63,10 +67,41 @@ def test_usual_metadata_are_read(tmp_path):
     assert decode(tmp_path / "a.jpg", 8, 3).shape == (8, 8, 3)
 
 
+def test_the_preview_of_a_raw_file_passes_the_same_guards(tmp_path, monkeypatch):
+    (tmp_path / "a.dng").write_bytes(dng(with_metadata(18)))
+    began = time.perf_counter()
+    with pytest.raises(BadImage, match="more than 17 MB of metadata"):
+        decode(tmp_path / "a.dng", 8, 3)
+    assert time.perf_counter() - began < 2.0
+    (tmp_path / "b.dng").write_bytes(dng(jpeg(np.zeros((40, 40, 3), np.uint8))))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)  # Pillow refuses twice as many
+    with pytest.raises(BadImage, match="too many pixels"):
+        decode(tmp_path / "b.dng", 8, 3)
+
+
+@pytest.mark.parametrize("name", ["a.heic", "a.avif", "a.dng"])
+def test_a_damaged_file_is_refused_or_read_and_never_hangs(tmp_path, name):
+    """Each of the first bytes, which hold offsets and lengths, set to its largest value."""
+    pixels = np.zeros((64, 64, 3), np.uint8)
+    if name == "a.dng":
+        whole = dng(jpeg(pixels))
+    else:
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "HEIF" if name == "a.heic" else "AVIF")
+        whole = buffer.getvalue()
+    began = time.perf_counter()
+    for at in range(0, min(len(whole), 600), 3):
+        (tmp_path / name).write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+        with contextlib.suppress(BadImage):
+            decode(tmp_path / name, 8, 3)
+    assert time.perf_counter() - began < 20.0
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.heic", "a.dng"])
 @pytest.mark.parametrize("kind", ["pipe", "sparse", "pseudo", "empty", "device"])
-def test_what_has_no_end_is_not_read(tmp_path, kind):
+def test_what_has_no_end_is_not_read(tmp_path, kind, name):
     """Neither to decode it nor for the digest under which features are cached."""
-    path = tmp_path / "a.png"
+    path = tmp_path / name
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "device":
@@ -78,7 +113,7 @@ def test_what_has_no_end_is_not_read(tmp_path, kind):
             file.truncate(10**12 if kind == "sparse" else 0)
     with pytest.raises(BadImage, match=r"regular file|is empty|at most 1\.07"):
         decode(path, 8, 3)
-    images = FolderImages(tmp_path, 8, paths=["a.png"])
+    images = FolderImages(tmp_path, 8, paths=[name])
     item = source_of(images, None).items(np.arange(1), [None])[0]
     assert item.digest is None
 
@@ -107,11 +142,12 @@ def test_bands_give_the_same_pixels(monkeypatch, mode, channels):
     np.testing.assert_array_equal(np.asarray(to_channels(image, channels)), whole)
 
 
-def test_formats_with_costly_decoders_have_a_lower_limit(tmp_path, monkeypatch):
-    Image.new("RGB", (40, 40)).save(tmp_path / "a.webp")
+@pytest.mark.parametrize("suffix", ["webp", "avif", "heic"])
+def test_formats_with_costly_decoders_have_a_lower_limit(tmp_path, monkeypatch, suffix):
+    Image.new("RGB", (40, 40)).save(tmp_path / f"a.{suffix}")
     monkeypatch.setattr(decoding, "MAX_COMPLEX", 1000)
     with pytest.raises(BadImage, match="it has 1,600 pixels, but 1,000 at most"):
-        decode(tmp_path / "a.webp", 8, 3)
+        decode(tmp_path / f"a.{suffix}", 8, 3)
 
 
 @pytest.mark.slow

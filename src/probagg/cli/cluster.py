@@ -140,7 +140,13 @@ def cluster(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done, and stop.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a finished run.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace a finished run, or an unfinished one of another method.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -163,6 +169,7 @@ def cluster(
             overwrite=overwrite,
             seed=seed,
             monitor=terminal,
+            download=not dry_run,
             backbone=backbone,
             weights=weights,
             recipe=recipe,
@@ -199,5 +206,7 @@ def _say_plan(planned: Plan, terminal: Terminal, give: Give | None) -> None:
     end = " Nothing was done (--dry-run)." if give else ""
     where = f"about {duration(facts['seconds'])}, result in {facts['run']}."
     terminal.say(f"{facts['source']}: {facts['plan']}; {where}{end}")
+    if "advice" in facts:
+        terminal.warn(facts["advice"])
     if give:
         give(facts)

@@ -9,30 +9,39 @@ import numpy as np
 import typer
 
 from probagg.cli.errors import guarded
-from probagg.cli.options import AsJson, Run, example
+from probagg.cli.options import AsJson, example
 from probagg.cli.terminal import Terminal
 from probagg.run.clustering import scores_line
+from probagg.run.evaluation import evaluate_table
 from probagg.run.opened import open_run
 
 EXAMPLE = example(
     "probagg evaluate runs/photos --labels truth.csv",
-    "truth.csv has lines of path,class; images without a line are left out.",
+    "truth.csv has lines of path,class; images without a line are left out. Paths are relative to "
+    "the folder that was clustered, or absolute; under a header that names the columns path and "
+    "class there may be others.",
 )
 WIDEST = 20  # classes that the terminal shows as a matrix
 
 
 def evaluate(
-    run: Run,
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run folder of probagg cluster, or a CSV file of probagg predict."),
+    ],
     labels: Annotated[
         Path | None,
-        typer.Option(help="CSV of path,class or row,class. [default: the classes of the run]"),
+        typer.Option(
+            help="CSV of path,class or row,class, or a table of probagg, to compare two. [default: "
+            "the classes of the run]"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the clusters of a RUN with known classes: ACC, NMI, ARI, confusion, each cluster."""
+    """Compare the clusters of a RUN, or of new samples, with known classes: ACC, NMI, ARI, ..."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
-        result = open_run(run).evaluate(labels)
+        result = evaluate_table(run, labels) if run.is_file() else open_run(run).evaluate(labels)
         n = f"{result['n_labelled']:,} of {result['n_samples']:,} samples with a class"
         terminal.say(scores_line(f"{run}, {n}", result))
         _say_clusters(terminal, result["clusters"])

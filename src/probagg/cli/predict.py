@@ -20,6 +20,7 @@ from probagg.cli.options import (
     TrustCode,
     example,
 )
+from probagg.cli.sources import read_sources
 from probagg.cli.terminal import Terminal, deliver
 from probagg.errors import InputError
 from probagg.progress import duration
@@ -30,13 +31,21 @@ from probagg.storage import encode
 
 EXAMPLE = example(
     "probagg predict runs/photos new/ --out new.csv",
-    "One line for each photo, with the columns of assignments.csv.",
+    "One line for each photo, with the columns of assignments.csv.\n\n\b\nOther ways to name "
+    "photos:\n  probagg predict runs/photos a.jpg b.heic\n  probagg predict runs/photos "
+    "'new/**/*.jpg'\n  find new -mtime -1 -name '*.jpg' | probagg predict runs/photos -",
 )
 
 
 def predict(
     run: RunOrCompact,
-    source: Annotated[str, typer.Argument(help="New images or rows, as for probagg cluster.")],
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            help="New images or rows, as for probagg cluster; or image files: several, a pattern "
+            "in quotes, @list.txt with a path per line, or - for paths on standard input.",
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="CSV file. [default: standard output]")] = None,
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
@@ -50,18 +59,23 @@ def predict(
     terminal = Terminal(quiet=quiet, aside=out is None or as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)
-        opened.check_kind(source)
-        output = None if out is None else _output(out, source, overwrite)
-        folder = Path(source).expanduser()
+        given = read_sources(source)
+        opened.check_kind(given)
+        files = [given] if isinstance(given, str) else given
+        output = None if out is None else _output(out, files, overwrite)
         targets = [target for target in (copy_to, link_to) if target is not None]
+        if targets and not isinstance(given, str):
+            raise InputError("--copy-to and --link-to need one SOURCE, a folder or a photo.")
+        folder = Path(files[0]).expanduser()
         for target in targets:
             check_sorting(folder, target, run, *(t for t in targets if t is not target))
         began = time.perf_counter()
-        samples, assigned = opened.assign(source, device, terminal)
-        for name, reason in samples.skipped:
-            terminal.warn(f"{name} is left out: {reason}")
+        samples, assigned = opened.assign(given, device, terminal)
+        for line in samples.left_out():
+            terminal.warn(line)
         seconds = duration(time.perf_counter() - began)
-        terminal.say(f"{source}: {len(samples):,} {samples.noun} in {seconds}")
+        title = " ".join(source[:3]) + " ..." * (len(source) > 3)
+        terminal.say(f"{title}: {len(samples):,} {samples.noun} in {seconds}")
         if opened.yardstick is None:
             terminal.say(f"distances and outliers are not known: no yardstick.safetensors in {run}")
         review = opened.review
@@ -79,15 +93,15 @@ def predict(
         give(
             {
                 "run": str(run),
-                "source": source,
+                "source": given,
                 "samples": assigned.records(),
                 "skipped": dict(samples.skipped),
             }
         )
 
 
-def _output(out: Path, source: str, overwrite: bool) -> Output:
+def _output(out: Path, files: list[str], overwrite: bool) -> Output:
     """Return the file that --out names, checked before any work."""
     if out.suffix.lower() not in (".csv", ".txt", ""):
         raise InputError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
-    return Output(out, overwrite, (Path(source).expanduser(),)).check()
+    return Output(out, overwrite, tuple(Path(file).expanduser() for file in files)).check()

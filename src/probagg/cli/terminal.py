@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from probagg.run.monitor import Progress
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
+SILENCE = 60.0  # seconds after which training is reported without a terminal too
 _PLAIN = str.maketrans({"█": "#", "±": "~"})  # for encodings that lack these
 
 
@@ -124,17 +125,17 @@ class TrainingLine:
         """Show the progress."""
         if not self.wanted:
             return
-        now = time.monotonic()
-        if progress.stage != self._stage:
+        now, begins = time.monotonic(), progress.stage != self._stage
+        if begins:
             self._stage, self._began, self._loss = progress.stage, now, ""
             self._first = progress.epoch + progress.step / progress.steps
         if progress.metrics:
             self._loss = f"  loss {progress.metrics['loss']:.4f}"
             self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
-        if self.live and (now - self._shown > 0.2 or progress.epoch == progress.epochs):
+        ends, wait = progress.epoch == progress.epochs, 0.2 if self.live else SILENCE
+        tenth = not self.live and progress.metrics and _is_a_tenth(progress)
+        if begins or ends or tenth or now - self._shown > wait:
             self._shown = now
-            self._write(progress, now)
-        elif not self.live and progress.metrics and _is_a_tenth(progress):
             self._write(progress, now)
 
     def _write(self, progress: Progress, now: float) -> None:
@@ -142,7 +143,10 @@ class TrainingLine:
         done = share - self._first  # 0 after the only step of the first epoch
         rest = (now - self._began) * (progress.epochs - share) / done if done > 0.0 else 0.0
         left = f"  {duration(rest)} left" if done > 0.0 else ""
-        text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}{self._loss}"
+        text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
+        if progress.step:
+            text += f" step {progress.step}/{progress.steps}"
+        text += self._loss
         if progress.epoch == progress.epochs:
             show(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
             self._last = ""

@@ -10,7 +10,7 @@ import numpy as np
 
 from probagg.data import archives
 from probagg.data.arrays import Matrix, read_numpy
-from probagg.data.download import obtain
+from probagg.data.download import is_here, obtain
 from probagg.data.folders import FolderImages
 from probagg.data.images import ArrayImages, ImageSet, converted
 from probagg.errors import NoData, did_you_mean
@@ -52,6 +52,13 @@ _N_CLASSES = {
     "imagenet10": 10,
     "imagenet-dogs": 15,
     "imagenette": 10,
+}
+_DOWNLOADED = {  # name -> release, file in $PROBAGG_DATA that replaces it, and shape
+    "mnist": ("mnist", "mnist.npz", (70_000, 28, 28, 1)),
+    "mnist-test": ("mnist", "mnist.npz", (10_000, 28, 28, 1)),
+    "cifar10": ("cifar10", "cifar10.npz", (60_000, 32, 32, 3)),
+    "cifar100-20": ("cifar100", None, (60_000, 32, 32, 3)),
+    "stl10": ("stl10", None, (13_000, 96, 96, 3)),
 }
 ALL_NAMES = tuple(_N_CLASSES)  # for `load`, `load_images` or both
 
@@ -100,6 +107,17 @@ def load_images(
     if name not in _READERS:
         raise _unknown(name, IMAGE_NAMES)
     return converted(_READERS[name](progress), size, None)
+
+
+def outline(name: str) -> ImageSet | None:
+    """Return blank images in the shape of a set that would be downloaded; None for any other."""
+    if name not in _DOWNLOADED:
+        return None
+    release, file, shape = _DOWNLOADED[name]
+    folder = _data_folder()
+    if (file and _has(file)) or (folder and archives.locate(folder, release)) or is_here(release):
+        return None
+    return ArrayImages(np.broadcast_to(np.uint8(0), shape), name=name)
 
 
 def _unknown(name: str, names: tuple[str, ...]) -> NoData:

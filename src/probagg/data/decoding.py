@@ -12,18 +12,17 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from probagg.data.formats import HEIF, RAW, needed_extra, readable_suffixes, suffix_of, why_not
+from probagg.data.previews import open_preview
 from probagg.errors import InputError, import_optional
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_ENDINGS = (
-    "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm pnm tga jp2 j2k avif ico"
-)
-SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
 # Pillow opens more than these, but not only images: an .eps would start Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
-_COMPLEX = ("JPEG2000", "WEBP", "AVIF")  # whose decoders take 16 and more bytes per pixel
+_OPTIONAL_FORMATS = ("HEIF",)  # which pillow-heif adds
+_COMPLEX = ("JPEG2000", "WEBP", "AVIF", "HEIF")  # whose decoders take 16 and more bytes per pixel
 MAX_COMPLEX = 2**26  # pixels of these
 MAX_BYTES = 2**30  # of an image file
 MAX_METADATA = 2**24  # bytes of a JPEG: previews and profiles have less
@@ -55,7 +54,10 @@ def pillow() -> Any:
 def _formats() -> tuple[str, ...]:
     Image = pillow()
     Image.init()
-    return tuple(name for name in _FORMATS + _LAST_FORMATS if name in Image.OPEN)
+    if readable_suffixes() >= HEIF:
+        import_optional("pillow_heif", "Reading HEIC files", "heic").register_heif_opener()
+    known = _FORMATS + _OPTIONAL_FORMATS + _LAST_FORMATS
+    return tuple(name for name in known if name in Image.OPEN)
 
 
 def decode(source: Path | IO[bytes], size: int | None, channels: int) -> np.ndarray:
@@ -71,13 +73,14 @@ def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) ->
     """Return the whole picture of an image file as a Pillow image.
 
     That is the first frame of an animation, with the EXIF orientation applied and transparency
-    over white. A JPEG may be decoded smaller, but not below twice `size`.
+    over white; of a camera's RAW file, its preview. A JPEG may be decoded smaller, but not below
+    twice `size`.
     """
     Image, formats = pillow(), _formats()
     _silence_pillow()
     try:
         if isinstance(source, Path):
-            _check_file(source)
+            source = _open_file(source)
         with Image.open(source, formats=formats) as image:
             if size is not None:
                 # Decoding a JPEG at 1/2, 1/4 or 1/8 is cheaper; twice the size leaves the last
@@ -93,6 +96,19 @@ def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) ->
                 return image if turn is None else image.transpose(turn)
     except Exception as error:  # on broken or hostile bytes decoders raise nearly anything
         raise BadImage(_reason(error)) from error
+
+
+def _open_file(path: Path) -> Path | IO[bytes]:
+    """Return a file, or the preview in it, that Pillow may open; refuse what cannot be an image."""
+    _check_file(path)
+    if needed_extra(path):
+        raise BadImage(why_not(path))
+    if suffix_of(path) not in RAW:
+        return path
+    preview = open_preview(path)
+    _check_metadata(preview)
+    preview.seek(0)
+    return preview
 
 
 def _check_file(path: Path) -> None:

@@ -85,6 +85,13 @@ def obtain(release: str, *, progress: Progress | None = None) -> Path:
     return folder
 
 
+def is_here(release: str) -> bool:
+    """Return whether `obtain` has nothing to fetch."""
+    folder = cache_folder() / release
+    files = (remote.file for remote in REMOTES[release])
+    return all(folder.is_dir() if f.endswith(".tar.gz") else (folder / f).exists() for f in files)
+
+
 def fetch(remote: Remote, folder: Path, *, progress: Progress | None = None) -> Path:
     """Return the path of a remote file in `folder`, downloaded unless it is there.
 

@@ -6,11 +6,12 @@ import copy
 import os
 from collections.abc import Collection, Iterator
 from os import PathLike
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import numpy as np
 
-from probagg.data.decoding import SUFFIXES, BadImage, check_format, decode
+from probagg.data.decoding import BadImage, check_format, decode
+from probagg.data.formats import count_by_kind, is_clutter, is_image
 from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
 from probagg.progress import Progress
@@ -22,13 +23,14 @@ OUTSIDE = "a link that leads out of the folder, which is not followed"
 class FolderImages:
     """Image files of a folder and its sub-folders, decoded to centred squares of `size` pixels.
 
-    Files are recognised by their suffix and sorted by their path; hidden files are left out. Where
+    Files are recognised by their suffix and sorted by their path; hidden files are ignored. Where
     every image is in a sub-folder and there are at least two of these, their names at
     `class_level` (0: directly below the folder) are `class_names` and `y`, used for reporting only.
     `only` names the first-level sub-folders to read. With `paths`, which may be absolute, exactly
     these files are read, in this order and without classes. Nothing is decoded before `read`.
 
     A link that leads out of the folder is not followed: `outside` has its path and the reason.
+    `passed` are the paths of all other files that are not read as images, by their names.
     """
 
     extra = None
@@ -48,7 +50,8 @@ class FolderImages:
         self.name = name or self.folder.resolve().name
         self._set_format(size, channels)
         self.outside: list[tuple[str, str]] = []
-        self.paths = _image_paths(self.folder, only, self.outside) if paths is None else paths
+        self.passed: list[str] = []
+        self.paths = self._find_images(only) if paths is None else paths
         self.y, self.class_names = None, None
         if paths is None:
             self.y, self.class_names = _classes(self.paths, class_level)
@@ -63,6 +66,40 @@ class FolderImages:
         check_format(size, channels)
         self.size = (size, size)
         self.channels = channels
+
+    def _find_images(self, only: Collection[str] | None) -> list[str]:
+        """Return the image files below the folder; note links that lead out and other files."""
+        folder, paths = self.folder, []
+        _check_folder(folder)
+        root = Path(os.path.realpath(folder))
+
+        def is_inside(path: Path) -> bool:
+            if not path.is_symlink() or Path(os.path.realpath(path)).is_relative_to(root):
+                return True
+            self.outside.append((path.relative_to(folder).as_posix(), OUTSIDE))
+            return False
+
+        for here, folders, files in _walk(folder, only):
+            folders[:] = [name for name in folders if is_inside(Path(here, name))]
+            for name in sorted(name for name in files if not is_clutter(name)):
+                path = Path(here, name)
+                if not is_image(name):
+                    self.passed.append(path.relative_to(folder).as_posix())
+                elif is_inside(path):
+                    paths.append(path.relative_to(folder).as_posix())
+        if not paths:
+            raise NoData(
+                f"{folder} contains no image that can be read{self._describe_rest()}. Pass a "
+                "folder with images, or convert them to JPEG or PNG."
+            )
+        return sorted(paths)
+
+    def _describe_rest(self) -> str:
+        """Return in words what a folder without images has."""
+        parts = [count_by_kind(self.passed)] if self.passed else []
+        if self.outside:
+            parts.append(f"{len(self.outside)} links that lead out of it")
+        return f": {', '.join(parts) or 'it is empty'}"
 
     def converted(self, size: int | None, channels: int | None) -> FolderImages:
         """Return the same files, decoded to another size or number of channels."""
@@ -131,24 +168,19 @@ class FolderImages:
             yield os.fsencode(path) + b"\0%d %d\0" % facts
 
 
-def _image_paths(
-    folder: Path, only: Collection[str] | None, outside: list[tuple[str, str]]
-) -> list[str]:
-    """Return the image files below a folder; add links that lead out of it to `outside`."""
+def _check_folder(folder: Path) -> None:
     if not folder.exists():
         raise NoData(f"{folder} does not exist. Pass the path of a folder with images.")
     if not folder.is_dir():
         raise NoData(f"{folder} is a file. Pass the folder that contains it.")
-    root = Path(os.path.realpath(folder))
 
-    def is_inside(name: str) -> bool:
-        path = os.path.join(here, name)
-        if not os.path.islink(path) or Path(os.path.realpath(path)).is_relative_to(root):
-            return True
-        outside.append((Path(path).relative_to(folder).as_posix(), OUTSIDE))
-        return False
 
-    paths, others, seen = [], 0, set()
+def _walk(folder: Path, only: Collection[str] | None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield what `os.walk` does, without hidden folders and without loops of links.
+
+    The caller may remove from the list of sub-folders those that it does not want.
+    """
+    seen = set()
     for here, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
         real = os.path.realpath(here)
         if real in seen:  # a link back to a folder that was already read: a loop
@@ -159,22 +191,7 @@ def _image_paths(
         if only is not None and here == str(folder):
             folders[:] = [name for name in folders if name in only]
             files = []
-        folders[:] = filter(is_inside, folders)
-        images = [name for name in files if _is_image(name)]
-        others += len(files) - len(images)
-        kept = filter(is_inside, images)
-        paths += [Path(here, name).relative_to(folder).as_posix() for name in kept]
-    if not paths:
-        links = f" and {len(outside)} links that lead out of it" if outside else ""
-        raise NoData(
-            f"{folder} contains no image: {others} files, none of which ends in "
-            f"{', '.join(sorted(SUFFIXES))}{links}. Pass a folder with images, or convert them."
-        )
-    return sorted(paths)
-
-
-def _is_image(name: str) -> bool:
-    return PurePath(name).suffix.lower() in SUFFIXES and not name.startswith(".")
+        yield here, folders, files
 
 
 def _refuse(error: OSError) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,9 @@ from probagg.formulas import TEXT, plain
 from probagg.storage import read_bytes
 
 UNKNOWN = -1
-_NAME_HEADS = {"path", "file", "filename", "name", "image", "row", "index"}
-_HEADS = _NAME_HEADS | {"label", "class", "category", "target", "y"}
+# Column names in the order in which they are looked for; "cluster" is of a table of probagg.
+_NAME_HEADS = ("path", "file", "filename", "image", "row", "index", "name")
+_CLASS_HEADS = ("class", "label", "category", "target", "y", "cluster")
 _DELIMITERS = ",;\t"  # spreadsheets in much of Europe write semicolons
 
 
@@ -45,18 +47,21 @@ class Classes:
         return cls(np.array([number.get(name, UNKNOWN) for name in found], np.int64), names)
 
 
-def read_labels(path: Path, samples: Sequence[str]) -> Classes:
+def read_labels(path: Path, samples: Sequence[str], folder: str | None = None) -> Classes:
     """Return the classes in a CSV file with lines of `path,class` or `row,class`, in any order.
 
-    `samples` are the paths or row numbers to find. A sample without a line has no class; a file
-    that names none of them is an error. If the samples are all rows of a matrix, the file may have
-    one class per line in their order. For image files it may not: unreadable ones would shift it.
+    `samples` are the paths or row numbers to find. Under a header that names both columns there
+    may be others. Paths may be absolute, or begin with any one folder; `folder` is where the
+    samples are, if that is known. A sample without a line has no class; a file that names none of
+    them is an error. If the samples are all rows of a matrix, the file may have one class per line
+    in their order. For image files it may not: unreadable ones would shift it.
     """
     tables = _tables(path)
     pairs = [rows for rows in tables.values() if all(len(row) == 2 for row in rows)]
     if not pairs:
         return Classes.of_text(_in_order(path, tables, samples))
-    found, others = max((_named(rows, samples) for rows in pairs), key=lambda both: len(both[0]))
+    named = (_named(path, rows, samples, folder) for rows in pairs)
+    found, others = max(named, key=lambda both: len(both[0]))
     if not any(found.values()):
         raise NoData(
             f"{path} names none of the {len(samples)} samples; its first line is for "
@@ -86,8 +91,25 @@ def _tables(path: Path) -> dict[str, list[list[str]]]:
 def _rows(text: str, delimiter: str) -> list[list[str]]:
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows = [row for row in lines if any(cell.strip() for cell in row)]
-    header = bool(rows) and {cell.strip().lower() for cell in rows[0]} <= _HEADS
+    heads = [cell.strip().lower() for cell in rows[0]] if rows else []
+    places = _places(heads)
+    if places is not None:
+        rows = [[row[at] for at in places] if len(row) == len(heads) else row for row in rows]
+    header = places is not None or (len(heads) == 1 and heads[0] in _CLASS_HEADS + _NAME_HEADS)
     return [[*row[:-1], _class(row[-1])] for row in rows[header:]]
+
+
+def _places(heads: list[str]) -> tuple[int, int] | None:
+    """Return which columns of a header are the names and the classes; None where it is none.
+
+    >>> _places(["date", "file", "label"]), _places(["path", "breed"]), _places(["a.jpg", "cat"])
+    ((1, 2), (0, 1), None)
+    """
+    names = [heads.index(head) for head in _NAME_HEADS if head in heads]
+    classes = [heads.index(head) for head in _CLASS_HEADS if head in heads]
+    if names and not classes and len(heads) == 2:
+        classes = [1 - names[0]]
+    return (names[0], classes[0]) if names and classes else None
 
 
 def _class(cell: str) -> str:
@@ -99,10 +121,17 @@ def _class(cell: str) -> str:
         return data.decode("latin-1").strip()
 
 
-def _named(rows: list[list[str]], samples: Sequence[str]) -> tuple[dict[str, str], list[list[str]]]:
+def _named(
+    path: Path, rows: list[list[str]], samples: Sequence[str], folder: str | None
+) -> tuple[dict[str, str], list[list[str]]]:
     """Return the class of each sample that a line names, exactly or nearly, and other lines."""
     found: dict[str, str] = {}
-    for form in (str, _slashes, _bare):
+    start = _shared_start(path, rows, samples, folder)
+
+    def below(name: str) -> str:
+        return _bare(name).removeprefix(start)
+
+    for form in (str, _slashes, _bare, below):
         left = {form(sample): sample for sample in samples if sample not in found}
         found |= {left[form(name)]: label for name, label in rows if form(name) in left}
         rows = [row for row in rows if form(row[0]) not in left]
@@ -117,6 +146,28 @@ def _bare(name: str) -> str:
     return _slashes(name.strip()).strip()
 
 
+def _shared_start(
+    path: Path, rows: list[list[str]], samples: Sequence[str], folder: str | None
+) -> str:
+    """Return the folder, with its slash, that most names have before the path of a sample."""
+    known, counts = set(map(_bare, samples)), Counter[str]()
+    for name, _ in rows:
+        parts = _bare(name).split("/")
+        for at in range(1, len(parts)):
+            if "/".join(parts[at:]) in known:
+                counts["/".join(parts[:at]) + "/"] += 1
+    home = "" if folder is None else f"{_slashes(folder)}/"
+    if home in counts or not counts:
+        return home
+    (first, most), *rest = counts.most_common(2)
+    if rest and rest[0][1] == most:
+        raise NoData(
+            f"{path} names samples in {first} and as many in {rest[0][0]}. Write their names as in "
+            "assignments.csv."
+        )
+    return first
+
+
 def _in_order(
     path: Path, tables: dict[str, list[list[str]]], samples: Sequence[str]
 ) -> list[str | None]:
@@ -126,7 +177,8 @@ def _in_order(
     if any(len(row) != 1 for row in rows):
         odd = next(row for row in rows if len(row) != 2)
         raise NoData(
-            f"{path} has the line {delimiter.join(odd)!r}, but every line must be path,class."
+            f"{path} has the line {delimiter.join(odd)!r}, but every line must be path,class, or "
+            "have as many cells as a first line that names the columns path and class."
         )
     if list(samples) != [str(row) for row in range(len(samples))]:
         raise NoData(

@@ -22,8 +22,9 @@ from probagg.data.arrays import (
     read_table,
 )
 from probagg.data.datasets import DatasetImages
-from probagg.data.decoding import SUFFIXES, check_format
+from probagg.data.decoding import check_format
 from probagg.data.folders import FolderImages
+from probagg.data.formats import is_image, needed_extra, why_not
 from probagg.data.hub import HubImages, image_column, is_hub, table_of_hub
 from probagg.data.images import ArrayImages, ImageSet, converted
 from probagg.data.tables import Table, is_arrow, table_of_arrow, table_of_frame
@@ -140,10 +141,12 @@ def _open_path(source: str | PathLike[str], progress: Progress | None) -> ImageS
     path = Path(source).expanduser()
     if path.is_dir():
         return FolderImages(path, FILE_SIZE)
-    if path.is_file() and path.suffix.lower() in SUFFIXES:
+    if path.is_file() and is_image(path):
         return FolderImages(path.parent, FILE_SIZE, name=path.stem, paths=[path.name])
     if path.is_file() and path.suffix.lower() in (".npz", ".npy"):
         return ArrayImages(*read_numpy(path), name=path.stem)
+    if path.is_file() and needed_extra(path):
+        raise NoData(f"{path} cannot be read: {why_not(path)}")
     if path.is_file():
         raise NoData(
             f"{path} is neither a folder of images nor a .npz, .npy or image file. Pass one of "

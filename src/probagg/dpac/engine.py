@@ -6,6 +6,7 @@ It knows nothing of clustering: that is in the stages. Order and views of the im
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -42,7 +43,9 @@ from probagg.dpac.recipe import Training
 from probagg.dpac.step import Stage, Step, choose_precision
 from probagg.errors import InputError, Interrupted, ProbaggError, reading
 from probagg.opa.processes import n_processes, sum_over_processes
-from probagg.progress import logger
+from probagg.progress import duration, logger
+
+NOTICEABLE = 2.0  # seconds of a step from which the wait for its end is said
 
 
 class Diverged(ProbaggError, RuntimeError):
@@ -97,6 +100,8 @@ class Engine:
         self._states: dict[str, dict[str, Tensor]] = {}  # of each stage so far
         self._strata: Tensor | None = None  # of the epoch
         self._began = self._saved = time.monotonic()
+        self._kept = 0  # steps that the newest checkpoint has
+        self._slowest = 0.0  # seconds of a step
         self.stop = ""
 
     def resume(self) -> bool:
@@ -110,6 +115,7 @@ class Engine:
                 self.module.load_state_dict(found.part("module."))
                 self.position = Position(**found.description["position"])
         at = self.position
+        self._kept = at.total
         self.history.trim(at.done, at.stage, at.epoch)
         self._restored = found
         return found is not None
@@ -133,6 +139,7 @@ class Engine:
             compiled=self._compiles(plan.epochs * steps),
         )
         self._enter(stage, step)
+        self.progress(Progress(stage.name, at.epoch, plan.epochs, at.step, steps))
         with stop_on_signals(self._request_stop), _fast_convolutions():
             self.module.train()
             while at.epoch < plan.epochs:
@@ -164,9 +171,22 @@ class Engine:
         return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
 
     def _request_stop(self, reason: str) -> bool:
-        """Stop after the current step; return whether a stop had been requested before."""
-        before, self.stop = bool(self.stop), self.stop or reason
-        return before
+        """Stop after the current step; return whether to stop at once instead.
+
+        That is when asked again, or where no step was done that would be lost.
+        """
+        again, self.stop = bool(self.stop), self.stop or reason
+        if again or (self._kept == self.position.total and n_processes() == 1):
+            return True
+        if self._slowest > NOTICEABLE:
+            with contextlib.suppress(RuntimeError):  # the signal came while a line was written
+                logger.warning(
+                    "Stopping after this step, which takes about %s; Ctrl-C again stops at once "
+                    "and resumes from what was saved %s ago.",
+                    duration(self._slowest),
+                    duration(time.monotonic() - self._saved),
+                )
+        return False
 
     def _enter(self, stage: Stage, step: Step) -> None:
         at = self.position
@@ -187,7 +207,9 @@ class Engine:
         for images, samples in stage.feed.batches(rows):
             share = (at.epoch * steps + at.step) / (plan.epochs * steps)
             step.learning_rate.fill_(plan.learning_rate * learning_rate_factor(plan, share))
+            start = time.monotonic()
             step(images, samples)
+            self._slowest = max(self._slowest, time.monotonic() - start)
             at.step += 1
             at.total += 1
             self._save_or_stop(step, at.step == steps)
@@ -237,6 +259,7 @@ class Engine:
             "versions": versions(),
         }
         save_checkpoint(self.out / "checkpoints", at.total, Checkpoint(tensors, description))
+        self._kept = at.total
 
     def _compiles(self, steps: int) -> bool:
         if self.machine.compile is not None:

@@ -118,10 +118,10 @@ def _prepare(X: Any, metric: Any, n_rows: int, generator: np.random.Generator) -
 
 
 def estimate_seconds(candidates: Any, n_rows: int, n_columns: int) -> float:
-    """Estimate the time of a selection: measured on one core, good to a factor of 2."""
+    """Estimate the time of a selection: measured on an idle ARM core, good to a factor of 2."""
     numbers = _numbers(candidates, n_rows)
     n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]))
-    return 0.5 + N_RUNS * 1.3e-6 * (n_rows + 300) * _work(numbers).sum() + 4e-7 * n_rows * n_columns
+    return 0.5 + N_RUNS * 6e-7 * (n_rows + 300) * _work(numbers).sum() + 4e-7 * n_rows * n_columns
 
 
 def _work(numbers: list[int]) -> np.ndarray:

@@ -66,8 +66,8 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
     if samples.classes is not None:
         folder.write("classes.csv", classes_table(samples))
-    if samples.skipped:
-        folder.write("skipped.csv", text_table("path reason", samples.skipped))
+    if left_out := (*samples.skipped, *samples.others):
+        folder.write("skipped.csv", text_table("path reason", left_out))
     if samples.images is None:
         folder.write("profiles.csv", profiles_table(samples, clustering.labels, K))
     else:
@@ -96,6 +96,7 @@ def _summary(out: Path, clustering: Clustering, assigned: Assignments) -> dict[s
         "n_borderline": int((assigned.flag == BORDERLINE).sum()),
         "n_outliers": int((assigned.flag == OUTLIER).sum()),
         "n_skipped": len(samples.skipped),
+        **({"n_other_files": len(samples.others)} if samples.images is not None else {}),
         "seconds": round(clustering.seconds, 3),
     }
     return result | scores(samples, assigned.cluster)
@@ -122,6 +123,8 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     if n := result["n_skipped"]:
         what = "row" if samples.images is None else "file"
         counts.append(f"{n:,} {what}{'s' * (n != 1)} skipped (skipped.csv says why)")
+    if n := result.get("n_other_files"):
+        counts.append(f"{n:,} other file{'s' * (n != 1)} (skipped.csv)")
     lines.append(", ".join(counts))
     if "acc" in result:
         some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""

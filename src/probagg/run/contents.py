@@ -37,7 +37,7 @@ CONFIG_TYPES: dict[str, type] = {
 }  # fmt: skip
 RESULT_TYPES: dict[str, type] = {
     "method": str, "n_clusters": int, "n_samples": int, "seconds": float,
-    "embedding_seconds": float, "k_reason": str,
+    "embedding_seconds": float, "k_seconds": float, "k_reason": str,
 }  # fmt: skip
 ENV_TYPES: dict[str, type] = {"time": str, "command": list, "packages": dict}
 MAX_CLUSTERS = 10**6

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from dataclasses import asdict
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probagg.data import benchmarks
 from probagg.errors import InputError
+from probagg.progress import duration
 from probagg.run.clustering import Clustering, begin, scores
 from probagg.run.layout import unfinished
 from probagg.run.monitor import Monitor
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from probagg.run.folder import RunFolder
     from probagg.run.request import Request
 
+LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
 COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
 
 
@@ -46,7 +50,7 @@ class Deep:
         if not isinstance(recipe, Recipe):
             recipe = Recipe.of(recipe or recipe_of(request.source))
         self.recipe = recipe.override(settings)
-        opened = open_for_recipe(request.source, self.recipe, self.monitor)
+        opened = open_for_recipe(request.data, self.recipe, self.monitor)
         self.samples = opened.label(request.labels)
         self.dpac = DPAC(
             k,
@@ -62,6 +66,21 @@ class Deep:
         what = f"{len(self.samples):,} images, DPAC ({self.recipe.name}) trains a network for "
         seconds = self.dpac.estimate(self.samples.pictures)
         return f"{what}{self.dpac.n_clusters} clusters", seconds
+
+    def advice(self, seconds: float) -> str | None:
+        """Return what to do instead where training would take hours on a CPU, or None."""
+        from probagg.devices import choose_device
+
+        source = self.request.source
+        is_short = seconds < LONG_ON_A_CPU or choose_device(self.dpac.device).type != "cpu"
+        if is_short or not isinstance(source, str | PathLike):
+            return None
+        place, out = shlex.quote(str(source)), shlex.quote(f"{self.request.out}-pac")
+        return (
+            f"DPAC needs a GPU at this size: on this CPU it takes about {duration(seconds)}. PAC "
+            "on the features of a pretrained network takes minutes: probagg cluster "
+            f"{place} -k {self.dpac.n_clusters} --method pac --out {out}"
+        )
 
     def join(self) -> None:
         """Train as one of the other processes."""

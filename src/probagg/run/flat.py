@@ -12,6 +12,7 @@ from probagg.run import samples as opened
 from probagg.run.clustering import Clustering, begin
 from probagg.run.predicted import Predicted
 from probagg.run.preparation import FILE, Preparation
+from probagg.run.speed import slowness
 
 if TYPE_CHECKING:
     from probagg.run.folder import RunFolder
@@ -43,7 +44,7 @@ class Flat:
         self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
         if name or (is_image_source(source) and not _is_matrix_name(source)):
             self._refuse("images")
-            self.samples = opened.open_pictures(source, monitor).label(request.labels)
+            self.samples = opened.open_pictures(request.data, monitor).label(request.labels)
             self._check_k()
             self.backbone = _open_backbone(name, weights, device)
             options = FEATURE_DEFAULTS[method] | options
@@ -120,20 +121,25 @@ class Flat:
 
             D, seconds = self.backbone.n_features, estimate(self.samples.pictures, self.backbone)
             what += f", features of {self.backbone.name}"
-        how, K = f"{self.k} cluster{'s' * (self.k != 1)}", self.k
+        how, K, choosing = f"{self.k} cluster{'s' * (self.k != 1)}", self.k, 0.0
         if not isinstance(K, int):
             from probagg.pac.select import estimate_seconds
 
             how, K = "a number of clusters to be chosen", 20
-            seconds += estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
-        return f"{what}, {self.method.upper()} into {how}", seconds + self._seconds(N, D, K)
+            choosing = slowness() * estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
+        seconds += choosing + self._seconds(N, D, K)
+        return f"{what}, {self.method.upper()} into {how}", seconds
+
+    def advice(self, seconds: float) -> str | None:
+        """Return None: PAC and OPA run on any machine."""
+        return None
 
     def _seconds(self, N: int, D: int, K: int) -> float:
-        """Estimate the time of clustering alone: measured on two cores, good to a factor of 3."""
+        """Estimate the time of clustering alone: good to a factor of 3."""
         if self.method == "pac":
             runs = N + 4 * min(N, 5000) * (self.options["balance"] == "auto")
-            return 2e-8 * runs * D * K * self.options.get("n_init", 1)
-        return 1.0 + 2e-7 * N * D * K
+            return slowness() * (0.2 + 1e-8 * runs * D * K * self.options.get("n_init", 1))
+        return slowness() * (1.0 + 2e-7 * N * D * K)
 
     def run(self, folder: RunFolder) -> Clustering:
         """Extract features where needed, choose K where asked for, and cluster."""
@@ -142,9 +148,9 @@ class Flat:
         facts: dict[str, Any] = {"method": self.method}
         if embedding is not None:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
+        began, X = time.perf_counter(), samples.features
         K, chosen, files = self._choose(samples)
         model = self._estimator(K)
-        X, began = samples.features, time.perf_counter()
         if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
             model.set_params(verbose=2)  # sweeps and epochs on standard error
         model.fit(X)
@@ -184,6 +190,7 @@ class Flat:
         }
         if shared.get("balance") == "auto":  # which is chosen for one K
             del shared["balance"]
+        began = time.perf_counter()
         selection = select_n_clusters(
             samples.sample(ENOUGH_TO_CHOOSE, self.request.seed),
             self.k,
@@ -193,7 +200,11 @@ class Flat:
         )
         self.request.monitor.say(selection.reason)
         files = {"k_selection.csv": selection.to_csv(), "k_selection.svg": selection.plot_svg()}
-        facts = {"k_reason": selection.reason, "k_interval": list(selection.interval)}
+        facts = {
+            "k_reason": selection.reason,
+            "k_interval": list(selection.interval),
+            "k_seconds": round(time.perf_counter() - began, 1),
+        }
         return selection.n_clusters, facts, files
 
     def _config(self, samples: Samples, model: Any) -> dict[str, Any]:

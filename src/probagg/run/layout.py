@@ -15,6 +15,7 @@ REVIEW = "review.json"  # what a person decided about a run
 CONFIG = "config.toml"
 LOCK = ".probagg.lock"  # held by the process that writes
 UNFINISHED = ".probagg-unfinished"  # the sub-folder that a run is built in
+CHECKPOINTS = "checkpoints/step-*/*"  # of an unfinished run of DPAC
 # Every file that a run may consist of, as patterns of paths in its folder. Nothing else is written
 # there or removed from there, whatever a manifest lists: it may have been edited by a stranger.
 RUN_FILES = (
@@ -52,6 +53,11 @@ RUN_FILES = (
 def unfinished(run: str | PathLike[str]) -> Path:
     """Return the folder that a run is built in before its files move to their place."""
     return Path(run) / UNFINISHED
+
+
+def has_checkpoints(run: str | PathLike[str]) -> bool:
+    """Return whether a folder holds a run of DPAC that was interrupted and can be resumed."""
+    return bool(find_files(unfinished(run), (CHECKPOINTS,)))
 
 
 def is_run_file(name: str) -> bool:

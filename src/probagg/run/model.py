@@ -117,8 +117,8 @@ class RunModel:
         Nothing is fitted again. Files that cannot be read are left out with a warning.
         """
         samples, assigned = self.assign(source, device, LogMonitor() if verbose else Monitor())
-        for name, reason in samples.skipped:
-            warnings.warn(f"{name} is left out: {reason}", stacklevel=2)
+        for line in samples.left_out():
+            warnings.warn(line, stacklevel=2)
         return assigned
 
     def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:

@@ -13,14 +13,13 @@ import numpy as np
 from probagg.assignments import Assignments
 from probagg.data.arrays import read_numpy
 from probagg.errors import InputError, NoData
-from probagg.metrics import evaluate
 from probagg.run.contents import read_result
+from probagg.run.evaluation import compare
 from probagg.run.exporting import write_export
 from probagg.run.folder import add_to_run
 from probagg.run.model import RunModel
 from probagg.run.monitor import Monitor
 from probagg.run.reporting import serve_review, summary_html, write_report
-from probagg.run.samples import classes_of
 from probagg.run.sorting import sort_images
 from probagg.storage import encode
 
@@ -76,9 +75,9 @@ class Run(RunModel):
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
 
-        `labels` is a CSV file of path,class (rows: row,class), a mapping from names to classes, or
-        one class per sample; without it, the classes that the source had. Samples that a person
-        discarded do not count.
+        `labels` is a CSV file of path,class (rows: row,class), in which paths may be absolute and a
+        header may name more columns, a mapping from names to classes, or one class per sample;
+        without it, the classes that the source had. Samples that a person discarded do not count.
         """
         self.check_is_run()
         if labels is None and not (labels := self.path / "classes.csv").is_file():
@@ -86,32 +85,14 @@ class Run(RunModel):
                 f"The run in {self.path} has no known classes. Give them as labels (--labels "
                 "truth.csv with lines of path,class)."
             )
-        assigned = self.assignments
-        classes = classes_of(labels, assigned.names)
-        known = classes.known & (assigned.cluster >= 0)
-        clusters, y = assigned.cluster[known], classes.y[known]
-        review = self.review
-        counts = np.zeros((review.n_numbers(self.n_clusters), len(classes.names)), int)
-        np.add.at(counts, (clusters, y), 1)
-        return {
-            "run": str(self.path),
-            "n_samples": len(known),
-            "n_labelled": int(known.sum()),
-            **evaluate(y, clusters),
-            "classes": classes.names,
-            "clusters": [
-                {
-                    "cluster": k,
-                    "name": review.name_of(k),
-                    "size": int(row.sum()),
-                    "class": classes.names[row.argmax()],
-                    "purity": float(row.max() / row.sum()),
-                }
-                for k, row in enumerate(counts)
-                if row.sum()
-            ],
-            "confusion": counts.tolist(),
-        }
+        found = compare(
+            self.assignments,
+            labels,
+            n_clusters=self.n_clusters,
+            review=self.review,
+            folder=self.config.get("source"),
+        )
+        return {"run": str(self.path), **found}
 
     def report(self) -> Path:
         """Write report.html and return its path."""

@@ -16,12 +16,13 @@ from probagg.errors import InputError, first_line
 from probagg.run.clustering import Clustering, describe, write
 from probagg.run.deep import Deep
 from probagg.run.flat import Flat
-from probagg.run.folder import RunFolder
-from probagg.run.layout import is_being_written
+from probagg.run.folder import RunFolder, RunFolderError
+from probagg.run.layout import has_checkpoints, is_being_written
 from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.opened import Run
 from probagg.run.reporting import save_map, write_report
 from probagg.run.request import Request, check_k, default_out, title_of
+from probagg.run.speed import slowness
 
 PAC, OPA, DPAC = "pac", "opa", "dpac"
 METHODS = ("auto", PAC, OPA, DPAC)
@@ -179,15 +180,21 @@ class Plan:
         return self.work.is_first_process
 
     def describe(self) -> dict[str, Any]:
-        """Return what will be done, in words, roughly how long it takes, and where it goes."""
+        """Return what will be done, in words, roughly how long it takes, and where it goes.
+
+        Where something else would do better on this machine, "advice" says what.
+        """
         what, seconds = self.work.plan()
-        seconds += min(len(self.work.samples), 2000) / 200 + 2.0 if self.report else 0.0
+        advice = self.work.advice(seconds)
+        if self.report:
+            seconds += slowness() * (1.0 + min(len(self.work.samples), 2000) / 220)
         request = self.work.request
         return {
             "source": request.title,
             "plan": what,
             "seconds": round(seconds),
             "run": str(request.out),
+            **({} if advice is None else {"advice": advice}),
         }
 
     def run(self) -> Run:
@@ -199,6 +206,10 @@ class Plan:
                 time.sleep(0.2)
             return Run(out)
         with RunFolder(out, overwrite=self.overwrite) as folder:
+            if isinstance(self.work, Flat) and has_checkpoints(out):  # of a run that this replaces
+                from probagg.dpac.checkpoint import CHECKPOINT_FILES
+
+                folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
             clustering = self.work.run(folder)
             result = write(folder, clustering)
             for line in describe(clustering, result):
@@ -225,16 +236,37 @@ def plan(
     overwrite: bool = False,
     seed: int = 0,
     monitor: Monitor,
+    download: bool = True,
     **options: Any,
 ) -> Plan:
-    """Check everything that can be checked before work starts (see `cluster`); return the plan."""
+    """Check everything that can be checked before work starts (see `cluster`); return the plan.
+
+    Without `download`, the plan of a set that is not on this computer can be described only.
+    """
     out = default_out(source) if out is None else Path(out)
-    request = Request(source, check_k(n_clusters), out, seed, labels, monitor, max_bad)
+    outline = None if download else _outline(source, monitor)
+    request = Request(source, check_k(n_clusters), out, seed, labels, monitor, max_bad, outline)
     chosen = choose_method(source, method)
     given = _check_options(chosen, options)
     RunFolder(out, overwrite=overwrite).check()
+    if chosen != DPAC and has_checkpoints(out) and not overwrite:
+        raise RunFolderError(
+            f"{out} holds an unfinished run of DPAC, which its own command resumes. Name another "
+            f"folder for {chosen.upper()}, or replace the unfinished run with --overwrite "
+            "(overwrite=True)."
+        )
     work = Deep(request, given) if chosen == DPAC else Flat(request, chosen, given)
     return Plan(work, report, overwrite)
+
+
+def _outline(source: Any, monitor: Monitor) -> Any:
+    """Return the outline of a named set that is not on this computer, and say so; or None."""
+    if not isinstance(source, str) or Path(source).exists():
+        return None
+    found = benchmarks.outline(source)
+    if found is not None:
+        monitor.say(f"{source} is not on this computer: it is downloaded first.")
+    return found
 
 
 def choose_method(source: Any, method: str) -> str:

@@ -26,6 +26,12 @@ class Request:
     labels: Any
     monitor: Monitor
     max_bad: int | None = None
+    outline: Any = None  # in place of a source that is not to be downloaded
+
+    @property
+    def data(self) -> Any:
+        """What to open: the source, or its outline."""
+        return self.source if self.outline is None else self.outline
 
     @property
     def title(self) -> str:

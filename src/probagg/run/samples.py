@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -14,6 +15,7 @@ from probagg.assignments import COLUMNS
 from probagg.data import benchmarks
 from probagg.data.arrays import matrix_of_table
 from probagg.data.folders import FolderImages
+from probagg.data.formats import count_by_kind, needed_extra, why_not
 from probagg.data.hub import is_hub, known_classes
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import open_images, open_matrix, open_table
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from probagg.data.images import ImageSet
     from probagg.dpac.recipe import Recipe
 
+FEW = 5  # skipped samples with the same reason that are named one by one
 READ_IN_PARTS = 2**28  # bytes of a Parquet file from which it is
 
 
@@ -41,7 +44,8 @@ class Samples:
     images: ImageSet | None = None
     columns: list[str] | None = None
     classes: Classes | None = None
-    skipped: tuple[tuple[str, str], ...] = ()  # files or rows that could not be used, and why
+    skipped: tuple[tuple[str, str], ...] = ()  # photos or rows that could not be used, and why
+    others: tuple[tuple[str, str], ...] = ()  # files in the folder that are not images
     table: Table | None = None  # which must be prepared before it has features
     units: np.ndarray | None = None  # the columns of X in the user's units
     preparation: Preparation | None = None
@@ -75,6 +79,20 @@ class Samples:
             classes=self.classes and self.classes.of(rows),
             skipped=(*self.skipped, *((str(name), reason) for name, reason in skipped)),
         )
+
+    def left_out(self) -> list[str]:
+        """Return a line for each skipped sample; many with one reason share a line."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.skipped:
+            by_reason.setdefault(reason, []).append(name)
+        lines = []
+        for reason, names in by_reason.items():
+            if len(names) <= FEW:
+                lines += [f"{name} is left out: {reason}" for name in names]
+            else:
+                rest = f"{names[0]} and {len(names) - 1:,} others"
+                lines.append(f"{rest} are left out: {reason}")
+        return lines
 
     def prepared(self, preparation: Preparation, found: Prepared, labels: Any = None) -> Samples:
         """Return a table as numbers, with classes if given; rows without a value are skipped."""
@@ -132,16 +150,15 @@ class Samples:
         return X[np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))]
 
     def names_in(self, source: str | None) -> list[str] | None:
-        """Return the names of these samples in another source, or None if they are not in it."""
-        if source is None or self.source is None:
+        """Return the names of these samples in another source, "" for others; None for no files."""
+        if source is None or self.source == source:
+            return self.names if source else None
+        if self.heading != "path" or not isinstance(self.images, FolderImages):
             return None
-        if self.source == source:
-            return self.names
-        inside = Path(self.source)
-        if self.heading != "path" or not inside.is_relative_to(source):
-            return None
-        folder = inside if inside.is_dir() else inside.parent
-        return [str((folder / name).relative_to(source)) for name in self.names]
+        folder = self.images.folder.resolve()
+        paths = (Path(os.path.normpath(folder / name)) for name in self.names)
+        inside = (path.is_relative_to(source) and path.relative_to(source) for path in paths)
+        return [path.as_posix() if path else "" for path in inside]
 
     def label(self, labels: Any) -> Samples:
         """Return the samples with these classes (see `classes_of`) in place of the source's own."""
@@ -149,7 +166,7 @@ class Samples:
             return self
         if self.table is not None and (name := self.column_named(labels)) is not None:
             return replace(self, classes=classes_of(self.table[name].texts(), self.names))
-        return replace(self, classes=classes_of(labels, self.names))
+        return replace(self, classes=classes_of(labels, self.names, self.source))
 
     def column_named(self, labels: Any) -> str | None:
         """Return the column of the table that labels name; None where they are something else."""
@@ -158,10 +175,13 @@ class Samples:
         return str(labels) if str(labels) in self.table.names else None
 
 
-def classes_of(labels: Any, names: list[str]) -> Classes:
-    """Return the classes of samples from a CSV file, a mapping by name, or one value per sample."""
+def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Classes:
+    """Return the classes of samples from a CSV file, a mapping by name, or one value per sample.
+
+    `folder` is where the samples are: the CSV file may have absolute paths.
+    """
     if isinstance(labels, str | PathLike):
-        return read_labels(Path(labels), names)
+        return read_labels(Path(labels), names, folder)
     if isinstance(labels, Mapping):
         found = [labels.get(name) for name in names]
     else:
@@ -228,7 +248,7 @@ def _is_large_table(source: Any) -> bool:
 def open_pictures(source: Any, monitor: Monitor) -> Samples:
     """Open images; nothing is decoded yet."""
     progress = monitor.count("downloading", "MB", 1e6)
-    return of_images(source, open_images(source, progress=progress))
+    return of_images(source, open_images(source, progress=progress), monitor)
 
 
 def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
@@ -236,18 +256,23 @@ def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
     from probagg.dpac.plan import open_for  # which loads torch
 
     progress = monitor.count("downloading", "MB", 1e6)
-    return of_images(source, open_for(source, recipe, progress=progress))
+    return of_images(source, open_for(source, recipe, progress=progress), monitor)
 
 
-def of_images(source: Any, images: ImageSet) -> Samples:
-    """Return an image set as samples."""
+def of_images(source: Any, images: ImageSet, monitor: Monitor) -> Samples:
+    """Return an image set as samples; say which files of a folder are not read."""
     names = images.paths or [str(row) for row in range(len(images))]
     heading = "row" if images.paths is None else "path"
     classes = _classes(images.y, images.class_names)
-    skipped = tuple(images.outside) if isinstance(images, FolderImages) else ()
-    return Samples(
-        place_of(source), names, heading, images=images, classes=classes, skipped=skipped
-    )
+    samples = Samples(place_of(source), names, heading, images=images, classes=classes)
+    if not isinstance(images, FolderImages):
+        return samples
+    if n := len(images.passed):
+        what = "files are not images" if n != 1 else "file is not an image"
+        monitor.say(f"{n:,} {what} that can be read: {count_by_kind(images.passed)}")
+    photos = [(path, why_not(path)) for path in images.passed if needed_extra(path)]
+    others = [(path, why_not(path)) for path in images.passed if not needed_extra(path)]
+    return replace(samples, skipped=(*images.outside, *photos), others=tuple(others))
 
 
 def place_of(source: Any) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 
-from probagg.data.decoding import SUFFIXES
+from probagg.data.formats import is_image
 from probagg.errors import InputError, NoData
 from probagg.run.folder import RunFolderError
 from probagg.storage import fingerprint
@@ -73,7 +73,7 @@ def sort_images(
 
 
 def _is_image(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in SUFFIXES
+    return path.is_file() and is_image(path)
 
 
 @contextmanager
