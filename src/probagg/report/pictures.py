@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ TINY = 48  # pixels up to which an image is enlarged with sharp edges
 
 def locate(images: ImageSet | None, samples: Assignments) -> list[int | None]:
     """Return the row of each sample in an image set; None for a file that is no longer there."""
-    if images is None:
-        return [None] * len(samples)
+    return [None] * len(samples) if images is None else rows_of(images, samples.names)
+
+
+def rows_of(images: ImageSet, names: Sequence[str]) -> list[int | None]:
+    """Return the row of each name in an image set; None for a file that is not in it."""
     if images.paths is None:
-        return [int(name) for name in samples.names]
+        return [int(name) for name in names]
     rows = {path: row for row, path in enumerate(images.paths)}
-    return [rows.get(name) for name in samples.names]
+    return [rows.get(name) for name in names]
 
 
 def read_picture(images: ImageSet | None, row: int | None) -> Any:
