@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,12 @@ TINY = 48  # pixels up to which an image is enlarged with sharp edges
 
 def locate(images: ImageSet | None, samples: Assignments) -> list[int | None]:
     """Return the row of each sample in an image set; None for a file that is no longer there."""
-    return [None] * len(samples) if images is None else rows_of(images, samples.names)
-
-
-def rows_of(images: ImageSet, names: Sequence[str]) -> list[int | None]:
-    """Return the row of each name in an image set; None for a file that is not in it."""
+    if images is None:
+        return [None] * len(samples)
     if images.paths is None:
-        return [int(name) for name in names]
+        return [int(name) for name in samples.names]
     rows = {path: row for row, path in enumerate(images.paths)}
-    return [rows.get(name) for name in names]
+    return [rows.get(name) for name in samples.names]
 
 
 def read_picture(images: ImageSet | None, row: int | None) -> Any:

@@ -1,21 +1,25 @@
-"""Groups of almost identical photos: similar features, confirmed by a coarse look at the pixels."""
+"""Groups of almost identical photos: similar features, confirmed by a hash of the pixels."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from probagg.data.images import ImageSet, converted
-from probagg.data.threads import in_threads
+from probagg.data.folders import FolderImages
+from probagg.data.images import ArrayImages, ImageSet
+from probagg.embed.features import embed
+from probagg.embed.hashing import HASHES
+from probagg.errors import NoData
 from probagg.progress import Progress
-from probagg.report.pictures import read_picture, rows_of
 
-COSINE = 0.8  # of features, from which the pixels of two photos are compared
-CORRELATION = 0.9  # of their coarse pictures, from which they are near-duplicates
-SIDE = 12  # pixels of a coarse grey picture
+# Two photos are near-duplicates if the cosine of their features is at least 0.6 and 0.01 for each
+# of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates.json.
+COSINE = 0.75  # from which hashes are compared
+EQUAL_HASHES, PER_BIT = 0.6, 0.01
 BLOCK = 4096  # rows of features compared at a time
 MOST = 50  # candidates per photo in a block, on average; beyond, each has its nearest ones
 
@@ -39,9 +43,8 @@ class Duplicates:
     @property
     def groups(self) -> list[list[int]]:
         """The rows of each group of two or more, its representative first."""
-        members: dict[int, list[int]] = {}
-        for row in np.flatnonzero(np.bincount(self.representative) > 1).tolist():
-            members[row] = [row]
+        sizes = np.bincount(self.representative)
+        members = {row: [row] for row in np.flatnonzero(sizes > 1).tolist()}
         for row, first in enumerate(self.representative.tolist()):
             if row != first:
                 members[first].append(row)
@@ -61,22 +64,23 @@ def find_duplicates(
 ) -> Duplicates:
     """Find the near-duplicates among the images of these names in the set, with features X.
 
-    Photos of one scene have similar features too, so a pair is taken only if both pictures, shrunk
-    to 12 x 12 grey pixels, correlate. Every member of a group matches its representative.
+    Photos of one scene have similar features too, so their pixels decide. Every member of a group
+    matches its representative.
     """
-    pairs = np.concatenate([np.empty((0, 2), int), *similar_pairs(X, progress)])
-    involved = np.unique(pairs)
-    place = np.zeros(len(X), int)
-    place[involved] = np.arange(len(involved))
-    rows = rows_of(images, [names[row] for row in involved])
-    coarse = coarse_pictures(images, rows)
-    a, b = place[pairs].T
-    same = np.einsum("ij,ij->i", coarse[a], coarse[b]) >= CORRELATION
-    return Duplicates(stars(pairs[same], len(X)))
+    found = list(similar_pairs(X, progress))
+    pairs = np.concatenate([pairs for pairs, _ in found])
+    cosine = np.concatenate([cosine for _, cosine in found])
+    involved, ends = np.unique(pairs, return_inverse=True)
+    bits = hashes(images, [names[row] for row in involved])
+    a, b = ends.reshape(-1, 2).T
+    differ = np.abs(bits[a] - bits[b]).sum(1)
+    return Duplicates(stars(pairs[cosine >= EQUAL_HASHES + PER_BIT * differ], len(X)))
 
 
-def similar_pairs(X: np.ndarray, progress: Progress | None = None) -> Iterator[np.ndarray]:
-    """Yield the pairs of rows (n, 2), the lower one first, whose cosine is high, block by block."""
+def similar_pairs(
+    X: np.ndarray, progress: Progress | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield pairs of rows (n, 2), the lower one first, and their cosines, where these are high."""
     U = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
     for top in range(0, len(U), BLOCK):
         for left in range(top, len(U), BLOCK):
@@ -86,27 +90,26 @@ def similar_pairs(X: np.ndarray, progress: Progress | None = None) -> Iterator[n
             close = S >= COSINE
             if close.sum() > MOST * len(S):
                 close &= np.partition(S, -MOST, axis=1)[:, -MOST, None] <= S
-            yield np.argwhere(close) + np.array([top, left])
+            yield np.argwhere(close) + np.array([top, left]), S[close]
         if progress and len(U) > BLOCK:
             progress(min(top + BLOCK, len(U)), len(U))
 
 
-def coarse_pictures(images: ImageSet, rows: Sequence[int | None]) -> np.ndarray:
-    """Return images as small grey pictures, (n, pixels), of mean 0 and length 1.
+def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
+    """Return the difference hash of each image, (n, bits); NaN where it can no longer be read."""
+    bits = np.full((len(names), HASHES.n_features), np.nan, np.float32)
+    if names:
+        with contextlib.suppress(NoData):  # not one can be read
+            found = embed(_only(images, names), HASHES)
+            bits[found.rows] = found.X
+    return bits
 
-    Where a picture is flat or can no longer be read, all are 0: it is like no other.
-    """
-    small = converted(images, SIDE, 1)
 
-    def coarse(row: int | None) -> np.ndarray:
-        picture = read_picture(small, row)
-        return np.zeros(SIDE * SIDE) if picture is None else np.asarray(picture).reshape(-1)
-
-    pictures = np.zeros((len(rows), SIDE * SIDE), np.float32)
-    for place, pixels in enumerate(in_threads(coarse, rows)):
-        pictures[place] = pixels
-    pictures -= pictures.mean(1, keepdims=True)
-    return pictures / np.maximum(np.linalg.norm(pictures, axis=1, keepdims=True), 1e-3)
+def _only(images: ImageSet, names: Sequence[str]) -> ImageSet:
+    """Return the images of these names."""
+    if isinstance(images, FolderImages):
+        return FolderImages(images.folder, images.size[0], paths=list(names))
+    return ArrayImages(images.read(np.array(names, int)))
 
 
 def stars(pairs: np.ndarray, n: int) -> np.ndarray:
