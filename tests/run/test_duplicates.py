@@ -88,7 +88,7 @@ def test_thousands_of_equal_features_do_not_make_millions_of_pairs(monkeypatch):
 
 def test_every_member_matches_its_representative():
     chain = np.array([[0, 1], [1, 2], [2, 3], [3, 4], [4, 5]])
-    found = stars(chain, 7)
+    found = stars(chain, [1] * 7)
     edges = {tuple(pair) for pair in chain.tolist()}
     for row, first in enumerate(found):
         assert row == first or (min(row, first), max(row, first)) in edges
@@ -121,6 +121,7 @@ def test_a_run_lists_its_near_duplicates_and_the_page_folds_them(folder, tmp_pat
     assert [row["group"] for row in rows] == ["0"] * 3
     assert {row["path"] for row in rows} == {"00-again.jpg", "00.jpg", "./=1+1.png"}
     (first,) = {row["representative"] for row in rows}
+    assert first == "00.jpg"  # the shortest name
     assert run.result["n_duplicates"] == 2
     contents = read_contents(run.path)
     name = first.removeprefix("./")

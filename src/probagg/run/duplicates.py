@@ -74,7 +74,8 @@ def find_duplicates(
     bits = hashes(images, [names[row] for row in involved])
     a, b = ends.reshape(-1, 2).T
     differ = np.abs(bits[a] - bits[b]).sum(1)
-    return Duplicates(stars(pairs[cosine >= EQUAL_HASHES + PER_BIT * differ], len(X)))
+    alike = pairs[cosine >= EQUAL_HASHES + PER_BIT * differ]
+    return Duplicates(stars(alike, [len(name) for name in names]))
 
 
 def similar_pairs(
@@ -112,21 +113,22 @@ def _only(images: ImageSet, names: Sequence[str]) -> ImageSet:
     return ArrayImages(images.read(np.array(names, int)))
 
 
-def stars(pairs: np.ndarray, n: int) -> np.ndarray:
-    """Return the representative of each of n rows: of what is left, the row with the most pairs.
+def stars(pairs: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """Return the representative of each row: of what is left, the row with the most pairs.
 
-    Long chains, in which only neighbours are alike, thus become several groups.
+    Of several, it is the one with the shortest name: copies tend to have longer ones. Long chains,
+    in which only neighbours are alike, become several groups.
 
-    >>> stars(np.array([[0, 1], [1, 2], [2, 3], [5, 6]]), 7).tolist()
-    [1, 1, 1, 3, 4, 5, 5]
+    >>> stars(np.array([[0, 1], [1, 2], [2, 3], [5, 6]]), [9, 9, 9, 9, 9, 9, 5]).tolist()
+    [1, 1, 1, 3, 4, 6, 6]
     """
     others = defaultdict(list)
     for a, b in pairs.tolist():
         others[a].append(b)
         others[b].append(a)
-    representative = np.arange(n)
+    representative = np.arange(len(lengths))
     taken: set[int] = set()
-    for row in sorted(others, key=lambda row: (-len(others[row]), row)):
+    for row in sorted(others, key=lambda row: (-len(others[row]), lengths[row], row)):
         if row not in taken:
             members = [other for other in others[row] if other not in taken]
             representative[members] = row
