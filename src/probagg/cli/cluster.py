@@ -111,6 +111,14 @@ def cluster(
         int | None,
         typer.Option(min=1, help="pac: starts; the best is kept. [default: 3 for images, else 1]"),
     ] = None,
+    deduplicate: Annotated[
+        bool,
+        typer.Option(
+            "--deduplicate",
+            help="Images: count near-duplicates as one photo. duplicates.csv lists them either "
+            "way.",
+        ),
+    ] = False,
     id: Annotated[
         str | None,
         typer.Option(
@@ -182,6 +190,7 @@ def cluster(
             metric=metric,
             balance=parse_number("--balance", balance),
             n_init=n_init,
+            deduplicate=deduplicate or None,
             id=id,
             scale=scale,
             drop=drop or None,

@@ -23,7 +23,7 @@ Backbone = Annotated[
     str | None,
     typer.Option(
         help="Images: the network whose features are clustered: any timm model, "
-        "efficientnet-lite0, a model.onnx, or module:function. "
+        "efficientnet-lite0, a model.onnx, or module:function; NAME,NAME joins two. "
         "[default: vit_small_patch14_dinov2.lvd142m]"
     ),
 ]

@@ -2,6 +2,7 @@
 
 from probagg.embed.backbone import DEFAULT, Backbone, BackboneError
 from probagg.embed.features import Features, embed, estimate
+from probagg.embed.joint import JointBackbone
 from probagg.embed.opening import open_backbone, reopen_backbone
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Backbone",
     "BackboneError",
     "Features",
+    "JointBackbone",
     "embed",
     "estimate",
     "open_backbone",

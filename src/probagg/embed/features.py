@@ -15,6 +15,7 @@ from probagg.data.opening import open_images
 from probagg.data.threads import in_threads, read_ahead
 from probagg.embed.backbone import Backbone, BackboneError
 from probagg.embed.cache import FeatureCache, cache_path
+from probagg.embed.joint import JointBackbone, common, joined
 from probagg.embed.sources import Item, Source, source_of
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
@@ -37,7 +38,7 @@ class Features:
 
 def embed(
     images: Any,
-    backbone: Backbone,
+    backbone: Backbone | JointBackbone,
     *,
     cache: bool = True,
     batch_size: int | Literal["auto"] = "auto",
@@ -49,6 +50,13 @@ def embed(
     a second or resumed run computes only what is new; `cache=False` neither reads nor writes the
     cache. `progress(done, total)` is called for each batch.
     """
+    if isinstance(backbone, JointBackbone):
+        opened = open_images(images)
+        found = [
+            embed(opened, part, cache=cache, batch_size=batch_size, progress=progress)
+            for part in backbone.parts
+        ]
+        return _joined(found)
     work = _Embedding(images, backbone, cache)
     network = _Batches(backbone, _batch_size(batch_size, backbone))
     with work.cache:
@@ -68,11 +76,23 @@ def embed(
     return work.result()
 
 
-def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
+def _joined(found: list[Features]) -> Features:
+    """Return the joined features of the images that all backbones could read."""
+    rows = common([part.rows for part in found])
+    if len(rows) == 0:
+        raise NoData("No image can be read by all backbones. Use one of them.")
+    X = joined([part.X[np.searchsorted(part.rows, rows)] for part in found])
+    bad = {name: reason for part in found for name, reason in part.bad}
+    return Features(X, rows, list(bad.items()), min(part.cached for part in found))
+
+
+def estimate(images: Any, backbone: Backbone | JointBackbone, *, cache: bool = True) -> float:
     """Return roughly the seconds `embed` will take, timed on a few images that are not cached yet.
 
     The features of these few are cached.
     """
+    if isinstance(backbone, JointBackbone):
+        return sum(estimate(images, part, cache=cache) for part in backbone.parts)
     work = _Embedding(images, backbone, cache)
     network = _Batches(backbone, PROBE)
     with work.cache:

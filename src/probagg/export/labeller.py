@@ -17,6 +17,7 @@ from probagg.dpac.estimator import DPAC
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe
 from probagg.embed.backbone import LITE, Backbone
+from probagg.embed.joint import JointBackbone
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.export.heads import OPANetwork, PACHead
@@ -103,7 +104,7 @@ class Labeller(nn.Module):
 
 def labeller_of(
     model: PAC | OPAHead | DPAC,
-    backbone: Backbone | None = None,
+    backbone: Backbone | JointBackbone | None = None,
     groups: Any = None,
     splits: Sequence[Split] = (),
     *,
@@ -140,6 +141,12 @@ def labeller_of(
         raise InputError("size is for DPAC only; PAC and OPAHead use the backbone's. Leave it out.")
     head = PACHead.of(model) if isinstance(model, PAC) else OPANetwork.of(model)
     facts: dict[str, Any] = {"head": {"kind": head.kind, **head.settings}}
+    if isinstance(backbone, JointBackbone):
+        raise InputError(
+            f"The run has {len(backbone.parts)} backbones ({backbone.name}), which cannot become "
+            "part of one model. Export the clusters alone (--features): that model takes their "
+            "features, each of length 1, side by side."
+        )
     if backbone is not None:
         _check_backbone(backbone, model.n_features_in_)
         facts["backbone"] = {

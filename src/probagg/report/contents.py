@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +80,7 @@ class Contents:
     candidates: list[Row]  # k_selection.csv
     skipped: list[Row]
     preparation: list[Row] = field(default_factory=list)  # column, kind and done, of a table
+    representatives: np.ndarray | None = None  # (N,) rows, of near-duplicates; else a row itself
 
     @property
     def has_images(self) -> bool:
@@ -119,6 +120,21 @@ class Contents:
             return None
         rows, xy = self.places
         return rows[self.kept[rows]], xy[self.kept[rows]]
+
+    @cached_property
+    def folded(self) -> np.ndarray:
+        """Which samples are not shown, as near-duplicates of one in the same cluster, (N,) bool."""
+        if self.representatives is None:
+            return np.zeros(len(self.samples), bool)
+        cluster, first = self.samples.cluster, self.representatives
+        return (first != np.arange(len(first))) & (cluster == cluster[first])
+
+    @cached_property
+    def copies(self) -> dict[int, int]:
+        """How many near-duplicates of a sample are folded into it, where there are any."""
+        if self.representatives is None:
+            return {}
+        return dict(Counter(self.representatives[self.folded].tolist()))
 
     @cached_property
     def sizes(self) -> dict[int, int]:

@@ -24,6 +24,7 @@ from probagg.run.samples import Samples
 from probagg.yardstick import Yardstick
 
 MOST_BARS = 30  # clusters shown as bars
+PATHS = ("path", "representative")  # columns of file names
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
         counts.append(f"{n:,} {what}{'s' * (n != 1)} skipped (skipped.csv says why)")
     if n := result.get("n_other_files"):
         counts.append(f"{n:,} other file{'s' * (n != 1)} (skipped.csv)")
+    if n := result.get("n_duplicates", 0):
+        counts.append(f"{n:,} near-duplicate{'s' * (n != 1)} (duplicates.csv)")
     lines.append(", ".join(counts))
     if "acc" in result:
         some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
@@ -178,7 +181,7 @@ def text_table(heads: str, rows: Any) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(heads.split())
-    marks = [PATH if head == "path" else TEXT for head in heads.split()]
+    marks = [PATH if head in PATHS else TEXT for head in heads.split()]
     for row in rows:
         table.writerow([_cell(cell, mark) for cell, mark in zip(row, marks, strict=True)])
     return text.getvalue()

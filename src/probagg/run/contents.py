@@ -20,10 +20,11 @@ from probagg.data.arrays import read_npz
 from probagg.data.cells import days_of
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData, reading
+from probagg.formulas import PATH, plain
 from probagg.report.contents import Contents, Pair, Profiles, Row
 from probagg.review import Review, ReviewError
 from probagg.run.folder import RunFolderError, add_to_run
-from probagg.run.layout import CONFIG, REVIEW
+from probagg.run.layout import CONFIG, DUPLICATES, REVIEW
 from probagg.run.preparation import FILE, Preparation
 from probagg.storage import decode, read_bytes
 
@@ -75,6 +76,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         candidates=_checked(run / "k_selection.csv", _candidates),
         skipped=_checked(run / "skipped.csv", lambda path: _table(path, ("path", "reason"))),
         preparation=_checked(run / FILE, _preparation),
+        representatives=_checked(run / DUPLICATES, lambda path: _representatives(path, assigned)),
     )
 
 
@@ -261,6 +263,18 @@ def _numbers(values: Iterable[str], kind: str) -> np.ndarray:
         return np.array([days_of(date.fromisoformat(v)) if v else np.nan for v in values])
     found = np.array([float(value) if value else np.nan for value in values])
     return np.full(len(found), found[0]) if kind == "share" else found
+
+
+def _representatives(path: Path, assigned: Assignments) -> np.ndarray:
+    """Read the row of the photo that represents each sample; itself where none is listed."""
+    rows = {name: row for row, name in enumerate(assigned.names)}
+    found = np.arange(len(assigned))
+    for line in _table(path, (assigned.heading, "representative") if path.exists() else ()):
+        name, first = (plain(line[key], PATH) for key in (assigned.heading, "representative"))
+        if not {name, first} <= rows.keys():
+            raise ValueError(f"{name!r:.40} or {first!r:.40} is not a sample of the run")
+        found[rows[name]] = rows[first]
+    return found
 
 
 def _preparation(path: Path) -> list[Row]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from probagg.data import benchmarks
 from probagg.data.opening import is_image_source
 from probagg.errors import InputError
 from probagg.run import samples as opened
-from probagg.run.clustering import Clustering, begin
+from probagg.run.clustering import Clustering, begin, text_table
+from probagg.run.layout import DUPLICATES
 from probagg.run.predicted import Predicted
 from probagg.run.preparation import FILE, Preparation
 from probagg.run.speed import slowness
 
 if TYPE_CHECKING:
+    from probagg.run.duplicates import Duplicates
     from probagg.run.folder import RunFolder
     from probagg.run.request import Request
     from probagg.run.samples import Samples
@@ -40,6 +43,7 @@ class Flat:
         name, weights = options.pop("backbone", None), options.pop("weights", None)
         device = options.get("device", "auto")
         self.backbone: Any = None
+        self.deduplicate = options.pop("deduplicate", False)
         source, monitor = request.source, request.monitor
         self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
         if name or (is_image_source(source) and not _is_matrix_name(source)):
@@ -50,6 +54,10 @@ class Flat:
             options = FEATURE_DEFAULTS[method] | options
         else:
             self.samples = self._open_rows(options)
+            if self.deduplicate:
+                raise InputError(
+                    f"deduplicate is for images, but {request.title} is a matrix. Leave it out."
+                )
             if weights or (method == "pac" and "device" in options):
                 raise InputError(
                     f"weights and device are for networks, but {request.title} is a matrix. Leave "
@@ -120,6 +128,7 @@ class Flat:
             from probagg.embed import estimate
 
             D, seconds = self.backbone.n_features, estimate(self.samples.pictures, self.backbone)
+            seconds += 5e-11 * N * N * D  # of comparing all pairs
             what += f", features of {self.backbone.name}"
         how, K, choosing = f"{self.k} cluster{'s' * (self.k != 1)}", self.k, 0.0
         if not isinstance(K, int):
@@ -148,8 +157,13 @@ class Flat:
         facts: dict[str, Any] = {"method": self.method}
         if embedding is not None:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
-        began, X = time.perf_counter(), samples.features
-        K, chosen, files = self._choose(samples)
+        began = time.perf_counter()
+        duplicates = self._duplicates(samples)
+        X = samples.features
+        if duplicates is not None and self.deduplicate:
+            X = X[duplicates.kept]
+        K, chosen, files = self._choose(replace(samples, X=X))
+        self._check_kept(K, X)
         model = self._estimator(K)
         if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
             model.set_params(verbose=2)  # sweeps and epochs on standard error
@@ -158,11 +172,19 @@ class Flat:
         seconds = time.perf_counter() - began
         if samples.preparation is not None:
             files = files | {FILE: samples.preparation.to_json()}
+        P = _probabilities(model, X)
+        if duplicates is not None:
+            facts["n_duplicates"] = len(samples) - len(duplicates.kept)
+            if table := duplicates.table(samples.names):
+                heads = f"group {samples.heading} representative"
+                files = files | {DUPLICATES: text_table(heads, table)}
+            if self.deduplicate:
+                P = _of_representatives(P, model, samples.features, duplicates)
         begin(folder, self._config(samples, model))
         return Clustering(
             samples=samples,
-            P=_probabilities(model, X),
-            X=X,
+            P=P,
+            X=samples.features,
             metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
@@ -178,6 +200,23 @@ class Flat:
         began = time.perf_counter()
         samples = opened.embed_images(self.samples, self.backbone, self.request.monitor)
         return samples, round(time.perf_counter() - began, 1)
+
+    def _duplicates(self, samples: Samples) -> Duplicates | None:
+        """Return the near-duplicates among photos; None for a matrix."""
+        if self.backbone is None:
+            return None
+        from probagg.run.duplicates import find_duplicates
+
+        progress = self.request.monitor.count("near-duplicates", "images")
+        return find_duplicates(samples.features, samples.pictures, samples.names, progress)
+
+    def _check_kept(self, K: int, X: Any) -> None:
+        """Refuse more clusters than are left once near-duplicates count as one."""
+        if self.deduplicate and len(X) < K:
+            raise InputError(
+                f"{self.request.title} has {len(X):,} different images, which cannot form {K:,} "
+                "clusters. Ask for fewer, or leave out deduplicate."
+            )
 
     def _choose(self, samples: Samples) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Return K and, where it was chosen from the data, the reason and the table."""
@@ -217,6 +256,8 @@ class Flat:
         }
         if self.backbone is not None:
             config["embed"] = self.backbone.spec()
+        if self.deduplicate:
+            config["deduplicate"] = True
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {self.method: model.get_params()}
@@ -236,6 +277,13 @@ def _probabilities(model: Any, X: Any) -> Any:
     """Return P of the rows that a model was fitted on; PAC does not keep it where X is large."""
     kept = getattr(model, "probabilities_", None)
     return Predicted(model, X) if kept is None else kept
+
+
+def _of_representatives(P: Any, model: Any, X: Any, duplicates: Duplicates) -> Any:
+    """Return P of all rows from P of the representatives among them."""
+    if isinstance(P, Predicted):
+        return Predicted(model, X[duplicates.representative])
+    return P[duplicates.places]
 
 
 def _facts(model: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ FORMAT = "probagg.run/1"
 MANIFEST = "manifest.json"
 REVIEW = "review.json"  # what a person decided about a run
 CONFIG = "config.toml"
+DUPLICATES = "duplicates.csv"
 LOCK = ".probagg.lock"  # held by the process that writes
 UNFINISHED = ".probagg-unfinished"  # the sub-folder that a run is built in
 CHECKPOINTS = "checkpoints/step-*/*"  # of an unfinished run of DPAC
@@ -27,6 +28,7 @@ RUN_FILES = (
     "compact/*.safetensors",
     "compact/config.toml",
     CONFIG,
+    DUPLICATES,
     "embeddings.npy",
     "env.json",
     "exported.safetensors",

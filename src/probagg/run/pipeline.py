@@ -39,6 +39,7 @@ OPTIONS = {  # which methods use an option
     "metric": (PAC, OPA),
     "balance": (PAC, OPA),
     "n_init": (PAC,),
+    "deduplicate": (PAC, OPA),
     "id": (PAC, OPA),
     "scale": (PAC, OPA),
     "drop": (PAC, OPA),
@@ -57,6 +58,7 @@ def cluster(
     metric: str | None = None,
     balance: float | str | None = None,
     n_init: int | None = None,
+    deduplicate: bool = False,
     id: str | None = None,
     scale: str | None = None,
     drop: Sequence[str] | None = None,
@@ -92,10 +94,13 @@ def cluster(
         DPAC for a named set of images.
     backbone, weights : str or None
         PAC and OPA on images: the network whose features are clustered, by default DINOv2, and a
-        file of weights for it.
+        file of weights for it. "NAME,NAME" joins the features of two, each of length 1.
     m, metric, balance, n_init
         Of `PAC` and `OPAHead`. The default of balance is "auto"; for features of images the
         defaults are m="auto" (PAC), cosine distance and n_init=3, for a matrix the estimator's own.
+    deduplicate : bool
+        PAC and OPA on images: whether near-duplicates count as one photo. One of each group is
+        clustered, and the others get its probabilities. duplicates.csv lists them either way.
     id, scale, drop
         Of tables (.csv, .parquet, a DataFrame): the column that names the rows, guessed by default;
         how numbers and dates are scaled, "standard", "robust", "none" or "auto", which standardises
@@ -154,6 +159,7 @@ def cluster(
         metric=metric,
         balance=balance,
         n_init=n_init,
+        deduplicate=deduplicate or None,
         id=id,
         scale=scale,
         drop=drop,

@@ -106,10 +106,13 @@ def select(
 ) -> tuple[list[int], list[int], list[int]]:
     """Return typical, borderline and unusual samples of a cluster; none is shown twice.
 
+    Of near-duplicates, only the representative is shown.
+
     Typical: the most probable, then the nearest. Borderline and unusual: first those with the flag,
     then the smallest margins and the largest distances of the rest. Moved samples are the least
     typical, and count as having the smallest margins.
     """
+    members = members[~contents.folded[members]]
     samples, moved = contents.samples, contents.moved[members]
     distance = np.nan_to_num(samples.distance[members], nan=np.inf)
     p = np.where(moved, -1.0, samples.probability[members])
@@ -167,5 +170,5 @@ def between(contents: Contents, pair: Pair, n: int) -> list[int]:
     ways = ((samples.cluster == a) & (samples.second_cluster == b)) | (
         (samples.cluster == b) & (samples.second_cluster == a)
     )
-    rows = np.flatnonzero(ways & (samples.flag != OUTLIER) & ~contents.moved)
+    rows = np.flatnonzero(ways & (samples.flag != OUTLIER) & ~contents.moved & ~contents.folded)
     return rows[np.argsort(_margins(contents, rows), kind="stable")][:n].tolist()
