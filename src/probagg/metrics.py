@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
 
 from probagg.errors import InputError
 
@@ -20,6 +17,9 @@ def clustering_accuracy(y_true: Any, labels: Any) -> float:
     >>> clustering_accuracy([0, 0, 1, 1], [7, 7, 3, 7])
     0.75
     """
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.metrics.cluster import contingency_matrix
+
     y_true, labels = np.asarray(y_true).ravel(), np.asarray(labels).ravel()
     if len(y_true) != len(labels) or not len(labels):
         raise InputError(
@@ -36,6 +36,8 @@ def evaluate(y_true: Any, labels: Any) -> dict[str, float]:
     >>> evaluate([0, 0, 1, 1], [1, 1, 0, 0])
     {'acc': 1.0, 'nmi': 1.0, 'ari': 1.0}
     """
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
     return {
         "acc": clustering_accuracy(y_true, labels),
         "nmi": float(normalized_mutual_info_score(y_true, labels)),

@@ -33,7 +33,7 @@ class Deep:
     method = "dpac"
 
     def __init__(self, request: Request, options: dict[str, Any]) -> None:
-        from probagg import DPAC, Recipe
+        from probagg.dpac.recipe import Recipe
 
         self.is_first_process = os.environ.get("RANK", "0") == "0"
         self.monitor = request.monitor if self.is_first_process else Monitor()
@@ -50,6 +50,8 @@ class Deep:
         if not isinstance(recipe, Recipe):
             recipe = Recipe.of(recipe or recipe_of(request.source))
         self.recipe = recipe.override(settings)
+        from probagg import DPAC  # which loads torch
+
         opened = open_for_recipe(request.data, self.recipe, self.monitor)
         self.samples = opened.label(request.labels)
         self.dpac = DPAC(

@@ -46,11 +46,10 @@ class Flat:
         self.deduplicate = options.pop("deduplicate", False)
         source, monitor = request.source, request.monitor
         self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
-        if name or (is_image_source(source) and not _is_matrix_name(source)):
+        is_images = name or (is_image_source(source) and not _is_matrix_name(source))
+        if is_images:
             self._refuse("images")
             self.samples = opened.open_pictures(request.data, monitor).label(request.labels)
-            self._check_k()
-            self.backbone = _open_backbone(name, weights, device)
             options = FEATURE_DEFAULTS[method] | options
         else:
             self.samples = self._open_rows(options)
@@ -71,6 +70,8 @@ class Flat:
                 options.setdefault("m", "auto")
         self.options = options
         self._estimator(2)._validate_params()  # before hours of features
+        if is_images:  # last, because it loads torch and weights
+            self.backbone = _open_backbone(name, weights, device)
 
     def _open_rows(self, options: dict[str, Any]) -> Samples:
         """Open a matrix, or open and prepare a table."""

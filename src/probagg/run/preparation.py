@@ -10,13 +10,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from probagg.data.tables import CATEGORY, DATE, NUMBER, Column, Table
 from probagg.errors import InputError, NoData, reading
-from probagg.pac.scales import Scales, differing_scales
 from probagg.run.columns import Roles, assign_roles
 from probagg.run.describing import describe_column, describe_preparation, few
 from probagg.run.transformers import (
@@ -29,6 +28,9 @@ from probagg.run.transformers import (
 )
 from probagg.storage import read_bytes
 from probagg.svg import short
+
+if TYPE_CHECKING:
+    from probagg.pac.scales import Scales
 
 FORMAT = "probagg.preparation/1"
 FILE = "preparation.json"
@@ -289,6 +291,8 @@ def _with_values(M: np.ndarray, parts: list[Part]) -> np.ndarray:
 
 def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
     """Compare the scales of numbers and dates, and of a share of one half beside them."""
+    from probagg.pac.scales import differing_scales  # which loads scikit-learn
+
     amounts = [j for j, part in enumerate(parts) if part.kind in (NUMBER, DATE)]
     X = M[:, amounts]
     if X.shape[1] and len(amounts) < len(parts):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -21,13 +21,13 @@ from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import open_images, open_matrix, open_table
 from probagg.data.tables import Table, table_of
 from probagg.errors import InputError, Interrupted, NoData
-from probagg.pac.files import FileRows, open_file
 from probagg.run.monitor import Monitor
 from probagg.run.preparation import Preparation, Prepared
 
 if TYPE_CHECKING:
     from probagg.data.images import ImageSet
     from probagg.dpac.recipe import Recipe
+    from probagg.pac.files import FileRows
 
 FEW = 5  # skipped samples with the same reason that are named one by one
 READ_IN_PARTS = 2**28  # bytes of a Parquet file from which it is
@@ -116,7 +116,7 @@ class Samples:
         """Return the table, or the columns of a matrix as one without names."""
         if self.table is not None:
             return self.table
-        X = self.features.load() if isinstance(self.X, FileRows) else self.features
+        X = self.features.load() if _is_in_file(self.X) else self.features
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
         names: Sequence[Any] = self.columns or range(X.shape[1])
         return table_of(self.source or "The array", zip(names, X.T, strict=True))
@@ -138,13 +138,13 @@ class Samples:
                 f"with {', '.join(columns)}. Give the same columns; their order is free."
             )
         places = [self.columns.index(name) for name in columns]
-        X = self.features.load() if isinstance(self.X, FileRows) else self.features
+        X = self.features.load() if _is_in_file(self.X) else self.features
         return replace(self, X=X[:, places], columns=columns)
 
     def sample(self, size: int, seed: int) -> np.ndarray:
         """Return the features; of a file that is read in parts, those of some random rows."""
         X = self.features
-        if not isinstance(X, FileRows):
+        if not _is_in_file(X):
             return X
         size = min(size, len(X))
         return X[np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))]
@@ -217,6 +217,8 @@ def _open_in_parts(source: Any) -> Samples:
     """Open a Parquet file that is too large to be prepared as a table: it must be numbers."""
     from pyarrow import parquet, types  # `is_large_table` needs nothing of it
 
+    from probagg.pac.files import open_file  # which loads scikit-learn
+
     path = Path(source).expanduser()
     others = [
         f"{field.name} ({field.type})"
@@ -236,6 +238,13 @@ def _open_in_parts(source: Any) -> Samples:
     columns, rows.columns = rows.columns, None
     names = [str(row) for row in range(len(rows))]
     return Samples(place_of(source), names, "row", rows, columns=columns)
+
+
+def _is_in_file(X: Any) -> TypeGuard[FileRows]:
+    """Return whether rows are read from a file in parts."""
+    from probagg.pac.files import FileRows  # which loads scikit-learn
+
+    return isinstance(X, FileRows)
 
 
 def _is_large_table(source: Any) -> bool:
