@@ -14,14 +14,15 @@ from probagg.run.opened import open_run
 
 EXAMPLE = example(
     "probagg report runs/photos --serve",
-    "Opens a page to name and merge clusters and to move images; predict and export apply this.",
+    "Opens a page to name, merge and split clusters, move and discard images; predict and export "
+    "apply this.",
 )
 
 
 def report(
     run: Run,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Name, merge and move in a local page.")
+        bool, typer.Option("--serve", help="Review in a local page: name, merge, split, move.")
     ] = False,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="With --serve: open the browser.")
