@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from urllib.parse import unquote
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 from commands import probagg as command
 
 import probagg
+from probagg.assignments import Assignments
 from probagg.errors import InputError, NoData
+from probagg.run.contents import write_review
 from probagg.run.handover import labelled_of, probabilities
+from probagg.run.splitting import split_cluster
 from probagg.tools.labelled import unique_names
 
 FOLDERS = {"label-studio": ["config.xml", "tasks.json"],
@@ -22,7 +26,7 @@ def test_a_folder_is_written_and_replaced_only_on_request(run, format, tmp_path)
     out = tmp_path / "out"
     assert run.export(format, out) == out
     assert sorted(p.name for p in out.iterdir()) == FOLDERS[format]
-    with pytest.raises(InputError, match="exists. Name a new folder"):
+    with pytest.raises(InputError, match=r"exists\. Name a new folder"):
         run.export(format, out)
     assert run.export(format, out, overwrite=True) == out
     (out / "diary.txt").write_text("mine")
@@ -78,6 +82,29 @@ def test_probabilities_follow_the_review_by_column(run):
     kept = table.cluster == P.argmax(1)
     assert kept.sum() == 14  # a person moved one
     np.testing.assert_allclose(P.max(1)[kept], table.probability[kept], atol=1e-4)
+
+
+def test_splits_and_discarded_photos_reach_every_tool(run, tmp_path):
+    """A part is a cluster; a discarded photo is listed, flagged, and in no cluster."""
+    first, last = run.assignments.names[0], run.assignments.names[-1]
+    review = replace(run.review, moved={}, discarded=frozenset([first]))
+    split = split_cluster(
+        run.embeddings, Assignments.read(run.path / "assignments.csv", 4), 4, review, 3, 2
+    )
+    write_review(run.path, replace(review, splits=(split,), names={split.members[last]: "half"}))
+    run = probagg.open_run(run.path)
+    table, P = run.assignments, probabilities(run, run.embeddings)
+    assert P.shape == (15, 6)
+    assert not P[:, [0, 3]].any()
+    np.testing.assert_array_equal(P.argmax(1)[1:], table.cluster[1:])
+    tasks = json.loads((run.export("label-studio", tmp_path / "ls") / "tasks.json").read_text())
+    assert tasks[0]["predictions"] == []
+    assert tasks[0]["data"]["flag"] == "discarded"
+    choices = [task["predictions"][0]["result"][0]["value"]["choices"] for task in tasks[1:]]
+    assert choices == [[run.review.name_of(k)] for k in table.cluster[1:]]
+    assert ["half"] in choices
+    samples = json.loads((run.export("fiftyone", tmp_path / "fo") / "samples.json").read_text())
+    assert samples["samples"][0]["cluster"] is None
 
 
 def test_a_list_of_photos_has_its_common_folder(clustered, tmp_path):

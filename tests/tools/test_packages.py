@@ -156,7 +156,9 @@ def test_columns_of_a_dataset_are_a_table(hub, tmp_path):
     assert run.evaluate()["classes"] == ["a", "b", "c"]
     np.testing.assert_array_equal(run.predict(labelled.select([3, 99])).cluster, expected[[3, 99]])
     table = pa.Table.from_pandas(pd.DataFrame(frame.drop(columns="target")))
-    np.testing.assert_array_equal(probagg.cluster(table, 3, **options).assignments.cluster, expected)
+    np.testing.assert_array_equal(
+        probagg.cluster(table, 3, **options).assignments.cluster, expected
+    )
 
 
 def test_splits_streams_and_two_image_columns_are_refused(hub):

@@ -75,12 +75,13 @@ def _batches(labelled: Labelled, schema: Any) -> Iterator[Any]:
 
 
 def _columns(labelled: Labelled, rows: slice) -> dict[str, list[Any]]:
-    """Return the cells of some rows; None where there is no second cluster or no distance."""
+    """Return the cells of some rows; None where there is no cluster or distance."""
     table = labelled.assigned
     names = [name.encode("utf-8", "replace").decode() for name in table.names[rows]]
     cells: dict[str, list[Any]] = {name: getattr(table, name)[rows].tolist() for name in VALUES}
-    cells |= {table.heading: names, "cluster": table.cluster[rows].tolist()}
-    cells["second_cluster"] = [k if k >= 0 else None for k in table.second_cluster[rows].tolist()]
+    cells[table.heading] = names
+    for name in ("cluster", "second_cluster"):
+        cells[name] = [k if k >= 0 else None for k in getattr(table, name)[rows].tolist()]
     cells["distance"] = [None if d != d else d for d in cells["distance"]]
     if labelled.files is not None:
         files = zip(labelled.files[rows], names, strict=True)

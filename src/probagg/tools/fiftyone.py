@@ -27,7 +27,7 @@ def write_fiftyone(labelled: Labelled, folder: Path) -> list[str]:
     samples = [
         {
             "filepath": str(file),
-            "cluster": labelled.names[table.cluster[row]],
+            "cluster": labelled.name_of(table.cluster[row]),
             "confidence": round(float(table.probability[row]), 6),
             "second_cluster": labelled.name_of(table.second_cluster[row]),
             "second_confidence": round(float(table.second_probability[row]), 6),

@@ -37,10 +37,10 @@ def write_label_studio(labelled: Labelled, folder: Path) -> list[str]:
 
 
 def _task(labelled: Labelled, row: int, place: Path) -> dict[str, Any]:
-    """Return the task of one photo, with the cluster as a prediction."""
+    """Return the task of one photo, with the cluster as a prediction; a discarded one has none."""
     table = labelled.assigned
     score = round(float(table.probability[row]), 6)
-    choice = labelled.names[table.cluster[row]]
+    choice = labelled.name_of(table.cluster[row])
     second = labelled.name_of(table.second_cluster[row])
     return {
         "data": {
@@ -49,22 +49,19 @@ def _task(labelled: Labelled, row: int, place: Path) -> dict[str, Any]:
             "second_cluster": second or "",
             "flag": str(table.flag[row]),
         },
-        "predictions": [
-            {
-                "model_version": f"probagg {labelled.run}",
-                "score": score,
-                "result": [
-                    {
-                        "from_name": "cluster",
-                        "to_name": "image",
-                        "type": "choices",
-                        "value": {"choices": [choice]},
-                        "score": score,
-                    }
-                ],
-            }
-        ],
+        "predictions": [_prediction(labelled, choice, score)] if choice else [],
     }
+
+
+def _prediction(labelled: Labelled, choice: str, score: float) -> dict[str, Any]:
+    result = {
+        "from_name": "cluster",
+        "to_name": "image",
+        "type": "choices",
+        "value": {"choices": [choice]},
+        "score": score,
+    }
+    return {"model_version": f"probagg {labelled.run}", "score": score, "result": [result]}
 
 
 def _config(names: list[str]) -> str:
