@@ -176,7 +176,7 @@ def test_exported_dpac_contains_only_what_predicts(dpac):
 
 def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
     labeller, P = labeller_of(pac, groups=[2, 1, 2]), pac.predict_proba(blobs[0])
-    expected = np.stack([P[:, 1], P[:, 0] + P[:, 2]], 1)
+    expected = np.stack([np.zeros(len(P)), P[:, 1], P[:, 0] + P[:, 2]], 1)
     assert labeller.clusters == [1, 2]
     np.testing.assert_allclose(labeller(floats(blobs[0])), expected, atol=1e-6)
 

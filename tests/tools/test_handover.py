@@ -22,7 +22,7 @@ def test_a_folder_is_written_and_replaced_only_on_request(run, format, tmp_path)
     out = tmp_path / "out"
     assert run.export(format, out) == out
     assert sorted(p.name for p in out.iterdir()) == FOLDERS[format]
-    with pytest.raises(InputError, match="exists. Name a new folder"):
+    with pytest.raises(InputError, match=r"exists\. Name a new folder"):
         run.export(format, out)
     assert run.export(format, out, overwrite=True) == out
     (out / "diary.txt").write_text("mine")
