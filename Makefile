@@ -11,7 +11,7 @@ ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(a
 $(shell rm -rf $(VENV))
 endif
 
-.PHONY: demo test test-faults lint format docs results bench clean
+.PHONY: demo test test-faults test-tools lint format docs results bench clean
 
 demo: $(VENV)/.deep
 	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
@@ -23,6 +23,12 @@ test: lint
 test-faults: $(VENV)/.dev
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -s -m slow tests/faults
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python tests/faults/soak.py runs/soak
+
+# The tests against other tools. Their packages need other versions of some of those in .venv, so they
+# have an environment of their own, which falls back on .venv.
+test-tools: $(VENV)/.tools
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/tools
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/test_docs.py -k tools.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -53,7 +59,7 @@ bench: $(VENV)/.dev
 	$(BIN)/probagg bench dpac_digits
 
 clean:
-	rm -rf $(VENV) runs site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-tools runs site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'probagg needs Python >= 3.11; pass PYTHON=/path/to/python3.11')"
@@ -61,6 +67,14 @@ $(BIN)/python:
 
 $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --editable ".[deep,report]"
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.dev
+	$(PYTHON) -m venv $(VENV)-tools
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$($(VENV)-tools/bin/python -c "import site; print(site.getsitepackages()[0])")/dev.pth
+	$(VENV)-tools/bin/python -m pip install -qq label-studio-sdk anndata fiftyone
+	$(VENV)-tools/bin/python -m pip install -qq --no-deps bertopic
+	-$(VENV)-tools/bin/python -m pip install -qq --no-deps --only-binary :all: hdbscan
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

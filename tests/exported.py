@@ -26,7 +26,7 @@ def floats(X):
 
 
 def names_of(labeller):
-    return [f"cluster {k}" for k in labeller.clusters]
+    return [f"cluster {k}" for k in range(labeller.merge.shape[1])]
 
 
 def onnx_file(labeller, path, names=None):

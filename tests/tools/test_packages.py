@@ -281,7 +281,8 @@ def test_bertopic_takes_pac_for_its_clusters(corpus):
     for k in range(3):
         words = {word for word, _ in topics.get_topic(k)}
         assert any(words <= set(topic.split()) for topic in TOPICS)
-    assert P is not None
+    np.testing.assert_array_equal(P.argmax(1), found)
+    pytest.importorskip("hdbscan")  # without it, transform of BERTopic 0.17.4 fails for any model
     new, P_new = topics.transform(documents[:6], embeddings=X[:6])
     assert list(new) == found[:6]
     assert P_new is None  # BERTopic asks only HDBSCAN for them
