@@ -26,7 +26,7 @@ def floats(X):
 
 
 def names_of(labeller):
-    return [f"cluster {k}" for k in range(labeller.merge.shape[1])]
+    return [f"cluster {k}" for k in range(len(labeller.facts["groups"]))]
 
 
 def onnx_file(labeller, path, names=None):

@@ -218,6 +218,13 @@ def labeller_of_network(
     return Labeller(takes, steps, model.n_clusters, groups, facts, splits)
 
 
+def probabilities_of_features(dpac: DPAC, X: Any) -> np.ndarray:
+    """Return P (n, K) of DPAC for features of its own backbone."""
+    head: Any = labeller_of(dpac).steps.head
+    with torch.inference_mode():
+        return head(torch.tensor(np.asarray(X))).numpy()
+
+
 def _check_backbone(backbone: Backbone, n_features: int) -> None:
     if backbone.module is None or backbone.mean is None:
         why = "is an ONNX file" if backbone.module is None else "has its own transform"

@@ -157,13 +157,9 @@ def probabilities(run: Run, X: Any) -> np.ndarray:
     """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
-        import torch
+        from probagg.export import probabilities_of_features
 
-        from probagg.export import labeller_of
-
-        head: Any = labeller_of(model).steps.head
-        with torch.inference_mode():
-            P = head(torch.tensor(np.asarray(X))).numpy()
+        P = probabilities_of_features(model, X)
     else:
         P = model.predict_proba(X)
     review = run.review
