@@ -112,6 +112,10 @@ def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -
         with temporary.open("wb") as file:
             file.writelines([data] if isinstance(data, bytes) else data)
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is None:  # a full disk names no file
+            error.filename = os.fspath(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
