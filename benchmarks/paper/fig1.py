@@ -7,6 +7,11 @@ ACC says little. `docs/make_fig1_figure.py` draws the result.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 from collections.abc import Iterable
 from functools import cache, partial
 

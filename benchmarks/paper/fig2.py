@@ -7,6 +7,11 @@ These are runs of Table 7, which are not trained again; docs/make_fig2_figure.py
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 from collections.abc import Iterable
 
 from paper.deep import available

@@ -6,6 +6,11 @@ set that is not found is recorded as such, with where to get it; `--again` looks
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 from collections.abc import Iterable
 
 import numpy as np

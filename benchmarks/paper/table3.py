@@ -6,6 +6,11 @@ memory grows with the square of the number of rows get a random sample; a run re
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache

@@ -7,6 +7,11 @@ autoencoder clusters scikit-learn's digits.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 from collections.abc import Iterable
 
 from paper.deep import Experiment

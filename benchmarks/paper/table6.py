@@ -8,11 +8,15 @@ no cluster forms, probabilities are near 1/K (`state` is "uniform") and ACC mean
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import os
 import time
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 from paper.deep import Experiment, available

@@ -7,6 +7,11 @@ fewer runs (`offline_runs`) at the same intervals. `seconds` are those of the cl
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 from collections.abc import Iterable
 from typing import Any
 

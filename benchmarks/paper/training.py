@@ -14,14 +14,17 @@ command, here or wherever its folder is copied to. `dpac_cifar10_ways.py` compar
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import dataclasses
 import json
 import logging
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np

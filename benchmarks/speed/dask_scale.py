@@ -5,6 +5,11 @@ probagg bench dask_scale [checks] [blobs] [sets] [forced] [clusters]
 Needs PROBAGG_DATA; an hour on two cores. Parts that are not named keep their earlier results.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import json
 import logging

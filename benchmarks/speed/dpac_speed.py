@@ -7,12 +7,16 @@ Images of the set, two views each; the images are random, which costs what real 
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import json
 import statistics
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import torch

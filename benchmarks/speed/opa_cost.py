@@ -3,6 +3,11 @@
 probagg bench opa_cost [cpu|cuda]        seconds; by default on CUDA where there is one
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import time
 

@@ -3,14 +3,17 @@
 probagg bench pac_speed        needs PROBAGG_DATA; about five minutes on two cores
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import os
 import subprocess
-import sys
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from record import record

@@ -8,16 +8,19 @@ file" fits the memory map in a process that may not allocate more than a quarter
 Cells that are in results/scale.json already are not run again.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 

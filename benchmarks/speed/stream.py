@@ -6,6 +6,11 @@ probagg bench stream        needs PROBAGG_DATA; about ten minutes on two cores
 sorted by class. 3. Clusters that move, with and without forgetting.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import resource
 import time

@@ -15,10 +15,14 @@ pac          labels that PAC on the way's own features agrees with
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import json
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -5,6 +5,11 @@ probagg bench dpac_digits [--seeds 5]
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import statistics
 import time

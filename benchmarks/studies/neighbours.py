@@ -13,11 +13,15 @@ A file has features X of photos and their classes y; `probagg bench training --f
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import os
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -3,6 +3,11 @@
 probagg bench opa_head        needs PROBAGG_DATA; about fifteen minutes on two cores
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import time
 import warnings

@@ -11,9 +11,13 @@ clusters, the mean KL, and the largest deviation of a batch's mass from 1/K.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -6,10 +6,14 @@ At most 3,000 rows of a set. The rate is in units of the default, 0.08 over the 
 number of features.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 from record import record

@@ -6,6 +6,11 @@ N = 10,000 rows in D = 64 dimensions: ten random unit centres, Gaussian noise of
 them (0.15 in each dimension), scaled back to the sphere. A linear head, Adam, 300 steps each time.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 
 import numpy as np

@@ -3,6 +3,11 @@
 probagg bench pac_equality        about ten seconds, no data needed
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import warnings
 

@@ -3,6 +3,11 @@
 probagg bench pac_order        needs PROBAGG_DATA; about three minutes on two cores
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import warnings
 

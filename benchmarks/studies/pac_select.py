@@ -9,12 +9,16 @@ are computed. With another version of probagg on PYTHONPATH, `--as before` recor
 beside those of `now`. Sets named on the command line replace theirs; the others stay.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import json
 import os
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from lab_data import open_lab_images

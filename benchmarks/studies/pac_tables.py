@@ -6,10 +6,14 @@ The tables come with scikit-learn. "mixed" is wine with 5 % of its cells missing
 and alcohol as a category in three steps.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import tempfile
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd

@@ -7,13 +7,16 @@ Those weights were trained with ImageNet's labels, Imagenette's ten classes amon
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 from lab_data import open_lab_images

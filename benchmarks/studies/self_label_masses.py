@@ -10,9 +10,12 @@ from the refresh before drift; those of the classifier, as the stage began, do n
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
+import os
 from typing import Any
 
 import numpy as np

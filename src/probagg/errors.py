@@ -117,15 +117,21 @@ def import_optional(module: str, feature: str, extra: str) -> Any:
         raise missing(feature, (error.name or module).partition(".")[0], extra) from error
 
 
+def closest(name: str, names: Sequence[str]) -> str | None:
+    """Return the name that was probably meant: one that begins so, or a similar one."""
+    longer = [known for known in names if name and known.startswith(name)]
+    close = longer or difflib.get_close_matches(name, names, n=1)
+    return close[0] if close else None
+
+
 def did_you_mean(name: str, names: Sequence[str]) -> str:
     """Return a sentence that suggests the closest of `names`, or an empty string.
 
     >>> did_you_mean("digit", ["digits", "mnist"])
     " Did you mean 'digits'?"
     """
-    longer = [known for known in names if name and known.startswith(name)]
-    close = longer or difflib.get_close_matches(name, names, n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    found = closest(name, names)
+    return "" if found is None else f" Did you mean {found!r}?"
 
 
 def first_line(error: BaseException) -> str:

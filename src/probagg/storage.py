@@ -119,6 +119,10 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        if error.filename is None:  # a full disk names no file
+            error.filename = os.fspath(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

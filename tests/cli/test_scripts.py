@@ -1,5 +1,6 @@
 """probagg bench NAME: scripts of a clone."""
 
+import ast
 import os
 import shutil
 import signal
@@ -207,3 +208,44 @@ def test_the_help_has_an_example_of_both_uses():
     said = probagg("bench", "--help").stdout
     assert "probagg bench photos/ -k 10" in said
     assert "probagg bench table2 --size small" in said
+
+
+SCRIPTS = [
+    path for path in sorted((ROOT / "benchmarks").glob("*/*.py")) if "__main__" in path.read_text()
+]
+OURS = {"paper", "speed", "studies", "record", "lab_data"}  # modules in benchmarks/
+PLACE = "sys.path.insert(0, str(Path(__file__).parents[1]))"
+
+
+def helped(path):
+    """What a script prints with --help where nothing says where benchmarks/ is."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PROBAGG_DATA")}
+    env["PYTHONPATH"] = str(ROOT / "src")
+    command = [sys.executable, path, "--help"]
+    return subprocess.run(command, cwd=path.anchor, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_says_where_its_modules_are_before_it_imports_them(path):
+    """So that `python benchmarks/paper/table2.py` works as `probagg bench table2` does."""
+    tree = ast.parse(path.read_text())
+    ours = [
+        node.lineno
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in OURS)
+        or (isinstance(node, ast.Import) and {a.name.partition(".")[0] for a in node.names} & OURS)
+    ]
+    said = [node.lineno for node in tree.body if PLACE in ast.unparse(node)]
+    assert not ours or (said and said[0] < min(ours))
+
+
+def test_a_script_shows_its_help_without_the_command_line():
+    done = helped(ROOT / "benchmarks" / "speed" / "scale.py")
+    assert (done.returncode, done.stdout[:15]) == (0, "usage: scale.py"), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_shows_its_help_without_the_command_line(path):
+    done = helped(path)
+    assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr

@@ -1,7 +1,9 @@
 """What a long training says of itself."""
 
 import pytest
+from typer.testing import CliRunner
 
+from probagg.cli.commands import app
 from probagg.cli.terminal import TrainingLine
 from probagg.dpac.engine import Progress
 
@@ -34,3 +36,10 @@ def test_training_is_never_silent_for_long(clock, capsys):
     clock[0] = 100.0
     line(Progress("pretrain", 0, 1000, 2, 9))
     assert "epoch 0/1000 step 2/9" in capsys.readouterr().err
+
+
+def test_methods_are_completed():
+    words = {"COMP_WORDS": "probagg cluster photos --method ", "COMP_CWORD": "4"}
+    env = words | {"_PROBAGG_COMPLETE": "complete_bash"}
+    said = CliRunner().invoke(app, prog_name="probagg", env=env).stdout
+    assert said.split() == ["auto", "pac", "opa", "dpac"]

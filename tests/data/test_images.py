@@ -140,6 +140,17 @@ def test_a_name_is_opened_unless_a_path_has_it(tmp_path, monkeypatch):
     assert len(open_images("digits")) == 1
 
 
+@pytest.mark.parametrize("typed", ["phtos", "photo", "Photos/"])
+def test_a_mistyped_folder_is_found(tmp_path, monkeypatch, typed):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "other").mkdir()
+    with pytest.raises(NoData, match="Did you mean 'photos'"):
+        is_image_source(typed)
+    with pytest.raises(NoData, match=f"Did you mean '{tmp_path}/photos'"):
+        open_images(tmp_path / typed)
+
+
 def test_arrays_and_image_sets_are_opened():
     images = open_images(COLOUR)
     assert open_images(images) is images

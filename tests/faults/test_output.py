@@ -77,3 +77,12 @@ def test_a_reader_of_a_result_who_has_had_enough_is_no_error_message(
 def test_a_result_that_does_not_fit_on_the_disk_is_an_error(rows, clustered, monkeypatch, capfd):
     assert probagg(monkeypatch, "predict", clustered, rows, stdout=full_disk()) == 1
     assert "The result cannot be written to standard output (No space" in capfd.readouterr().err
+
+
+def test_a_full_disk_is_named_by_the_file_that_did_not_fit(rows, clustered, monkeypatch, capfd):
+    out = rows.with_name("new.csv")
+    out.with_name(f".new.csv.{os.getpid()}.tmp").symlink_to("/dev/full")
+    assert probagg(monkeypatch, "predict", clustered, rows, "--out", out) == 1
+    said = capfd.readouterr().err
+    assert f"The disk is full ([Errno 28] No space left on device: '{out}'). Free some" in said
+    assert not out.exists()

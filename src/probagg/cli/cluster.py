@@ -23,7 +23,7 @@ from probagg.cli.options import (
 from probagg.cli.terminal import Terminal
 from probagg.data.benchmarks import IMAGE_NAMES, NAMES
 from probagg.progress import duration
-from probagg.run.pipeline import Plan, plan
+from probagg.run.pipeline import METHODS, Plan, plan
 from probagg.run.request import default_out
 from probagg.run.sorting import check_sorting
 
@@ -60,7 +60,8 @@ def cluster(
         str,
         typer.Option(
             help="pac; opa: a head trained by OPA; dpac: train a network on the images; auto: "
-            "pac, and dpac for a named image set."
+            "pac, and dpac for a named image set.",
+            autocompletion=lambda: list(METHODS),
         ),
     ] = "auto",
     backbone: Backbone = None,

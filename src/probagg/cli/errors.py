@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import traceback
@@ -24,6 +25,8 @@ OUT_OF_MEMORY = (
     "split it with --set pretrain.accumulate=2."
 )
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL = "The disk is full ({}). Free some space there, or name a folder on another disk."
 NO_MEMORY = (
     "The memory is full ({}). Use fewer or smaller images (--set views.size, "
     "--set pretrain.batch_size), fewer rows or clusters, or a larger machine."
@@ -48,7 +51,8 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
         is_saved = isinstance(error, Interrupted) and out is not None
         fail(f"{error}{resume if is_saved else ''}", error.exit_code)
     except (OSError, ImportError) as error:
-        fail(str(error), FAILED)
+        full = isinstance(error, OSError) and error.errno in FULL
+        fail(DISK_FULL.format(error) if full else str(error), FAILED)
     except Stopped as stop:
         fail(f"{stop} {_left(out)}", stop.exit_code)
     except KeyboardInterrupt:  # Ctrl-C for the second time in training

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from probagg.data.folders import FolderImages
 from probagg.data.formats import is_image
+from probagg.data.opening import suggest
 from probagg.errors import NoData, reading
 from probagg.storage import read_bytes
 
@@ -53,7 +54,7 @@ def _paths(word: str) -> Iterator[str]:
     elif path.exists():
         yield str(path)
     else:
-        raise NoData(f"{word} does not exist. Give image files, folders, a pattern or @list.txt.")
+        raise NoData(f"{word} does not exist.{suggest(word)} Give image files, folders, or a list.")
 
 
 def _listed(word: str) -> list[str]:

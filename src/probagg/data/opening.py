@@ -28,7 +28,7 @@ from probagg.data.formats import is_image, needed_extra, why_not
 from probagg.data.hub import HubImages, image_column, is_hub, table_of_hub
 from probagg.data.images import ArrayImages, ImageSet, converted
 from probagg.data.tables import Table, is_arrow, table_of_arrow, table_of_frame
-from probagg.errors import NoData, did_you_mean
+from probagg.errors import NoData, closest, did_you_mean
 from probagg.progress import Progress
 
 FILE_SIZE = 96  # pixels that image files are decoded to by default, as in STL-10
@@ -58,12 +58,25 @@ def _is_image_path(source: str | PathLike[str]) -> bool:
         return source in benchmarks.IMAGE_NAMES
     path = Path(source).expanduser()
     if not path.exists():
-        hint = did_you_mean(str(source), benchmarks.ALL_NAMES)
+        hint = suggest(str(source), benchmarks.ALL_NAMES)
         raise NoData(
             f"{str(source)!r} is not a file, a folder or a known data set: matrices "
             f"{', '.join(benchmarks.NAMES)}; images {', '.join(benchmarks.IMAGE_NAMES)}.{hint}"
         )
     return not is_matrix(path)
+
+
+def suggest(path: str, names: Sequence[str] = ()) -> str:
+    """Return a sentence that suggests a file or folder beside a path, or a name; or nothing."""
+    place = Path(path).expanduser()
+    try:
+        beside = [name for name in os.listdir(place.parent) if not name.startswith(".")]
+    except OSError:
+        beside = []
+    found = closest(place.name, sorted(beside))
+    if found is None:
+        return did_you_mean(path, names)
+    return f" Did you mean {str(place.with_name(found))!r}?"
 
 
 def open_matrix(source: Any) -> Matrix:
@@ -156,7 +169,7 @@ def _open_path(source: str | PathLike[str], progress: Progress | None) -> ImageS
         return benchmarks.load_images(str(source), progress=progress)
     raise NoData(
         f"{str(source)!r} is not a folder, a file or a named image set: there are "
-        f"{', '.join(benchmarks.IMAGE_NAMES)}.{did_you_mean(str(source), benchmarks.IMAGE_NAMES)}"
+        f"{', '.join(benchmarks.IMAGE_NAMES)}.{suggest(str(source), benchmarks.IMAGE_NAMES)}"
     )
 
 
