@@ -10,6 +10,7 @@ from types import ModuleType
 
 from probagg.embed.backbone import DEFAULT, LITE, Backbone, BackboneError
 from probagg.embed.graphs import onnx_backbone
+from probagg.environment import keep_memory
 from probagg.errors import missing
 
 _WEIGHTS = {".safetensors", ".pth", ".pt", ".bin", ".ckpt"}
@@ -29,6 +30,7 @@ def open_backbone(
     >>> backbone.n_features, backbone.size
     (1280, 224)
     """
+    keep_memory()
     path = Path(name).expanduser()
     if path.suffix.lower() in _WEIGHTS:
         raise BackboneError(
