@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,10 +62,12 @@ def embed(
         done = total - len(todo)
         if progress:
             progress(done, total)
-        for n in work.extract(todo, network):
-            done += n
-            if progress:
-                progress(done, total)
+        # Closed before the cache, which the threads use.
+        with contextlib.closing(work.extract(todo, network)) as steps:
+            for n in steps:
+                done += n
+                if progress:
+                    progress(done, total)
     return work.result()
 
 
@@ -131,7 +133,7 @@ class _Embedding:
         """Return the rows without features."""
         return np.flatnonzero(~self.have)
 
-    def extract(self, rows: np.ndarray, network: _Batches) -> Iterator[int]:
+    def extract(self, rows: np.ndarray, network: _Batches) -> Generator[int, None, None]:
         """Compute and cache the features of rows; yield how many are done, piece by piece.
 
         On a CPU every core takes its own piece from the file to the features; for a GPU one thread
@@ -145,12 +147,13 @@ class _Embedding:
             return network.run(loaded) if on_cpu else loaded
 
         threads = cores() if on_cpu else 1
-        with _one_thread_each(network.backbone) as begin:
-            # Closed before the cache, which the threads use.
-            with contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading:
-                for piece, loaded in zip(pieces, loading, strict=True):
-                    self.finish(loaded if on_cpu else network.run(loaded))
-                    yield len(piece)
+        with (
+            _one_thread_each(network.backbone) as begin,
+            contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
+        ):
+            for piece, loaded in zip(pieces, loading, strict=True):
+                self.finish(loaded if on_cpu else network.run(loaded))
+                yield len(piece)
         self.pace += Pace(0, time.perf_counter() - began)
 
     def load(self, rows: np.ndarray) -> _Loaded:

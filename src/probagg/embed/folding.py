@@ -16,8 +16,8 @@ def folded(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     """Return a copy of a network in eval mode with its batch norms folded, or the network itself.
 
     A norm is folded where it takes the output of a convolution. The copy is returned only if it
-    gives the same features of random images of a shape (3, H, W): a convolution whose output is used
-    a second time, or a layer that computes more than its class, makes them differ.
+    gives the same features of random images of `shape`, (3, H, W). They differ where the output of
+    a convolution is used twice, or a layer computes more than its class.
     """
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(2, *shape, generator=generator)
