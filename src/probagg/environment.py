@@ -25,6 +25,15 @@ PACKAGES = (
 )
 
 
+def keep_memory() -> None:
+    """Let torch keep the memory of tensors for the next ones; call it before torch is imported.
+
+    Torch for ARM (and for Windows) allocates with mimalloc, which returns freed memory to the
+    system after 10 ms: a network on a CPU then spends up to a third of its time on page faults.
+    """
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+
+
 def environment() -> dict[str, Any]:
     """Return the machine, the versions, the command and the time, for a result file."""
     versions = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -13,12 +14,19 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """Yield `work(item)` for each item, in order, computed on all cores."""
     if len(items) < 2:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for start in range(0, len(items), 1024):  # a million waiting tasks would fill the memory
             yield from pool.map(work, items[start : start + 1024])
 
@@ -38,14 +46,20 @@ def stack_in_threads(
 
 
 def read_ahead(
-    load: Callable[[Item], Result], pieces: Iterable[Item]
+    load: Callable[[Item], Result],
+    pieces: Iterable[Item],
+    threads: int = 1,
+    begin: Callable[[], None] | None = None,
 ) -> Generator[Result, None, None]:
-    """Yield `load(piece)` for each piece, while a thread loads the next one."""
-    with ThreadPoolExecutor(1) as reader:
-        coming = None
+    """Yield `load(piece)` for each piece, in order, while threads load the next ones.
+
+    Each thread calls `begin` first.
+    """
+    with ThreadPoolExecutor(threads, initializer=begin) as pool:
+        coming: deque[Future[Result]] = deque()
         for piece in pieces:
-            now, coming = coming, reader.submit(load, piece)
-            if now is not None:
-                yield now.result()
-        if coming is not None:
-            yield coming.result()
+            coming.append(pool.submit(load, piece))
+            if len(coming) > threads:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()

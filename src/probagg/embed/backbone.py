@@ -80,8 +80,8 @@ def pool(features: Any) -> Any:
 
 def try_out(
     name: str, transform: Callable[[Image], Any], network: Callable[[np.ndarray], np.ndarray]
-) -> tuple[int, int]:
-    """Run two blank pictures through; return the image size and the number of features."""
+) -> tuple[tuple[int, ...], int]:
+    """Run two blank pictures through; return the shape of one and the number of features."""
     blanks = [pillow().new("RGB", size, "gray") for size in ((320, 240), (240, 320))]
     try:
         prepared = [np.asarray(transform(blank), np.float32) for blank in blanks]
@@ -106,4 +106,4 @@ def try_out(
             f"{name} returns {features.shape} for 2 pictures, but one row of features for each is "
             "needed. Let it return (n, D) or (n, D, H, W)."
         )
-    return prepared[0].shape[-1], features.shape[1]
+    return prepared[0].shape, features.shape[1]

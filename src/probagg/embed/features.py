@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,15 +13,18 @@ import numpy as np
 
 from probagg.data.decoding import BadImage
 from probagg.data.opening import open_images
-from probagg.data.threads import in_threads, read_ahead
+from probagg.data.threads import cores, in_threads, read_ahead
 from probagg.embed.backbone import Backbone, BackboneError
 from probagg.embed.cache import FeatureCache, cache_path
 from probagg.embed.joint import JointBackbone, common, joined
+from probagg.embed.pace import DECODING, NETWORK, READING, Pace, Stopwatch
 from probagg.embed.sources import Item, Source, source_of
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
 
-PROBE = 8  # images that `estimate` times
+PROBE = 8  # images that `estimate` times, or two per core
+AT_ONCE = 128  # images in the network: of a GPU's batch, or of those of all cores
+MIN_BATCH, MAX_BATCH = 4, 16  # images in a batch of one core
 _NO_MEMORY = re.compile(
     r"out of memory|not enough memory|allocate memory|failed to allocate|bad.?alloc", re.IGNORECASE
 )
@@ -34,6 +38,7 @@ class Features:
     rows: np.ndarray  # (n,) their rows in the set
     bad: list[tuple[str | int, str]]  # path or row of the others, and the reason
     cached: int  # images whose features came from the cache
+    pace: Pace  # of the others
 
 
 def embed(
@@ -62,15 +67,13 @@ def embed(
     with work.cache:
         work.look_up()
         todo, total = work.todo(), len(work.images)
-        pieces = [todo[at : at + network.size] for at in range(0, len(todo), network.size)]
         done = total - len(todo)
         if progress:
             progress(done, total)
-        # Closed before the cache, which the thread that reads ahead uses.
-        with contextlib.closing(read_ahead(work.load, pieces)) as loading:
-            for piece, loaded in zip(pieces, loading, strict=True):
-                work.finish(loaded, network)
-                done += len(piece)
+        # Closed before the cache, which the threads use.
+        with contextlib.closing(work.extract(todo, network)) as steps:
+            for n in steps:
+                done += n
                 if progress:
                     progress(done, total)
     return work.result()
@@ -83,7 +86,8 @@ def _joined(found: list[Features]) -> Features:
         raise NoData("No image can be read by all backbones. Use one of them.")
     X = joined([part.X[np.searchsorted(part.rows, rows)] for part in found])
     bad = {name: reason for part in found for name, reason in part.bad}
-    return Features(X, rows, list(bad.items()), min(part.cached for part in found))
+    pace = sum((part.pace for part in found), Pace())
+    return Features(X, rows, list(bad.items()), min(part.cached for part in found), pace)
 
 
 def estimate(images: Any, backbone: Backbone | JointBackbone, *, cache: bool = True) -> float:
@@ -100,11 +104,12 @@ def estimate(images: Any, backbone: Backbone | JointBackbone, *, cache: bool = T
         todo = work.todo()
         if len(todo) == 0:
             return 0.0
-        probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
-        work.finish(work.load(probe[:1]), network)  # the first image is slow
+        n = min(max(PROBE, 2 * cores()) + 1, len(todo))
+        probe = todo[np.linspace(0, len(todo) - 1, n).astype(int)]
+        list(work.extract(probe[:1], network))  # the first image is slow
         rest = probe[1:] if len(probe) > 1 else probe
         began = time.perf_counter()
-        work.finish(work.load(rest), network)
+        list(work.extract(rest, network))
         return (time.perf_counter() - began) / len(rest) * len(todo)
 
 
@@ -113,8 +118,9 @@ class _Loaded:
     """Images that were read: with cached features, ready for the network, or bad."""
 
     found: list[tuple[Item, np.ndarray]]
-    fresh: list[tuple[Item, np.ndarray]]
+    fresh: list[tuple[Item, np.ndarray]]  # the network's input, later its output
     bad: list[tuple[Item, str]]
+    watch: Stopwatch
 
 
 class _Embedding:
@@ -131,6 +137,7 @@ class _Embedding:
         self.have = np.zeros(n, bool)
         self.bad: dict[int, str] = {}
         self.cached = 0
+        self.pace = Pace()
 
     def look_up(self) -> None:
         """Get the cached features of files that have not changed, without reading them."""
@@ -147,22 +154,48 @@ class _Embedding:
         """Return the rows without features."""
         return np.flatnonzero(~self.have)
 
+    def extract(self, rows: np.ndarray, network: _Batches) -> Generator[int, None, None]:
+        """Compute and cache the features of rows; yield how many are done, piece by piece.
+
+        On a CPU every core takes its own piece from the file to the features; for a GPU one thread
+        loads the next piece.
+        """
+        began = time.perf_counter()
+        pieces, on_cpu = network.pieces(rows), network.backbone.device == "cpu"
+
+        def work(piece: np.ndarray) -> _Loaded:
+            loaded = self.load(piece)
+            return network.run(loaded) if on_cpu else loaded
+
+        threads = cores() if on_cpu else 1
+        with (
+            _one_thread_each(network.backbone) as begin,
+            contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
+        ):
+            for piece, loaded in zip(pieces, loading, strict=True):
+                self.finish(loaded if on_cpu else network.run(loaded))
+                yield len(piece)
+        self.pace += Pace(0, time.perf_counter() - began)
+
     def load(self, rows: np.ndarray) -> _Loaded:
         """Read images; those whose content is in the cache are not decoded."""
-        items = self.source.items(rows, self.known)
-        found = self.cache.find(item.digest for item in items)
-        loaded = _Loaded([], [], [])
+        watch = Stopwatch()
+        with watch.time(READING):
+            items = self.source.items(rows, self.known)
+            found = self.cache.find(item.digest for item in items)
+        loaded = _Loaded([], [], [], watch)
         new = []
         for item in items:
             if item.digest in found:
                 loaded.found.append((item, found[item.digest]))
             else:
                 new.append(item)
-        for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
-            if isinstance(prepared, str):
-                loaded.bad.append((item, prepared))
-            else:
-                loaded.fresh.append((item, prepared))
+        with watch.time(DECODING):
+            for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
+                if isinstance(prepared, str):
+                    loaded.bad.append((item, prepared))
+                else:
+                    loaded.fresh.append((item, prepared))
         return loaded
 
     def _prepare(self, item: Item) -> np.ndarray | str:
@@ -176,19 +209,16 @@ class _Embedding:
         except Exception as error:  # a user's own transform, which worked on a blank picture
             return f"the backbone's transform fails on it ({first_line(error)})"
 
-    def finish(self, loaded: _Loaded, network: _Batches) -> None:
-        """Compute and cache the features of what was loaded."""
+    def finish(self, loaded: _Loaded) -> None:
+        """Keep and cache the features of what was loaded and went through the network."""
         for item, features in loaded.found:
             self._take(item.row, features)
         self.cached += len(loaded.found)
         self.bad |= {item.row: reason for item, reason in loaded.bad}
-        computed = []
-        if loaded.fresh:
-            items, prepared = zip(*loaded.fresh, strict=True)
-            computed = list(zip(items, network(np.stack(prepared)), strict=True))
-        for item, features in computed:
+        for item, features in loaded.fresh:
             self._take(item.row, features)
-        done = [(item, features) for item, features in loaded.found + computed if item.digest]
+        self.pace += Pace(len(loaded.fresh), 0.0, loaded.watch.seconds)
+        done = [(item, features) for item, features in loaded.found + loaded.fresh if item.digest]
         self.cache.store(
             [(item.stamp, item.digest) for item, _ in done if item.stamp],
             [(item.digest, features) for item, features in done],
@@ -208,7 +238,7 @@ class _Embedding:
             )
         rows = np.flatnonzero(self.have)
         X = self.X if len(rows) == len(self.X) else self.X[rows]
-        return Features(X, rows, bad, self.cached)
+        return Features(X, rows, bad, self.cached, self.pace)
 
 
 class _Batches:
@@ -216,6 +246,21 @@ class _Batches:
 
     def __init__(self, backbone: Backbone, size: int) -> None:
         self.backbone, self.size = backbone, size
+
+    def pieces(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Return rows in pieces of a batch; few rows are shared out among the cores of a CPU."""
+        size = self.size
+        if self.backbone.device == "cpu":
+            size = max(1, min(size, -(-len(rows) // cores())))
+        return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+    def run(self, loaded: _Loaded) -> _Loaded:
+        """Replace the network's input by its output."""
+        if loaded.fresh:
+            items, prepared = zip(*loaded.fresh, strict=True)
+            with loaded.watch.time(NETWORK):
+                loaded.fresh = list(zip(items, self(np.stack(prepared)), strict=True))
+        return loaded
 
     def __call__(self, batch: np.ndarray) -> np.ndarray:
         features = []
@@ -242,13 +287,27 @@ class _Batches:
         return None
 
 
+@contextlib.contextmanager
+def _one_thread_each(backbone: Backbone) -> Iterator[Callable[[], None] | None]:
+    """Yield what every thread calls first, so that the network computes in that thread alone."""
+    if backbone.module is None or backbone.device != "cpu":  # ONNX sets its threads itself
+        yield None
+        return
+    from probagg.embed.networks import one_thread_each
+
+    with one_thread_each() as begin:
+        yield begin
+
+
 def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
 
 
 def _batch_size(given: int | str, backbone: Backbone) -> int:
     if given == "auto":
-        return 16 if backbone.device == "cpu" else 128  # small ones fit a CPU's caches
+        if backbone.device != "cpu":
+            return AT_ONCE
+        return min(max(AT_ONCE // cores(), MIN_BATCH), MAX_BATCH)
     if not isinstance(given, int) or given < 1:
         raise InputError(f"batch_size is {given!r}, but 1 or more, or 'auto', is needed.")
     return given

@@ -50,9 +50,11 @@ def _session(path: Path, device: str) -> Any:
     wanted = ["CPUExecutionProvider"]
     if device != "cpu":
         wanted.insert(0, "CUDAExecutionProvider")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # of each run: `embed` has one on every core
     known = [provider for provider in wanted if provider in onnxruntime.get_available_providers()]
     try:
-        return onnxruntime.InferenceSession(path, providers=known)
+        return onnxruntime.InferenceSession(path, options, providers=known)
     except Exception as error:  # onnxruntime's exceptions have no common base class
         raise BackboneError(
             f"{path} is not an ONNX model that onnxruntime can run: {first_line(error)}"

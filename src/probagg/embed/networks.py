@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from probagg.devices import choose_device
 from probagg.embed.backbone import Backbone, pool, try_out
+from probagg.embed.folding import folded
 from probagg.storage import fingerprint
 
 if TYPE_CHECKING:
@@ -55,12 +57,16 @@ def torch_backbone(
     module = Pooled(network).eval().requires_grad_(False)
     module = module.to(where).to(memory_format=torch.channels_last)  # quicker on CPUs too
 
+    fast = module
+
     def run(batch: np.ndarray) -> np.ndarray:
         images = torch.from_numpy(batch).to(where, memory_format=torch.channels_last)
         with torch.inference_mode():
-            return module(images).float().cpu().numpy()
+            return fast(images).float().cpu().numpy()
 
-    size, n_features = try_out(name, transform, run)
+    shape, n_features = try_out(name, transform, run)
+    if where.type == "cpu":  # on a GPU it is not worth a second copy of the weights
+        fast = folded(module, shape)
     return Backbone(
         name=name,
         weights=weights,
@@ -68,13 +74,26 @@ def torch_backbone(
         transform=transform,
         network=run,
         n_features=n_features,
-        size=size,
+        size=shape[-1],
         resize=resize,
         mean=mean,
         std=std,
         module=module,
         device=str(where),
     )
+
+
+@contextmanager
+def one_thread_each() -> Iterator[Callable[[], None]]:
+    """Yield a function by which a thread of a pool lets torch compute in that thread alone.
+
+    Networks run faster side by side than one after the other on all cores: no core waits.
+    """
+    before = torch.get_num_threads()
+    try:
+        yield lambda: torch.set_num_threads(1)
+    finally:
+        torch.set_num_threads(before)  # which threads that start later take over
 
 
 def _state(network: nn.Module) -> Iterator[str | memoryview]:

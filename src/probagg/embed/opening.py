@@ -11,6 +11,7 @@ from types import ModuleType
 from probagg.embed.backbone import DEFAULT, LITE, Backbone, BackboneError
 from probagg.embed.graphs import onnx_backbone
 from probagg.embed.joint import JointBackbone
+from probagg.environment import keep_memory
 from probagg.errors import missing
 
 _WEIGHTS = {".safetensors", ".pth", ".pt", ".bin", ".ckpt"}
@@ -31,6 +32,7 @@ def open_backbone(
     >>> backbone.n_features, backbone.size
     (1280, 224)
     """
+    keep_memory()
     names = names_in(name)
     if len(names) == 1:
         return _open_one(name, weights, device)

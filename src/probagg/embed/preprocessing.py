@@ -38,10 +38,14 @@ class Preprocessing:
             box=(left, top, left + side, top + side),  # cropped and scaled in one step
             reducing_gap=3.0,
         )
-        pixels = np.asarray(square, np.float32) / 255.0
+        pixels, table = np.asarray(square), self._table()
+        return np.stack([table[c][pixels[..., c]] for c in range(3)])
+
+    def _table(self) -> np.ndarray:
+        """Return the normalised value of each of the 256 values of a channel: (3, 256)."""
         mean, std = np.array((self.mean, self.std), np.float32)
-        normalised = (pixels - mean) / std
-        return np.ascontiguousarray(normalised.transpose(2, 0, 1))
+        values = np.arange(256, dtype=np.float32)[:, None] / 255.0
+        return ((values - mean) / std).T
 
     def numbers(self) -> dict[str, Any]:
         """Return the settings as fields of a `Backbone`, which has `size` from its input."""

@@ -311,6 +311,8 @@ def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
         found = embed(samples.pictures, backbone, progress=monitor.count("features", "images"))
     except KeyboardInterrupt:
         raise Interrupted("Interrupted; the features so far are kept.") from None
+    if found.pace.n_images:
+        monitor.say(f"features: {found.pace}")
     kept = samples.only(found.rows, found.bad)
     return replace(kept, X=found.X)
 
