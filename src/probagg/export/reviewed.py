@@ -64,14 +64,13 @@ class Reviewed(nn.Module):
         super().__init__()
         self.splits = nn.ModuleList(splits)
         parts = [split.settings["parts"] for split in splits]
-        self._divided: list[int] = [split.settings["cluster"] for split in splits]
+        divided = [split.settings["cluster"] for split in splits]
         reached = np.unique(groups[[*range(n_clusters), *(k for part in parts for k in part)]])
-        self.clusters: list[int] = [k for k in reached.tolist() if k not in self._divided]
-        every = np.eye(len(groups))[groups]  # (numbers, numbers): what each cluster has become
-        self._add_matrix("merge", every[:n_clusters])
+        self.clusters: list[int] = [k for k in reached.tolist() if k not in divided]
+        columns = np.array([*self.clusters, *divided])
+        self._add_matrix("merge", groups[:n_clusters, None] == columns)
         for place, part in enumerate(parts):
-            self._add_matrix(f"give_{place}", every[part])
-        self._add_matrix("remain", np.eye(len(groups))[:, self.clusters])
+            self._add_matrix(f"give_{place}", groups[part][:, None] == columns)
 
     def _add_matrix(self, name: str, matrix: np.ndarray) -> None:
         values = torch.tensor(matrix, dtype=torch.float32)
@@ -79,12 +78,11 @@ class Reviewed(nn.Module):
 
     def forward(self, P: Tensor, features: Tensor) -> Tensor:
         """Return the probability of each sample in each remaining cluster, float32."""
-        found = P @ self.get_buffer("merge")
+        found, n = P @ self.get_buffer("merge"), len(self.clusters)
         for place, split in enumerate(self.splits):
-            k = self._divided[place]
-            parts = found[:, k : k + 1] * split(features)
-            found = found + parts @ self.get_buffer(f"give_{place}")
-        return found @ self.get_buffer("remain")
+            whole = found[:, n + place : n + place + 1]
+            found = found + (whole * split(features)) @ self.get_buffer(f"give_{place}")
+        return found[:, :n]
 
 
 def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
