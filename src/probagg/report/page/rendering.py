@@ -184,7 +184,8 @@ class Page:
     @property
     def command(self) -> str:
         """The command that made the run."""
-        return shlex.join(str(word) for word in self.contents.env.get("command", []))
+        words = self.contents.env.get("command")
+        return shlex.join(map(str, words)) if isinstance(words, list) else ""
 
 
 def map_data(contents: Contents) -> str:
