@@ -64,14 +64,15 @@ class Reviewed(nn.Module):
         super().__init__()
         self.splits = nn.ModuleList(splits)
         parts = [split.settings["parts"] for split in splits]
-        self._divided: list[int] = [split.settings["cluster"] for split in splits]
+        divided = [split.settings["cluster"] for split in splits]
         reached = np.unique(groups[[*range(n_clusters), *(k for part in parts for k in part)]])
-        self.clusters: list[int] = [k for k in reached.tolist() if k not in self._divided]
-        own = np.eye(len(groups))
-        every = own[groups]  # (numbers, numbers): what each cluster has become
-        self._add_matrix("merge", every[:n_clusters])
-        for place, (cluster, part) in enumerate(zip(self._divided, parts, strict=True)):
-            self._add_matrix(f"give_{place}", every[part] - own[cluster])
+        self.clusters: list[int] = [k for k in reached.tolist() if k not in divided]
+        self._divided: list[int] = divided
+        columns = np.arange(len(groups))
+        self._add_matrix("merge", groups[:n_clusters, None] == columns)
+        for place, (cluster, part) in enumerate(zip(divided, parts, strict=True)):
+            given, taken = groups[part][:, None] == columns, columns == cluster
+            self._add_matrix(f"give_{place}", given.astype(int) - taken)
 
     def _add_matrix(self, name: str, matrix: np.ndarray) -> None:
         values = torch.tensor(matrix, dtype=torch.float32)

@@ -85,22 +85,27 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
         raise ValueError(f"its input is {takes.name!r:.40} of shape {takes.shape!r:.40}")
     settings = dict(model["head"])
     kind, groups = settings.pop("kind"), model["groups"]
-    splits = [Division(**split) for split in model.get("splits", [])]
+    splits = [_blank(Division, split) for split in model.get("splits", [])]
     if kind == "dpac":
         recipe = Recipe.from_toml(model["recipe"], saved=True)
         blank = recipe.override(["cluster.targets=online", "network.pretrained=false"])
         network = build_model(blank, settings["n_clusters"])
         network.self_labelled.fill_(settings["self_labelled"])
         return labeller_of_network(takes, network, recipe, groups, splits)
-    with torch.device("meta"):  # a size that the file does not have must not be filled with zeros
-        blank_head = PACHead(**settings) if kind == "pac" else OPANetwork(**settings)
-    head = blank_head.to_empty(device="cpu")
+    head = _blank(PACHead if kind == "pac" else OPANetwork, settings)
     steps: dict[str, nn.Module] = {"head": head}
     if "backbone" in model:
         steps = steps_of(takes, Pooled(_network(model["backbone"])), head)
     n_clusters = model.get("n_clusters", len(groups))  # older files have no added clusters
     facts = {k: v for k, v in model.items() if k not in ("groups", "splits", "n_clusters")}
     return Labeller(takes, steps, n_clusters, groups, facts, splits)
+
+
+def _blank(kind: Any, settings: dict[str, Any]) -> Any:
+    """Return a module without weights; a size that the file does not have is not written to."""
+    with torch.device("meta"):
+        module = kind(**settings)
+    return module.to_empty(device="cpu")
 
 
 def _network(backbone: dict[str, Any]) -> nn.Module:

@@ -43,7 +43,8 @@ export function createGrid(state, { describe, onSelect, onOpen }) {
         element('bdi', {}, second[1])),
       flag && element('span', { class: `tag ${flag}` }, flagText),
       element('span', { class: 'check', 'aria-hidden': 'true' }, '✓'),
-      tile.picture && element('span', { class: 'zoom', title: 'Enlarge (Enter)', 'aria-hidden': 'true' }, '⤢'),
+      tile.picture && element('span',
+        { class: 'zoom', title: 'Enlarge (Enter)', 'aria-hidden': 'true' }, '⤢'),
     ].filter(Boolean));
   }
 

@@ -93,8 +93,8 @@ export function restored(review, run, rows) {
 // The parts of a cluster that has a name are called by it and numbered.
 export function split(review, json) {
   const names = new Map(review.names);
-  const name = review.names.get(json.cluster);
-  if (name) json.parts.forEach((k, i) => names.set(k, `${[...name].slice(0, MAX_NAME - 2).join('')} ${i + 1}`));
+  const name = [...review.names.get(json.cluster) ?? ''].slice(0, MAX_NAME - 2).join('');
+  if (name) json.parts.forEach((k, i) => names.set(k, `${name} ${i + 1}`));
   return { ...review, names, splits: [...review.splits, withMembers(json)] };
 }
 
@@ -103,12 +103,13 @@ export function rejoined(review, cluster) {
   const { parts } = review.splits.find((one) => one.cluster === cluster);
   const inner = parts.filter((k) => review.splits.some((one) => one.cluster === k));
   const { names, merged: merges, moved: moves, splits, ...rest } = inner.reduce(rejoined, review);
-  const whole = (k) => (parts.includes(k) ? cluster : k);
+  const others = (map) => [...map].filter(([k]) => !parts.includes(k));
+  const whole = ([key, into]) => [key, parts.includes(into) ? cluster : into];
   return {
     ...rest,
-    names: new Map([...names].filter(([k]) => !parts.includes(k))),
-    merged: new Map([...merges].filter(([k]) => !parts.includes(k)).map(([k, into]) => [k, whole(into)])),
-    moved: new Map([...moves].map(([name, into]) => [name, whole(into)])),
+    names: new Map(others(names)),
+    merged: new Map(others(merges).map(whole)),
+    moved: new Map([...moves].map(whole)),
     splits: splits.filter((one) => one.cluster !== cluster),
   };
 }
@@ -177,7 +178,10 @@ export function look(run, review) {
     return found;
   };
   const own = cluster.map((k, row) => settle(row, k));
-  const placed = name.map((text, row) => (review.moved.has(text) ? settle(row, review.moved.get(text)) : own[row]));
+  const placed = name.map((text, row) => {
+    const chosen = review.moved.get(text);
+    return chosen === undefined ? own[row] : settle(row, chosen);
+  });
   const labels = name.map((text, row) => (review.discarded.has(text) ? DISCARDED : placed[row]));
   const members = new Map(clusters.map((k) => [k, []]));
   if (review.discarded.size) members.set(DISCARDED, []);

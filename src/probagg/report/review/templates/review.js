@@ -10,7 +10,8 @@ import { button, element, percent } from './parts.js';
 import { pick } from './picker.js';
 import { post } from './saving.js';
 import {
-  begin, discard, merge, move, moveToNew, nameOf, redo, restore, sizeOf, sortBy, split, state, things, undo,
+  begin, discard, merge, move, moveToNew, nameOf, redo, restore, sizeOf, sortBy, split, state,
+  things, undo,
 } from './state.js';
 import { createViewer } from './viewer.js';
 
@@ -106,7 +107,7 @@ function describe(row) {
   const sample = model.sampleOf(run, view, row);
   const { moved, second_cluster: other, second_probability: p } = sample;
   const flag = moved ? 'moved' : sample.flag;
-  const flagText = { borderline: 'borderline', outlier: 'unusual', moved: 'moved', discarded: 'discarded' }[flag];
+  const flagText = flag === 'outlier' ? 'unusual' : flag;
   const isDecided = moved || flag === 'discarded'; // by a person
   const probability = isDecided ? null : sample.probability;
   const second = other === null ? null
@@ -201,15 +202,16 @@ async function finish() {
 
 function renderEnd() {
   const { names, merged, splits, moved, discarded } = state.review;
-  const parts = [[names.size, 'name'], [merged.size, 'merge'], [splits.length, 'split'], [moved.size, 'move']]
-    .map(([number, word]) => model.count(number, word));
+  const parts = [
+    [names.size, 'name'], [merged.size, 'merge'], [splits.length, 'split'], [moved.size, 'move'],
+  ].map(([number, word]) => model.count(number, word));
   $('review').remove();
   document.querySelector('.tools').remove();
   $('end').hidden = false;
   $('end').replaceChildren(
     element('h2', {}, 'Done. You can close this page.'),
-    element('p', {}, `${parts.join(', ')} and ${things(discarded.size)} discarded are saved in review.json of the run. `
-      + 'New predictions, exports and the next report use them.'),
+    element('p', {}, `${parts.join(', ')} and ${things(discarded.size)} discarded are saved in `
+      + 'review.json of the run. New predictions, exports and the next report use them.'),
     element('p', { class: 'muted' }, 'To continue, run the same command again.'));
   $('end').focus();
 }

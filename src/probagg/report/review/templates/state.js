@@ -141,7 +141,7 @@ export async function split(parts) {
   if (state.review !== review) throw new Error('The review was changed meanwhile. Split again.');
   const sizes = found.parts.map((k) => state.view.members.get(cluster)
     .filter((row) => found.members[state.run.samples.name[row]] === k).length);
-  const words = `Split ${nameOf(cluster)} into ${sizes.length} parts: ${sizes.join(', ')} ${state.run.things}s.`;
+  const words = `Split ${nameOf(cluster)} into ${parts} parts: ${sizes.join(', ')} ${state.run.things}s.`;
   change(model.split(review, found), words, found.parts[0]);
 }
 

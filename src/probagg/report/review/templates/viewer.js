@@ -6,7 +6,8 @@ const dialog = document.getElementById('viewer');
 const image = document.getElementById('viewer-image');
 const title = document.getElementById('viewer-title');
 const facts = document.getElementById('viewer-facts');
-const [previous, next, close] = ['previous', 'next', 'close'].map((part) => document.getElementById(`viewer-${part}`));
+const [previous, next, close] = ['previous', 'next', 'close']
+  .map((part) => document.getElementById(`viewer-${part}`));
 
 // `describe(row)` returns the texts; `toggle(place)` selects; `leave(place)` is called at the end.
 export function createViewer(state, { describe, toggle, leave }) {
@@ -19,8 +20,9 @@ export function createViewer(state, { describe, toggle, leave }) {
     image.alt = label;
     image.src = `/photo/${row}`;
     title.textContent = name;
-    const chosen = state.selection.has(row) ? 'selected' : '';
-    facts.textContent = [`${place + 1} of ${state.rows.length}`, ...others, chosen].filter(Boolean).join(' · ');
+    const chosen = state.selection.has(row) ? ['selected'] : [];
+    const where = `${place + 1} of ${state.rows.length}`;
+    facts.textContent = [where, ...others, ...chosen].join(' · ');
     previous.disabled = place === 0;
     next.disabled = place === state.rows.length - 1;
   }
