@@ -3,8 +3,8 @@
     probagg bench near_duplicates [NAME ...]      needs PROBAGG_DATA
 
 Photos of each class are changed in several ways; the recall is the share of the copies that are
-found to be one of their photo (`probagg.run.duplicates`). False positives are pairs of different
-photos of the set that are taken for near-duplicates. The rule was chosen on Imagenette, and
+found to be one of their photo (`probagg.run.duplicates`). What is found among the originals is
+wrong, or a near-duplicate in the set: look at the groups. The rule was chosen on Imagenette, and
 ImageNet-Dogs was not in view.
 """
 
@@ -63,7 +63,7 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
 
 
 def measure(name: str, n_photos: int) -> dict[str, Any]:
-    """Return the recall of every change and the false positives of one set."""
+    """Return the recall of every change, and what is found among the originals of one set."""
     photos, y = pixels(name)
     generator, K = np.random.default_rng(0), int(y.max()) + 1
     each = -(-n_photos // K)
@@ -86,7 +86,7 @@ def measure(name: str, n_photos: int) -> dict[str, Any]:
         "photos": len(X),
         "changed": len(rows),
         "recall": recall,
-        "false_positives": len(X) - len(found.kept),
+        "found_among_originals": len(X) - len(found.kept),
         "groups": found.groups,
         "candidate_pairs": len(candidates),
         "candidate_photos": len(np.unique(candidates)),

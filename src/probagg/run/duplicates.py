@@ -18,10 +18,11 @@ from probagg.progress import Progress
 
 # Two photos are near-duplicates if the cosine of their features is at least 0.6 and 0.01 for each
 # of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates.json.
-COSINE = 0.75  # from which hashes are compared
+COSINE = 0.7  # from which hashes are compared
 EQUAL_HASHES, PER_BIT = 0.6, 0.01
+PIECE = 2**17  # pairs whose hashes are compared at a time
 BLOCK = 4096  # rows of features compared at a time
-MOST = 50  # candidates per photo in a block, on average; beyond, each has its nearest ones
+MOST = 10  # candidates per photo in a block, on average; beyond, each has its nearest ones
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,7 @@ def find_duplicates(
     cosine = np.concatenate([cosine for _, cosine in found])
     involved, ends = np.unique(pairs, return_inverse=True)
     bits = hashes(images, [names[row] for row in involved])
-    a, b = ends.reshape(-1, 2).T
-    differ = np.abs(bits[a] - bits[b]).sum(1)
+    differ = differing(bits, ends.reshape(-1, 2))
     alike = pairs[cosine >= EQUAL_HASHES + PER_BIT * differ]
     return Duplicates(stars(alike, [len(name) for name in names]))
 
@@ -104,6 +104,13 @@ def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
             found = embed(_only(images, names), HASHES)
             bits[found.rows] = found.X
     return bits
+
+
+def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return in how many bits the two rows of each pair differ; NaN where one is unknown."""
+    pieces = [pairs[start : start + PIECE] for start in range(0, len(pairs), PIECE)]
+    counts = [np.abs(bits[piece[:, 0]] - bits[piece[:, 1]]).sum(1) for piece in pieces]
+    return np.concatenate(counts) if counts else np.empty(0)
 
 
 def _only(images: ImageSet, names: Sequence[str]) -> ImageSet:
