@@ -199,6 +199,13 @@ def labeller_of_network(takes: Input, model: Model, recipe: Recipe, groups: Any)
     return Labeller(takes, steps, model.n_clusters, groups, facts)
 
 
+def classify(model: DPAC, features: np.ndarray) -> np.ndarray:
+    """Return the probabilities (n, K) of a network from its features (n, D) of images."""
+    head: Any = labeller_of(model).steps.head
+    with torch.inference_mode():
+        return head(torch.tensor(np.asarray(features))).numpy()
+
+
 def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
     """Return the cluster each of the K is merged into, itself by default, or raise an error."""
     found = np.arange(n_clusters) if groups is None else np.asarray(groups)

@@ -158,13 +158,9 @@ def probabilities(run: Run, X: Any) -> np.ndarray:
     """Return P (n, K) of the model for the run's own features, merged clusters summed."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
-        import torch
+        from probagg.export.labeller import classify  # which loads torch
 
-        from probagg.export import labeller_of
-
-        head: Any = labeller_of(model).steps.head
-        with torch.inference_mode():
-            P = head(torch.tensor(np.asarray(X))).numpy()
+        P = classify(model, X)
     else:
         P = model.predict_proba(X)
     groups = run.review.groups(run.n_clusters)
