@@ -23,6 +23,7 @@ from probagg import DPAC, PAC, OPAHead, Recipe
 from probagg.errors import ClusteringWarning
 from probagg.export import labeller_of, load_exported
 from probagg.export.heads import PACHead
+from probagg.export.labeller import classify
 from probagg.review import Review, Split
 
 
@@ -144,6 +145,10 @@ def test_exported_dpac_maps_pixels_to_its_probabilities(dpac, digit_images, tmp_
     for n in (1, 5):
         P, _ = run_onnx(path, digit_images[:n])
         np.testing.assert_allclose(P, dpac.predict_proba(digit_images[:n]), atol=1e-4)
+
+
+def test_features_of_dpac_have_its_probabilities(dpac):
+    np.testing.assert_allclose(classify(dpac, dpac.features_), dpac.probabilities_, atol=1e-5)
 
 
 def test_dpac_is_rebuilt_from_safetensors(dpac, digit_images, tmp_path):

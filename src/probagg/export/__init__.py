@@ -10,7 +10,7 @@ torch.Size([2, 10])
 """
 
 from probagg.export.inputs import Input
-from probagg.export.labeller import Labeller, labeller_of, probabilities_of_features
+from probagg.export.labeller import Labeller, labeller_of
 from probagg.export.onnx_file import ExportError, export_onnx
 from probagg.export.tensor_file import export_safetensors, load_exported
 
@@ -22,5 +22,4 @@ __all__ = [
     "export_safetensors",
     "labeller_of",
     "load_exported",
-    "probabilities_of_features",
 ]

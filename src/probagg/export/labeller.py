@@ -219,11 +219,11 @@ def labeller_of_network(
     return Labeller(takes, steps, model.n_clusters, groups, facts, splits)
 
 
-def probabilities_of_features(dpac: DPAC, X: Any) -> np.ndarray:
-    """Return P (n, K) of DPAC for features of its own backbone."""
-    head: Any = labeller_of(dpac).steps.head
+def classify(model: DPAC, features: np.ndarray) -> np.ndarray:
+    """Return the probabilities (n, K) of a network from its features (n, D) of images."""
+    head: Any = labeller_of(model).steps.head
     with torch.inference_mode():
-        return head(torch.tensor(np.asarray(X))).numpy()
+        return head(torch.tensor(np.asarray(features))).numpy()
 
 
 def _check_backbone(backbone: Backbone, n_features: int) -> None:

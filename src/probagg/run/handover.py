@@ -157,9 +157,9 @@ def probabilities(run: Run, X: Any) -> np.ndarray:
     """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
-        from probagg.export import probabilities_of_features
+        from probagg.export.labeller import classify  # which loads torch
 
-        P = probabilities_of_features(model, X)
+        P = classify(model, X)
     else:
         P = model.predict_proba(X)
     review = run.review
