@@ -25,7 +25,7 @@ from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign, embed
 from probagg.dpac.neighbours import nearest, smooth
 
-NAMES = ("dogs:lite0", "imagenette:lite0-tail", "cifar10:lite0", "cifar100-20:dpac-10")
+NAMES = ("dogs:lite0", "cifar10:lite0")
 SEEDS, ROUNDS, STEPS = 3, 5, 60
 METRIC = "cosine"
 
