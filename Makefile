@@ -71,7 +71,7 @@ $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.tools: $(VENV)/.dev
 	$(PYTHON) -m venv $(VENV)-tools
-	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > $$($(VENV)-tools/bin/python -c "import site; print(site.getsitepackages()[0])")/dev.pth
+	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > $$($(VENV)-tools/bin/python -c "import site; print(site.getsitepackages()[0])")/dev.pth
 	$(VENV)-tools/bin/python -m pip install -qq label-studio-sdk anndata fiftyone
 	$(VENV)-tools/bin/python -m pip install -qq --no-deps bertopic
 	-$(VENV)-tools/bin/python -m pip install -qq --no-deps --only-binary :all: hdbscan

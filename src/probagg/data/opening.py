@@ -96,8 +96,9 @@ def open_matrix(source: Any) -> Matrix:
 
 
 def open_table(source: Any) -> Table | None:
-    """Return the table of a .csv, .tsv, .txt or .parquet file, a DataFrame, an Arrow table or a
-    Hugging Face Dataset; None for others.
+    """Return the table in a .csv, .tsv, .txt or .parquet file or in memory; None for others.
+
+    In memory it is a DataFrame, an Arrow table or a Hugging Face Dataset.
     """
     if is_hub(source):
         return table_of_hub(source)

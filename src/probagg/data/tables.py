@@ -190,6 +190,7 @@ def _is_row_numbers(index: Any) -> bool:
 
 def read_parquet(path: Path) -> Table:
     """Return the table in a Parquet file, read into memory."""
+    import_optional("pyarrow", f"Reading {path}", "table")
     parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
     with reading(path, "Write the file again.", NoData, "parquet"):
         if not path.is_file():

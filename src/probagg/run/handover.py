@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probagg.data.folders import FolderImages
-from probagg.errors import InputError
+from probagg.errors import InputError, NoData
 from probagg.pac.files import FileRows
 from probagg.run.monitor import Monitor
 from probagg.run.output import Output, OutputFolder
@@ -58,7 +58,7 @@ def write_handover(
         output = Output(path, overwrite, sources=_sources(run)).check()
         labelled = labelled_of(run)
         with whole_file(output.path) as file:
-            lines = _write_file(run, labelled, format, file, monitor)
+            lines = _write_file(run, labelled, format, file)
         facts |= {"file": str(path), "bytes": path.stat().st_size}
     for line in lines:
         monitor.say(line.replace("PATH", str(path)))
@@ -66,14 +66,12 @@ def write_handover(
     return facts | {"names": labelled.names}
 
 
-def _write_file(
-    run: Run, labelled: Labelled, format: str, file: Path, monitor: Monitor
-) -> list[str]:
+def _write_file(run: Run, labelled: Labelled, format: str, file: Path) -> list[str]:
     """Write a format that is one file; return what to say about it."""
     if format == "datasets":
         return write_datasets(labelled, file)
-    P = None if labelled.features is None else probabilities(run, labelled.features)
-    if P is None:
+    X = _features(run, len(labelled.assigned))
+    if X is None:
         warnings.warn(
             "The file has no probabilities of all clusters: the rows of this run were in memory "
             "and are not in its folder. Export in the program that clusters them, or cluster a "
@@ -82,7 +80,11 @@ def _write_file(
         )
     source = Path(run.config.get("source", ""))
     return write_anndata(
-        labelled, file, P=P, source=source if source.suffix.lower() == ".h5ad" else None
+        labelled,
+        file,
+        X=X,
+        P=None if X is None else probabilities(run, X),
+        source=source if source.suffix.lower() == ".h5ad" else None,
     )
 
 
@@ -109,7 +111,7 @@ def labelled_of(run: Run) -> Labelled:
         names=cluster_names(run.review, run.review.n_numbers(run.n_clusters)),
         folder=folder,
         files=files,
-        features=run.embeddings if assigned.heading == "path" else _features(run),
+        features=run.embeddings,
     )
 
 
@@ -143,13 +145,16 @@ def _photos(run: Run, names: list[str]) -> tuple[Path, list[Path]]:
     return folder, files
 
 
-def _features(run: Run) -> Any:
+def _features(run: Run, n_samples: int) -> Any:
     """Return the features of images, or the rows as they were clustered; None where unknown."""
-    if run.embeddings is not None:
-        return run.embeddings
-    X = run._rows
-    if X is None and "source" in run.config and run.config["kind"] == "matrix":
+    X = run._rows if run.embeddings is None else run.embeddings
+    if X is None and "source" in run.config:
         X = run._open_rows(run.config["source"], Monitor()).features
+    if X is not None and X.shape[0] != n_samples:
+        raise NoData(
+            f"{run.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
+            "clustered. Cluster it again."
+        )
     return X.load() if isinstance(X, FileRows) else X
 
 

@@ -12,15 +12,15 @@ from probagg.tools.labelled import Labelled
 
 
 def write_anndata(
-    labelled: Labelled, path: Path, *, P: np.ndarray | None, source: Path | None
+    labelled: Labelled, path: Path, *, X: Any, P: np.ndarray | None, source: Path | None
 ) -> list[str]:
-    """Write an .h5ad file: that of `source`, or the features, with the clusters added.
+    """Write an .h5ad file: that of `source`, or the features X, with the clusters added.
 
     `obs["probagg"]` are the names of the clusters, as a category, `obsm["X_probagg"]` is P (n, K).
     Returns how to load it, with PATH for the file.
     """
     anndata = import_optional("anndata", "Exporting to anndata", "anndata")
-    data = _of_features(anndata, labelled) if source is None else anndata.read_h5ad(source)
+    data = _of_features(anndata, labelled, X) if source is None else anndata.read_h5ad(source)
     if list(data.obs_names) != labelled.assigned.names:
         raise NoData(
             f"The observations of {source} are no longer those of the run {labelled.run}. Cluster "
@@ -39,12 +39,11 @@ def write_anndata(
     ]
 
 
-def _of_features(anndata: Any, labelled: Labelled) -> Any:
-    """Return the features of the run as AnnData, or nothing but its samples."""
+def _of_features(anndata: Any, labelled: Labelled, X: Any) -> Any:
+    """Return the features of the run as AnnData; without them, nothing but its samples."""
     import pandas  # which anndata needs
 
     names = pandas.Index(labelled.assigned.names, dtype=object)
-    X = labelled.features
     X = np.array(X) if isinstance(X, np.memmap) else X  # which anndata cannot write
     return anndata.AnnData(X=X, obs=pandas.DataFrame(index=names))
 

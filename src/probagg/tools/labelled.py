@@ -22,7 +22,7 @@ class Labelled:
     names: list[str]  # of the clusters, by number; all different
     folder: Path | None = None  # that holds all files
     files: Sequence[Path] | None = None  # of the images, absolute; None for rows and arrays
-    features: Any = None  # (n, D): of images, or the rows
+    features: Any = None  # of the images, (n, D)
 
     def name_of(self, cluster: int) -> str | None:
         """Return the name of a cluster; None for -1, which is no cluster."""
