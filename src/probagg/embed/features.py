@@ -144,7 +144,7 @@ class _Embedding:
 
         def work(piece: np.ndarray) -> _Loaded:
             loaded = self.load(piece)
-            return network.run(loaded) if on_cpu else loaded
+            return self.compute(loaded, network) if on_cpu else loaded
 
         threads = cores() if on_cpu else 1
         with (
@@ -152,7 +152,7 @@ class _Embedding:
             contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
         ):
             for piece, loaded in zip(pieces, loading, strict=True):
-                self.finish(loaded if on_cpu else network.run(loaded))
+                self.finish(loaded if on_cpu else self.compute(loaded, network))
                 yield len(piece)
         self.pace += Pace(0, time.perf_counter() - began)
 
@@ -188,8 +188,21 @@ class _Embedding:
         except Exception as error:  # a user's own transform, which worked on a blank picture
             return f"the backbone's transform fails on it ({first_line(error)})"
 
+    def compute(self, loaded: _Loaded, network: _Batches) -> _Loaded:
+        """Replace the network's input by its output, and cache that."""
+        if loaded.fresh:
+            items, prepared = zip(*loaded.fresh, strict=True)
+            with loaded.watch.time(NETWORK):
+                loaded.fresh = list(zip(items, network(np.stack(prepared)), strict=True))
+        done = loaded.found + loaded.fresh
+        self.cache.store(
+            [(item.stamp, item.digest) for item, _ in done if item.stamp and item.digest],
+            [(item.digest, features) for item, features in done if item.digest],
+        )
+        return loaded
+
     def finish(self, loaded: _Loaded) -> None:
-        """Keep and cache the features of what was loaded and went through the network."""
+        """Keep the features of what was loaded and went through the network."""
         for item, features in loaded.found:
             self._take(item.row, features)
         self.cached += len(loaded.found)
@@ -197,11 +210,6 @@ class _Embedding:
         for item, features in loaded.fresh:
             self._take(item.row, features)
         self.pace += Pace(len(loaded.fresh), 0.0, loaded.watch.seconds)
-        done = [(item, features) for item, features in loaded.found + loaded.fresh if item.digest]
-        self.cache.store(
-            [(item.stamp, item.digest) for item, _ in done if item.stamp],
-            [(item.digest, features) for item, features in done],
-        )
 
     def _take(self, row: int, features: np.ndarray) -> None:
         self.X[row] = features
@@ -232,14 +240,6 @@ class _Batches:
         if self.backbone.device == "cpu":
             size = max(1, min(size, -(-len(rows) // cores())))
         return [rows[at : at + size] for at in range(0, len(rows), size)]
-
-    def run(self, loaded: _Loaded) -> _Loaded:
-        """Replace the network's input by its output."""
-        if loaded.fresh:
-            items, prepared = zip(*loaded.fresh, strict=True)
-            with loaded.watch.time(NETWORK):
-                loaded.fresh = list(zip(items, self(np.stack(prepared)), strict=True))
-        return loaded
 
     def __call__(self, batch: np.ndarray) -> np.ndarray:
         features = []
