@@ -21,7 +21,7 @@ from probagg.embed.sources import Item, Source, source_of
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
 
-PROBE = 8  # images that `estimate` times, or two per core
+PROBE = 8  # images that `estimate` times
 AT_ONCE = 128  # images in the network: of a GPU's batch, or of those of all cores
 MIN_BATCH, MAX_BATCH = 4, 16  # images in a batch of one core
 _NO_MEMORY = re.compile(
@@ -83,13 +83,14 @@ def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
         todo = work.todo()
         if len(todo) == 0:
             return 0.0
-        n = min(max(PROBE, 2 * cores()) + 1, len(todo))
-        probe = todo[np.linspace(0, len(todo) - 1, n).astype(int)]
+        probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
         list(work.extract(probe[:1], network))  # the first image is slow
         rest = probe[1:] if len(probe) > 1 else probe
         began = time.perf_counter()
         list(work.extract(rest, network))
-        return (time.perf_counter() - began) / len(rest) * len(todo)
+        seconds = (time.perf_counter() - began) / len(rest) * len(todo)
+        busy = min(len(rest), cores()) / cores()  # of the cores, which all of the set keeps busy
+        return seconds * busy if backbone.device == "cpu" else seconds
 
 
 @dataclass
