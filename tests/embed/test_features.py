@@ -187,8 +187,7 @@ def test_an_invalid_batch_size_is_refused(photos, backbone, size):
         embed(photos, backbone, batch_size=size)
 
 
-def test_an_estimate_is_of_the_images_that_are_not_cached(photos, backbone, network, monkeypatch):
-    monkeypatch.setattr("probagg.embed.features.cores", lambda: 2)
+def test_an_estimate_is_of_the_images_that_are_not_cached(photos, backbone, network):
     assert estimate(photos, backbone) > 0
     assert network.seen == 9, "one to warm up, eight to time"
     assert embed(photos, backbone).cached == 9, "and their features are cached"

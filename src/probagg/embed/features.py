@@ -22,7 +22,7 @@ from probagg.embed.sources import Item, Source, source_of
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
 
-PROBE = 8  # images that `estimate` times, or two per core
+PROBE = 8  # images that `estimate` times
 AT_ONCE = 128  # images in the network: of a GPU's batch, or of those of all cores
 MIN_BATCH, MAX_BATCH = 4, 16  # images in a batch of one core
 _NO_MEMORY = re.compile(
@@ -104,13 +104,14 @@ def estimate(images: Any, backbone: Backbone | JointBackbone, *, cache: bool = T
         todo = work.todo()
         if len(todo) == 0:
             return 0.0
-        n = min(max(PROBE, 2 * cores()) + 1, len(todo))
-        probe = todo[np.linspace(0, len(todo) - 1, n).astype(int)]
+        probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
         list(work.extract(probe[:1], network))  # the first image is slow
         rest = probe[1:] if len(probe) > 1 else probe
         began = time.perf_counter()
         list(work.extract(rest, network))
-        return (time.perf_counter() - began) / len(rest) * len(todo)
+        seconds = (time.perf_counter() - began) / len(rest) * len(todo)
+        busy = min(len(rest), cores()) / cores()  # of the cores, which all of the set keeps busy
+        return seconds * busy if backbone.device == "cpu" else seconds
 
 
 @dataclass
@@ -165,7 +166,7 @@ class _Embedding:
 
         def work(piece: np.ndarray) -> _Loaded:
             loaded = self.load(piece)
-            return network.run(loaded) if on_cpu else loaded
+            return self.compute(loaded, network) if on_cpu else loaded
 
         threads = cores() if on_cpu else 1
         with (
@@ -173,7 +174,7 @@ class _Embedding:
             contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
         ):
             for piece, loaded in zip(pieces, loading, strict=True):
-                self.finish(loaded if on_cpu else network.run(loaded))
+                self.finish(loaded if on_cpu else self.compute(loaded, network))
                 yield len(piece)
         self.pace += Pace(0, time.perf_counter() - began)
 
@@ -209,8 +210,21 @@ class _Embedding:
         except Exception as error:  # a user's own transform, which worked on a blank picture
             return f"the backbone's transform fails on it ({first_line(error)})"
 
+    def compute(self, loaded: _Loaded, network: _Batches) -> _Loaded:
+        """Replace the network's input by its output, and cache that."""
+        if loaded.fresh:
+            items, prepared = zip(*loaded.fresh, strict=True)
+            with loaded.watch.time(NETWORK):
+                loaded.fresh = list(zip(items, network(np.stack(prepared)), strict=True))
+        done = loaded.found + loaded.fresh
+        self.cache.store(
+            [(item.stamp, item.digest) for item, _ in done if item.stamp and item.digest],
+            [(item.digest, features) for item, features in done if item.digest],
+        )
+        return loaded
+
     def finish(self, loaded: _Loaded) -> None:
-        """Keep and cache the features of what was loaded and went through the network."""
+        """Keep the features of what was loaded and went through the network."""
         for item, features in loaded.found:
             self._take(item.row, features)
         self.cached += len(loaded.found)
@@ -218,11 +232,6 @@ class _Embedding:
         for item, features in loaded.fresh:
             self._take(item.row, features)
         self.pace += Pace(len(loaded.fresh), 0.0, loaded.watch.seconds)
-        done = [(item, features) for item, features in loaded.found + loaded.fresh if item.digest]
-        self.cache.store(
-            [(item.stamp, item.digest) for item, _ in done if item.stamp],
-            [(item.digest, features) for item, features in done],
-        )
 
     def _take(self, row: int, features: np.ndarray) -> None:
         self.X[row] = features
@@ -253,14 +262,6 @@ class _Batches:
         if self.backbone.device == "cpu":
             size = max(1, min(size, -(-len(rows) // cores())))
         return [rows[at : at + size] for at in range(0, len(rows), size)]
-
-    def run(self, loaded: _Loaded) -> _Loaded:
-        """Replace the network's input by its output."""
-        if loaded.fresh:
-            items, prepared = zip(*loaded.fresh, strict=True)
-            with loaded.watch.time(NETWORK):
-                loaded.fresh = list(zip(items, self(np.stack(prepared)), strict=True))
-        return loaded
 
     def __call__(self, batch: np.ndarray) -> np.ndarray:
         features = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import Any
 
 import torch
@@ -30,7 +31,9 @@ def folded(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     copied = copy.deepcopy(network)
     for first, second in pairs:
         conv, norm = copied.get_submodule(first), copied.get_submodule(second)
-        copied.set_submodule(first, fuse_conv_bn_eval(conv, norm))  # type: ignore[type-var]
+        assert isinstance(conv, nn.Conv2d)
+        assert isinstance(norm, nn.BatchNorm2d)
+        copied.set_submodule(first, fuse_conv_bn_eval(conv, norm))
         copied.set_submodule(second, _rest(norm))
     copied = copied.requires_grad_(False).to(memory_format=torch.channels_last)
     with torch.inference_mode():
@@ -39,7 +42,7 @@ def folded(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
 
 
 def _pairs(network: nn.Module, images: Tensor) -> list[tuple[str, str]]:
-    """Return the names of each convolution and the batch norm that takes its output."""
+    """Return the names of each convolution and the batch norm that alone takes its output."""
     outputs: dict[int, str] = {}
     kept: list[Any] = []  # alive, so that no two outputs have the same id
     pairs: list[tuple[str, str]] = []
@@ -65,7 +68,9 @@ def _pairs(network: nn.Module, images: Tensor) -> list[tuple[str, str]]:
     finally:
         for hook in hooks:
             hook.remove()
-    return pairs
+    pairs = list(dict.fromkeys(pairs))
+    uses = Counter(name for pair in pairs for name in pair)
+    return [pair for pair in pairs if uses[pair[0]] == uses[pair[1]] == 1]
 
 
 def _rest(norm: nn.Module) -> nn.Module:

@@ -57,7 +57,7 @@ def torch_backbone(
     module = Pooled(network).eval().requires_grad_(False)
     module = module.to(where).to(memory_format=torch.channels_last)  # quicker on CPUs too
 
-    fast = module
+    fast: nn.Module = module
 
     def run(batch: np.ndarray) -> np.ndarray:
         images = torch.from_numpy(batch).to(where, memory_format=torch.channels_last)
