@@ -6,15 +6,20 @@ The plain path decodes ahead in threads and runs the network as it is on batches
 threads of torch and its default allocator. Both run in turn, each time in a process of its own.
 """
 
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 from lab_data import open_lab_images

@@ -10,6 +10,11 @@ ImageNet-Dogs was not in view.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import io
 from collections.abc import Callable

@@ -12,6 +12,11 @@ cifar100-20:dpac is X and y of a file cifar100-20.npz in PROBAGG_FEATURES, which
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import itertools
 import warnings

@@ -10,6 +10,11 @@ the nearest fitted photos. Clusters are matched with classes on the held-out pho
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import argparse
 import warnings
 from typing import Any

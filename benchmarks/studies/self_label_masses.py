@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
+import argparse
 import os
 from typing import Any
 
@@ -77,7 +78,9 @@ def measure(path: Path) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure the files named, or CIFAR-10's SimCLR features."""
     usual = Path(os.environ.get("PROBAGG_DATA", "")) / "cifar10_simclr.npz"
-    paths = [Path(name) for name in sys.argv[1:]] or [usual]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path, default=[usual], help=".npz with X and y")
+    paths = parser.parse_args().files
     record("self_label_masses", [row for path in paths for row in measure(path)])
 
 

@@ -10,9 +10,14 @@ start.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
+import argparse
 import os
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,6 +69,7 @@ def measure(name: str, features: dict[str, np.ndarray], y: np.ndarray) -> dict[s
 
 def main() -> None:
     """Measure and record both sets."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     warnings.simplefilter("ignore")
     sets = {"cifar10": cifar10, "dogs": dogs}
     results = []

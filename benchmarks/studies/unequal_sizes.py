@@ -7,6 +7,11 @@ rows at most, at size tiny 300. `pac_balance.py` tells how "auto" does on more d
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
+
 import time
 import warnings
 from collections.abc import Iterable

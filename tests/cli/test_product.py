@@ -164,7 +164,8 @@ def test_splits_new_clusters_and_discarded_photos_are_heeded(world, reviewed, tm
     np.testing.assert_array_equal(again.cluster, table.cluster)
     np.testing.assert_allclose(again.probability, table.probability, atol=1e-4)
     exported = probagg("export", reviewed, "--json", "--format", "safetensors")
-    assert json.loads(exported.stdout)["names"] == ["cluster 3", "cluster 4", "cluster 5"]
+    assert json.loads(exported.stdout)["names"] == [f"cluster {k}" for k in range(7)]
+    assert "column k is cluster k: 3 cluster 3, 4 cluster 4, 5 cluster 5\n" in exported.stderr
     new = run.predict(world / "new")
     kinds = [name.partition("/")[0] for name in new.names]
     assert clustering_accuracy(kinds, new.cluster) >= 8 / 9

@@ -110,6 +110,8 @@ def _write_file(
         monitor.say(f"features are prepared columns ({FILE}): {', '.join(preparation.outputs)}")
     monitor.say(f"column k is cluster k: {', '.join(f'{k} {names[k]}' for k in labeller.clusters)}")
     if merged := sorted(set(range(len(names))) - set(labeller.clusters)):
-        monitor.say(f"merged into others, so always 0: {', '.join(map(str, merged))}")
+        monitor.say(
+            f"merged, split or made of moved samples, so always 0: {', '.join(map(str, merged))}"
+        )
     monitor.say(f"written to {path} ({len(data) / 1e6:.1f} MB, {len(names)} clusters)")
     return facts

@@ -12,7 +12,6 @@ import numpy as np
 
 from probagg.data.folders import FolderImages
 from probagg.errors import InputError, NoData
-from probagg.pac.files import FileRows
 from probagg.run.monitor import Monitor
 from probagg.run.output import Output, OutputFolder
 from probagg.storage import whole_file, whole_folder
@@ -155,6 +154,8 @@ def _features(run: Run, n_samples: int) -> Any:
             f"{run.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
             "clustered. Cluster it again."
         )
+    from probagg.pac.files import FileRows  # which loads SciPy
+
     return X.load() if isinstance(X, FileRows) else X
 
 

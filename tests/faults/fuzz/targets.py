@@ -157,7 +157,7 @@ def a_run(folder):
         "moved": {"r1": 0},
         "created": [2],
         "splits": [
-            {"cluster": 1, "parts": [3, 4], "members": {"r2": 3}, "mean": "AAAAAAAAAAA=",
+            {"cluster": 1, "parts": [3, 4], "members": {"r2": 3}, "mean": 43 * "A" + "=",
              "weight": [0.5, 0.5], "spread": [0.0, 0.1]},
         ],
         "discarded": ["r3"],
