@@ -20,12 +20,12 @@ train, new = images[:1500], images[1500:]
 
 recipe = Recipe.of("digits/fast").override(
     [
-        "network.width=16",
-        "pretrain.epochs=15",
+        "network.width=12",
+        "pretrain.epochs=12",
         "cluster.start=pac",
-        "cluster.epochs=10",
+        "cluster.epochs=6",
         "self_label.labels=neighbours",
-        "self_label.epochs=5",
+        "self_label.epochs=4",
     ]
 )
 

@@ -96,7 +96,10 @@ def test_efficientnet_lite_and_opa_are_exported_to_either_format(tmp_path):
     np.testing.assert_allclose(load_exported(tmp_path / "x")[0](pixels), labeller(pixels))
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "vit_small_patch14_dinov2.lvd142m"])
+@pytest.mark.parametrize(
+    "name",
+    ["test_resnet", pytest.param("vit_small_patch14_dinov2.lvd142m", marks=pytest.mark.slow)],
+)
 def test_timm_backbones_are_rebuilt_from_their_name(name, tmp_path, monkeypatch):
     """At the size they were used at, and without a request to the hub."""
     timm = pytest.importorskip("timm")

@@ -60,7 +60,7 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_with_the_same_weights(tmp_path, kills):
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), str(kills)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -46,7 +46,12 @@ def records(out):
         (["cluster.start=random"], 1e-4, 1e-3),
         pytest.param(["pretext.task=byol"], 1e-4, 1e-3, marks=pytest.mark.slow),
         pytest.param(["self_label.labels=neighbours"], 1e-4, 1e-3, marks=pytest.mark.slow),
-        (["cluster.start=pac", "cluster.epochs=1", "self_label.epochs=0"], 0.1, None),
+        pytest.param(
+            ["cluster.start=pac", "cluster.epochs=1", "self_label.epochs=0"],
+            0.1,
+            None,
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["classifier", "byol", "neighbours", "pac"],
 )
