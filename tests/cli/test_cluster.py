@@ -206,8 +206,8 @@ def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):
     for i, image in enumerate(load_images("digits").read(np.arange(30))):
         Image.fromarray(image[..., 0]).resize((40, 30)).save(tmp_path / "photos" / f"{i:02}.png")
     (tmp_path / "photos" / "broken.png").write_text("no picture")
-    options = ["--method", "dpac", *QUICK, "--set", "network.backbone=convnet"]
-    options += ["--out", tmp_path / "run"]
+    options = ["--method", "dpac", *QUICK, "--out", tmp_path / "run"]
+    options += ["--set", "network.backbone=convnet", "--set", "views.size=32"]
     missing = run(tmp_path / "photos", *options)
     assert (missing.exit_code, "number of clusters is missing" in missing.stderr) == (2, True)
     assert run(tmp_path / "photos", "-k", 3, *options).exit_code == 0

@@ -460,7 +460,7 @@ import torch
 
 class Net(torch.nn.Module):
     def forward(self, x):
-        time.sleep(1.0)
+        time.sleep(0.4)
         return x.mean((2, 3)).repeat(1, 4)
 
 def net():
