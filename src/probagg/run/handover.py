@@ -14,6 +14,7 @@ from probagg.data.folders import FolderImages
 from probagg.errors import InputError, NoData
 from probagg.run.monitor import Monitor
 from probagg.run.output import Output, OutputFolder
+from probagg.run.samples import is_in_file
 from probagg.storage import whole_file, whole_folder
 from probagg.tools import fiftyone, label_studio
 from probagg.tools.anndata import write_anndata
@@ -154,9 +155,7 @@ def _features(run: Run, n_samples: int) -> Any:
             f"{run.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
             "clustered. Cluster it again."
         )
-    from probagg.pac.files import FileRows  # which loads SciPy
-
-    return X.load() if isinstance(X, FileRows) else X
+    return X.load() if is_in_file(X) else X
 
 
 def probabilities(run: Run, X: Any) -> np.ndarray:

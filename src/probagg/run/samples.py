@@ -116,7 +116,7 @@ class Samples:
         """Return the table, or the columns of a matrix as one without names."""
         if self.table is not None:
             return self.table
-        X = self.features.load() if _is_in_file(self.X) else self.features
+        X = self.features.load() if is_in_file(self.X) else self.features
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
         names: Sequence[Any] = self.columns or range(X.shape[1])
         return table_of(self.source or "The array", zip(names, X.T, strict=True))
@@ -138,13 +138,13 @@ class Samples:
                 f"with {', '.join(columns)}. Give the same columns; their order is free."
             )
         places = [self.columns.index(name) for name in columns]
-        X = self.features.load() if _is_in_file(self.X) else self.features
+        X = self.features.load() if is_in_file(self.X) else self.features
         return replace(self, X=X[:, places], columns=columns)
 
     def sample(self, size: int, seed: int) -> np.ndarray:
         """Return the features; of a file that is read in parts, those of some random rows."""
         X = self.features
-        if not _is_in_file(X):
+        if not is_in_file(X):
             return X
         size = min(size, len(X))
         return X[np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))]
@@ -240,7 +240,7 @@ def _open_in_parts(source: Any) -> Samples:
     return Samples(place_of(source), names, "row", rows, columns=columns)
 
 
-def _is_in_file(X: Any) -> TypeGuard[FileRows]:
+def is_in_file(X: Any) -> TypeGuard[FileRows]:
     """Return whether rows are read from a file in parts."""
     from probagg.pac.files import FileRows  # which loads scikit-learn
 
