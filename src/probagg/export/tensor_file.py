@@ -85,7 +85,7 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
         raise ValueError(f"its input is {takes.name!r:.40} of shape {takes.shape!r:.40}")
     settings = dict(model["head"])
     kind, groups = settings.pop("kind"), model["groups"]
-    splits = [_blank(Division, split) for split in model.get("splits", [])]
+    splits = [_blank(Division, split) for split in model["splits"]]
     if kind == "dpac":
         recipe = Recipe.from_toml(model["recipe"], saved=True)
         blank = recipe.override(["cluster.targets=online", "network.pretrained=false"])
@@ -96,9 +96,8 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
     steps: dict[str, nn.Module] = {"head": head}
     if "backbone" in model:
         steps = steps_of(takes, Pooled(_network(model["backbone"])), head)
-    n_clusters = model.get("n_clusters", len(groups))  # older files have no added clusters
     facts = {k: v for k, v in model.items() if k not in ("groups", "splits", "n_clusters")}
-    return Labeller(takes, steps, n_clusters, groups, facts, splits)
+    return Labeller(takes, steps, model["n_clusters"], groups, facts, splits)
 
 
 def _blank(kind: Any, settings: dict[str, Any]) -> Any:
