@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below ar
 from collections.abc import Iterable
 
 from paper.deep import available
-from paper.study import Cell, Run, Study, main
+from paper.study import DEEP_SIZES, Cell, Run, Study, main
 from paper.table7 import NAMES, clustered
 
 CURVES = (("dpac-opa", "online"), ("offline-pac", "20"), ("offline-k-means", "20"))
@@ -34,7 +34,7 @@ def run(cell: Cell, size: str) -> Run:
     return experiment.row(pretrained, end) | {"curve": end.curve()}
 
 
-STUDY = Study("fig2", cells, run, seeds=1)
+STUDY = Study("fig2", cells, run, seeds=1, sizes=DEEP_SIZES)
 
 if __name__ == "__main__":
     main(STUDY)

@@ -34,6 +34,7 @@ from probagg.storage import write_atomically
 
 RESULTS = Path(__file__).parents[1] / "results"
 SIZES = ("full", "small", "tiny")  # the paper's, one for a laptop, one for a test
+DEEP_SIZES = ("full", "short", "small", "tiny")  # also one for half an hour of a GPU
 Run = dict[str, Any]
 
 
@@ -59,6 +60,7 @@ class Study:
     run: Callable[[Cell, str], Run]  # a cell at a size; its scores are shares, not percent
     seeds: int = 10
     shown: tuple[str, ...] = ("acc",)  # scores that are printed
+    sizes: tuple[str, ...] = SIZES
     lines: Callable[[Study, list[Run]], Iterable[str]] | None = None  # instead of `beside_paper`
     on_request: frozenset[str] = frozenset()  # settings that are run only if --only names them
 
@@ -156,7 +158,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
 
 def _parser(study: Study) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"probagg bench {study.name}")
-    parser.add_argument("--size", choices=SIZES, default="full", help="the paper's, or fewer rows")
+    parser.add_argument("--size", choices=study.sizes, default="full", help="the paper's, or less")
     parser.add_argument("--seeds", type=int, default=study.seeds, help=f"default {study.seeds}")
     parser.add_argument("--only", nargs="+", default=[], help="data sets, methods or settings")
     parser.add_argument("--again", action="store_true", help="replace recorded runs")

@@ -15,13 +15,14 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below ar
 from collections.abc import Iterable
 
 from paper.deep import Experiment, available
-from paper.study import Cell, Run, Study, main
+from paper.study import DEEP_SIZES, Cell, Run, Study, main
 
 NAMES = ("cifar10", "cifar100-20", "stl10", "imagenet10", "imagenet-dogs")
 METHODS = {  # settings of the clustering stage
     "dpac-jpac": ("cluster.objective=pac",),
     "dpac-opa": (),
     "dpac-opa-self-label": (),
+    "dpac-jpac-self-label": ("cluster.objective=pac",),  # not in the paper
 }
 
 
@@ -44,7 +45,13 @@ def run(cell: Cell, size: str) -> Run:
 
 
 STUDY = Study(
-    "table4", cells, run, seeds=1, shown=("acc", "nmi", "ari"), on_request=frozenset({"paper"})
+    "table4",
+    cells,
+    run,
+    seeds=1,
+    shown=("acc", "nmi", "ari"),
+    sizes=DEEP_SIZES,
+    on_request=frozenset({"paper"}),
 )
 
 if __name__ == "__main__":

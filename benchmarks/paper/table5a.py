@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below ar
 
 from collections.abc import Iterable
 
-from paper.deep import Experiment, available
-from paper.study import Cell, Run, Study, main
+from paper.deep import ON_GPU, Experiment, available
+from paper.study import DEEP_SIZES, Cell, Run, Study, main
 
 METHODS = {"simclr-opa": "simclr", "moco-opa": "moco", "dpac-opa": "wcl"}
 
@@ -34,12 +34,12 @@ def run(cell: Cell, size: str) -> Run:
     if cell.method != "dpac-opa":
         settings = [f"pretext.task={METHODS[cell.method]}"]
     if cell.method == "moco-opa":
-        settings += [] if size == "full" else ["pretext.queue_size=1024"]
+        settings += [] if size in ON_GPU else ["pretext.queue_size=1024"]
     pretrained = experiment.pretrained(*(settings if cell.method == "moco-opa" else ()))
     return experiment.row(pretrained, experiment.trained("cluster", pretrained, *settings))
 
 
-STUDY = Study("table5a", cells, run, seeds=1)
+STUDY = Study("table5a", cells, run, seeds=1, sizes=DEEP_SIZES)
 
 if __name__ == "__main__":
     main(STUDY)

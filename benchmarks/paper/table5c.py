@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below ar
 from collections.abc import Iterable
 
 from paper.deep import Experiment, available
-from paper.study import Cell, Run, Study, main
+from paper.study import DEEP_SIZES, Cell, Run, Study, main
 
 METHODS = {"dpac-jpac": ("cluster.objective=pac",), "dpac-opa": ()}
 SETTINGS = {"with-cr": ("cluster.regularization=1.0",), "without-cr": ()}
@@ -36,7 +36,7 @@ def run(cell: Cell, size: str) -> Run:
     return experiment.row(pretrained, experiment.trained("cluster", pretrained, *settings))
 
 
-STUDY = Study("table5c", cells, run, seeds=1)
+STUDY = Study("table5c", cells, run, seeds=1, sizes=DEEP_SIZES)
 
 if __name__ == "__main__":
     main(STUDY)

@@ -19,9 +19,9 @@ import warnings
 from collections.abc import Iterable
 
 import numpy as np
-from paper.deep import Experiment, available
+from paper.deep import ON_GPU, Experiment, available
 from paper.expected import expected
-from paper.study import Cell, Run, Study, main
+from paper.study import DEEP_SIZES, Cell, Run, Study, main
 from paper.table2 import digest, some_rows
 
 from probagg import OPAHead
@@ -41,7 +41,7 @@ EPOCHS = {"small": 100, "tiny": 5}
 
 def cells(size: str, seeds: int) -> Iterable[Cell]:
     """Yield every run of the table."""
-    if size == "full":
+    if size in ON_GPU:
         names, method, values = available(*NAMES, size=size), "dpac-opa", PRINTED
     else:
         names, method, values = FROZEN[size], "opa-head", (*PRINTED, *NEAR)
@@ -52,7 +52,7 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 
 def run(cell: Cell, size: str) -> Run:
     """Cluster at the cell's m."""
-    if size == "full":
+    if size in ON_GPU:
         experiment = Experiment.of(cell.data, size, cell.seed)
         pretrained = experiment.pretrained()
         end = experiment.trained("cluster", pretrained, f"cluster.m={cell.setting}")
@@ -106,7 +106,7 @@ def frozen(data: str) -> tuple[np.ndarray, np.ndarray, str]:
     return X.astype(np.float32), y, metric
 
 
-STUDY = Study("table6", cells, run, seeds=3)
+STUDY = Study("table6", cells, run, seeds=3, sizes=DEEP_SIZES)
 
 if __name__ == "__main__":
     main(STUDY)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from paper.deep import Experiment, Trained, available, images
-from paper.study import Cell, Run, Study, main
+from paper.study import DEEP_SIZES, Cell, Run, Study, main
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
@@ -116,7 +116,7 @@ def online_labels(stage: ClusterStage, X: Tensor, P: Tensor) -> np.ndarray:
     return labels
 
 
-STUDY = Study("table7", cells, run, seeds=1)
+STUDY = Study("table7", cells, run, seeds=1, sizes=DEEP_SIZES)
 
 if __name__ == "__main__":
     main(STUDY)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import tomli_w
 
-from probagg.dpac.settings import RecipeError, parse_setting, parse_toml, replace_all
+from probagg.dpac.settings import RecipeError, merge, parse_setting, parse_toml, replace_all
 from probagg.dpac.view_settings import ViewSettings
 from probagg.errors import did_you_mean, reading
 from probagg.storage import read_bytes
@@ -221,11 +221,14 @@ class Recipe:
         return tomli_w.dumps(dataclasses.asdict(self))
 
     def override(self, settings: Iterable[str]) -> Self:
-        """Return the recipe with settings such as "cluster.m=1.05" applied, in order."""
-        recipe = self
+        """Return the recipe with settings such as "cluster.m=1.05"; of a repeated key the last.
+
+        They are applied together, so that keys which depend on each other need no order.
+        """
+        values: dict[str, Any] = {}
         for setting in settings:
-            recipe = replace_all(recipe, parse_setting(setting))
-        return recipe
+            merge(values, parse_setting(setting))
+        return replace_all(self, values)
 
     def adapt(self, channels: int, size: tuple[int, int]) -> Self:
         """Return the recipe for images of this format.

@@ -40,6 +40,21 @@ def parse_setting(setting: str) -> dict[str, Any]:
     return value
 
 
+def merge(values: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add nested values in place.
+
+    >>> values = {"cluster": {"m": 1.05}}
+    >>> merge(values, {"cluster": {"epochs": 3}, "channels": 1})
+    >>> values
+    {'cluster': {'m': 1.05, 'epochs': 3}, 'channels': 1}
+    """
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(values.get(key), dict):
+            merge(values[key], value)
+        else:
+            values[key] = value
+
+
 def replace_all(instance: Any, values: dict[str, Any], prefix: str = "") -> Any:
     """Return the dataclass with nested values replaced, their keys and types checked."""
     hints = get_type_hints(type(instance))
