@@ -26,18 +26,18 @@ TINY = (
     "pretrain.epochs=3", "cluster.epochs=3",
 )  # fmt: skip
 RECIPES = {"full": ("mnist", ()), "small": ("mnist", SHORT), "tiny": ("digits", TINY)}
-PAC_START = (  # as the fast recipes for photos
-    "cluster.start=pac", "cluster.stratify=true", "cluster.balance=0.5",
-    "cluster.backbone_gradient=0.01",
+RANDOM = (
+    "cluster.start=random", "cluster.stratify=false", "cluster.balance=1.0",
+    "cluster.backbone_gradient=1.0",
 )  # fmt: skip
 SETTINGS: dict[str, tuple[str, ...]] = {  # changes of the recipe
     "": (),
-    "longer": ("pretrain.epochs=150", "cluster.epochs=100"),
-    "convolutions": ("network.backbone=convnet",),
-    "pac-start": PAC_START,
-    "self-label": (*PAC_START, "self_label.epochs=30", "self_label.labels=neighbours"),
-    "contrast": (  # not an autoencoder
-        "pretext.task=wcl", "pretext.views=['weak','strong']", "pretext.head=[512,128]",
+    "self-label": ("self_label.epochs=30",),
+    "random-start": RANDOM,
+    "random-start-longer": (*RANDOM, "pretrain.epochs=150", "cluster.epochs=100"),
+    "random-start-convolutions": (*RANDOM, "network.backbone=convnet"),
+    "random-start-contrast": (  # not an autoencoder
+        *RANDOM, "pretext.task=wcl", "pretext.views=['weak','strong']", "pretext.head=[512,128]",
         "pretext.weight=1.0",
     ),
 }  # fmt: skip

@@ -93,22 +93,23 @@ def test_moco_is_info_nce_with_its_queue_as_negatives(generator):
     moco = model.pretext
     views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]
     queue = moco.queue.clone()
-    key = F.normalize(moco.key_projector(moco.key_backbone(views[1])), dim=1)  # not yet moved
+    other = torch.cat(views[::-1])
+    key = F.normalize(moco.key_projector(moco.key_backbone(other)), dim=1)  # not yet moved
     features = model.backbone(torch.cat(views))
     loss = moco(model.backbone, views, features, None)
-    query = F.normalize(moco.projector(features[:6]), dim=1)
+    query = F.normalize(moco.projector(features), dim=1)
     expected = 0.0
     for q, k in zip(query, key, strict=True):
         logits = torch.stack([q @ k, *(q @ old for old in queue)]) / 0.5
-        expected += -logits.log_softmax(0)[0] / 6
+        expected += -logits.log_softmax(0)[0] / 12
     torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(moco.queue[:6], key)
-    torch.testing.assert_close(moco.queue[6:], queue[6:])
-    assert moco.cursor == 6
+    torch.testing.assert_close(moco.queue[:12], key)
+    torch.testing.assert_close(moco.queue[12:], queue[12:])
+    assert moco.cursor == 12
 
 
 def test_mocos_key_network_is_a_moving_average_and_its_queue_wraps_around(generator):
-    model = build_model(recipe("pretext.task=moco", "pretext.queue_size=8"), 3)
+    model = build_model(recipe("pretext.task=moco", "pretext.queue_size=16"), 3)
     views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]
     with torch.no_grad():
         model.backbone[0].weight.add_(1.0)
@@ -117,7 +118,7 @@ def test_mocos_key_network_is_a_moving_average_and_its_queue_wraps_around(genera
         model.pretext(model.backbone, views, model.backbone(torch.cat(views)), None)
     moved = model.pretext.key_backbone[0].weight - before
     torch.testing.assert_close(moved, torch.full_like(moved, 1 - 0.99**3), atol=1e-5, rtol=1e-4)
-    assert model.pretext.cursor == 18 % 8
+    assert model.pretext.cursor == 36 % 16
     assert not any(p.requires_grad for p in model.pretext.key_backbone.parameters())
 
 

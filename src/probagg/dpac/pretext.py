@@ -75,7 +75,11 @@ class Contrast(nn.Module):
 
 
 class MomentumContrast(nn.Module):
-    """MoCo: the first view's projection picks its second view's key out of a queue of past keys."""
+    """MoCo: a view's projection picks the other view's key out of a queue of past keys.
+
+    The loss is the mean of both orders, as in the authors' code for CIFAR-10: if only the weak view
+    were a query, no gradient would come from strong views.
+    """
 
     queue: Tensor
     cursor: Tensor
@@ -94,11 +98,12 @@ class MomentumContrast(nn.Module):
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
         """Return InfoNCE with the queue as negatives, then add the batch's keys to the queue."""
-        query = self.projector(features.chunk(2)[0])
+        query = self.projector(features)
         with torch.no_grad():
             update_average(self.key_backbone, backbone, self.key_momentum)
             update_average(self.key_projector, self.projector, self.key_momentum)
-            key = self.key_projector(self.key_backbone(views[1]))
+            x1, x2 = self.key_backbone(torch.cat(views)).chunk(2)
+            key = self.key_projector(torch.cat([x2, x1]))  # of the other view
         with full_precision(query):
             query = F.normalize(as_float(query), dim=1)
             key = F.normalize(as_float(key), dim=1)
