@@ -1,10 +1,10 @@
-"""Tables 4 to 7 as they ran at size small, in Markdown, for make_results.py."""
+"""Tables 4 to 7 as they ran, in Markdown, for make_results.py."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
-from recorded import Run, expected, results, score, table
+from recorded import Run, expected, percent, printed, results, score, table
 
 FEATURES = {
     "cifar10-simclr": "CIFAR-10, SimCLR features",
@@ -23,6 +23,15 @@ INTERVALS = {
     "200": "every epoch",
     "20": "every 10 epochs",
     "1": "before the first epoch",
+}
+
+VARIANTS = {
+    "": "`mnist/fast`: the classifier starts from PAC's clusters",
+    "self-label": "then 30 epochs of self-labelling",
+    "random-start": "from a random classifier, as in the paper",
+    "random-start-longer": "the same, 150 + 100 epochs",
+    "random-start-convolutions": "the same with a convolutional encoder",
+    "random-start-contrast": "the same, pre-trained by contrast in place of reconstruction",
 }
 
 
@@ -78,7 +87,43 @@ def on_digits() -> str:
     rows = []
     for name in ("table4", "table5a", "table5c"):
         for (_, method, setting), runs in groups(f"{name}.small").items():
-            theirs = expected(name, "cifar10", method, *filter(None, [setting]), "acc")
-            title = f"{name.replace('table', 'Table ')}, {method} {setting}".strip()
-            rows.append([title, str(len(runs)), score(runs), f"{theirs:.1f}"])
+            theirs = printed_acc(name, method, setting)
+            rows.append([row_title(name, method, setting), str(len(runs)), score(runs), theirs])
     return table("method | seeds | ACC, digits | the paper: ACC, CIFAR-10", rows)
+
+
+def on_cifar10_short() -> str:
+    """Return the runs of Tables 4 to 7 at size short, and the paper's ACC."""
+    rows = []
+    for name in ("table4", "table5a", "table6", "table7"):
+        for (_, method, setting), (run, *_more) in groups(f"{name}.short").items():
+            scores = " / ".join(percent(run[of]) for of in ("acc", "nmi", "ari"))
+            theirs = "" if name == "table7" else printed_acc(name, method, setting)  # of STL-10
+            rows.append([row_title(name, method, setting), scores, percent(run["knn"]), theirs])
+    return table("method | ACC / NMI / ARI | 20-NN | the paper: ACC", rows)
+
+
+def autoencoder() -> str:
+    """Return Table 5b and its variants."""
+    rows = []
+    found = groups("table5b")
+    for setting, title in VARIANTS.items():
+        runs = found["mnist", "ae-opa", setting]
+        before = [run["pretrained"]["table3"]["pac"][0] for run in runs]
+        lowest = percent(min(run["acc"] for run in runs))
+        cells = [str(len(runs)), score(before), score(runs), lowest, score(runs, "nmi")]
+        rows.append([title, *cells])
+    theirs = [f"{expected('table5b', 'mnist', 'ae-opa', of):.1f}" for of in ("acc", "nmi")]
+    rows.append(["the paper", "", "", theirs[0], "", theirs[1]])
+    return table("variant | seeds | PAC on the pre-trained features | ACC | lowest ACC | NMI", rows)
+
+
+def row_title(name: str, method: str, setting: str) -> str:
+    """Return the first cell of a row."""
+    return f"{name.replace('table', 'Table ')}, {method} {setting}".strip()
+
+
+def printed_acc(name: str, method: str, setting: str) -> str:
+    """Return the paper's ACC on CIFAR-10, or nothing."""
+    theirs = printed(name, "cifar10", method, setting, "acc")
+    return "" if theirs is None else f"{theirs:.1f}"

@@ -17,7 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from deep_tables import autoencoder as autoencoder
 from deep_tables import exponent as exponent
+from deep_tables import on_cifar10_short as on_cifar10_short
 from deep_tables import on_digits as on_digits
 from deep_tables import online_and_offline as online_and_offline
 from recorded import (
