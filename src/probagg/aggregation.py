@@ -226,9 +226,9 @@ def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> f
     """Return the m at and above which uniform assignments are stable, so no cluster can form.
 
     Around p_ik = 1/K, one update of all rows by Eq. 8 multiplies a perturbation v of a column of P
-    by alpha * lambda, with lambda the largest eigenvalue of v -> -R^-1 D v and R_i = sum_j d_ij:
+    by alpha * lambda. Here lambda is the largest eigenvalue of v -> -R^-1 D v, R_i = sum_j d_ij:
     about the share of variance along the first principal component. Hence m* = 1 + lambda. With
-    p^m in the sum (`aggregate="p_m"`) the gain is alpha m lambda, so m* = 1 / (1 - lambda).
+    p^m in the sum (`aggregate="p_m"`) the factor is alpha m lambda, so m* = 1 / (1 - lambda).
 
     >>> from sklearn.datasets import load_digits
     >>> round(critical_m(load_digits().data), 3)

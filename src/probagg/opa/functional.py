@@ -28,7 +28,8 @@ def opa_targets(
 ) -> Tensor:
     """Return targets Q (B, K): scores S = D P of the batch (Eq. 9), normalised as in Eq. 8.
 
-    Q carries no gradient. `gather=True` computes S over the rows of all processes.
+    `features` is (B, D) and `probs` (B, K); the other parameters are those of
+    :class:`probagg.OPALoss`. Q carries no gradient.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> probs = torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.5, 0.5], [0.4, 0.6]])
