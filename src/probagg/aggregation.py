@@ -108,9 +108,17 @@ def check_metric(metric: str) -> None:
 
 
 def check_m(m: float) -> None:
-    """Raise an error unless m is above 1."""
-    if not m > 1.0:
-        raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+    """Raise an error unless m is a number above 1."""
+    if isinstance(m, str) or not m > 1.0:
+        raise InputError(f"m is {m!r}, but a number above 1 is needed; the paper uses 1.03.")
+
+
+def check_balance(balance: float) -> None:
+    """Raise an error unless balance is a number from 0 to 2."""
+    if isinstance(balance, str) or not 0.0 <= balance <= 2.0:
+        raise InputError(
+            f"balance is {balance!r}, but a number from 0 to 2 is needed; the paper's is 1."
+        )
 
 
 def embed(X: Array, metric: str = "sqeuclidean") -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probagg.aggregation import Moments, aggregate, assign, check_m, embed
+from probagg.aggregation import Moments, aggregate, assign, check_balance, check_m, embed
 from probagg.errors import InputError
 from probagg.opa.processes import first_row, gather_rows, sum_over_processes
 
@@ -37,6 +37,7 @@ def opa_targets(
     tensor([0, 0, 1, 1])
     """
     check_m(m)
+    check_balance(balance)
     _check(features, probs)
     with torch.no_grad(), full_precision(features):
         S = _scores(features, as_float(probs), metric, balance, gather)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.aggregation import check_m, check_metric
+from probagg.aggregation import check_balance, check_m, check_metric
 from probagg.errors import InputError
 from probagg.opa.functional import (
     as_float,
@@ -43,7 +43,7 @@ class OPALoss(_Loss):
         features (`critical_m(features, metric)`).
     metric : {"cosine", "sqeuclidean"}, default="cosine"
         The distance between features.
-    balance : float, default=1.0
+    balance : float in [0, 2], default=1.0
         The exponent of a cluster's mass in its score: 1 prefers clusters of equal size, 0 does not.
     gather : bool, default=False
         Whether to compute targets from the batches of all processes of `torch.distributed`.
@@ -70,6 +70,7 @@ class OPALoss(_Loss):
         super().__init__(reduction)
         check_m(m)
         check_metric(metric)
+        check_balance(balance)
         self.m, self.metric, self.balance, self.gather = m, metric, balance, gather
 
     def forward(
@@ -79,7 +80,7 @@ class OPALoss(_Loss):
         with full_precision(logits):
             Q = opa_targets(
                 features,
-                as_float(logits.detach()).softmax(1),
+                as_float(logits.detach()).softmax(-1),
                 m=self.m,
                 metric=self.metric,
                 balance=self.balance,
@@ -137,7 +138,7 @@ class PACLoss(_Loss):
         with full_precision(logits):
             rows = pac_objective(
                 features,
-                as_float(logits).softmax(1),
+                as_float(logits).softmax(-1),
                 metric=self.metric,
                 detach=self.detach,
                 gather=self.gather,
