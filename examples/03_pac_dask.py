@@ -1,6 +1,6 @@
 """PAC on a Dask cluster: the same estimator for data in many places. Takes some ten seconds.
 
-Needs `pip install "probagg[dask]"`.
+Needs Dask: `pip install -e ".[dask]"` in a clone.
 """
 
 import dask.array as da

@@ -108,9 +108,17 @@ def check_metric(metric: str) -> None:
 
 
 def check_m(m: float) -> None:
-    """Raise an error unless m is above 1."""
-    if not m > 1.0:
-        raise InputError(f"m is {m}, but a number above 1 is needed; the paper uses 1.03.")
+    """Raise an error unless m is a number above 1."""
+    if isinstance(m, str) or not m > 1.0:
+        raise InputError(f"m is {m!r}, but a number above 1 is needed; the paper uses 1.03.")
+
+
+def check_balance(balance: float) -> None:
+    """Raise an error unless balance is a number from 0 to 2."""
+    if isinstance(balance, str) or not 0.0 <= balance <= 2.0:
+        raise InputError(
+            f"balance is {balance!r}, but a number from 0 to 2 is needed; the paper's is 1."
+        )
 
 
 def embed(X: Array, metric: str = "sqeuclidean") -> Array:
@@ -226,9 +234,9 @@ def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> f
     """Return the m at and above which uniform assignments are stable, so no cluster can form.
 
     Around p_ik = 1/K, one update of all rows by Eq. 8 multiplies a perturbation v of a column of P
-    by alpha * lambda, with lambda the largest eigenvalue of v -> -R^-1 D v and R_i = sum_j d_ij:
+    by alpha * lambda. Here lambda is the largest eigenvalue of v -> -R^-1 D v, R_i = sum_j d_ij:
     about the share of variance along the first principal component. Hence m* = 1 + lambda. With
-    p^m in the sum (`aggregate="p_m"`) the gain is alpha m lambda, so m* = 1 / (1 - lambda).
+    p^m in the sum (`aggregate="p_m"`) the factor is alpha m lambda, so m* = 1 / (1 - lambda).
 
     >>> from sklearn.datasets import load_digits
     >>> round(critical_m(load_digits().data), 3)

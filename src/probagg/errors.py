@@ -85,7 +85,7 @@ class Interrupted(ProbaggError, RuntimeError):
 
 
 class ClusteringWarning(UserWarning):
-    """A clustering that is likely to be of no use; the message says why and what to change."""
+    """Warning that a clustering is probably useless; the message says why and what to change."""
 
 
 def install_command(extra: str) -> str:

@@ -71,7 +71,7 @@ def test_a_misspelt_source_names_the_nearest(tmp_path):
     ("arguments", "words"),
     [
         (("-k", 0), "at least 1 is needed"),
-        (("-k", "many"), "a number, a range as 5:40, or auto"),
+        (("-k", "many"), "a number, a range such as 5:40, or auto"),
         (("-k", "9:3"), "must begin at 2 or more"),
         (("--m", "soft"), "--m is 'soft'"),
         (("--m", 0.9), "'m' parameter"),

@@ -120,10 +120,15 @@ def test_balance_is_that_of_pac(batch):
 
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: OPALoss(m=1.0), "m is 1.0, but a number above 1"),
+    (lambda: OPALoss(m="auto"), "m is 'auto', but a number above 1"),
+    (lambda: OPALoss(balance="auto"), "balance is 'auto', but a number from 0 to 2"),
+    (lambda: opa_targets(torch.eye(3), torch.eye(3), balance=3), "balance is 3, but a number"),
     (lambda: WeightedContrastiveLoss(temperature=0.0), "temperature is 0.0"),
     (lambda: OPALoss(metric="euclid"), "has no linear form"),
     (lambda: opa_targets(torch.eye(3), torch.eye(3), m=0.9), "m is 0.9"),
     (lambda: OPALoss()(torch.eye(3), torch.eye(4)), "of the same rows are needed"),
+    (lambda: OPALoss()(torch.ones(3), torch.ones(4)), "of the same rows are needed"),
+    (lambda: PACLoss()(torch.ones(3), torch.ones(4)), "of the same rows are needed"),
     (lambda: OPALoss()(torch.eye(3), torch.eye(3), torch.eye(3)[:, :1]), "student_logits have"),
     (lambda: WeightedContrastiveLoss()(torch.eye(3), torch.eye(3)[:1]), "projections of two views"),
     (lambda: WeightedContrastiveLoss()(torch.eye(3), torch.eye(3), torch.eye(2)), "the same rows"),

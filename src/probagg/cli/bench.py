@@ -25,14 +25,14 @@ from probagg.run.request import Request, check_k
 
 EXAMPLE = example(
     "probagg bench photos/ -k 10 --seeds 10",
-    "PAC, an OPA head, k-means and spectral clustering on the same features: scores, where labels "
-    "are known, agreement between seeds, seconds.",
+    "Compares PAC, an OPA head, k-means and spectral clustering on the same features by scores (if "
+    "labels are known), agreement between seeds, and time.",
 )
 EXAMPLE += "\n\n" + example(
     "probagg bench table2 --size small",
-    "A script of the repository, from a clone: here Table 2 of the paper. Its name comes first, "
-    "and everything after it goes to the script; probagg bench table2 --help shows its options, "
-    "and probagg bench --list all scripts. A file of the same name is ./table2.",
+    "Runs a script of the repository, here Table 2 of the paper; this needs a clone. Everything "
+    "after the name goes to the script: probagg bench table2 --help shows its options. probagg "
+    "bench --list lists all scripts. For a file of the same name, write ./table2.",
 )
 SCRIPT = f"{__name__}.script"  # the key of a script's name in click's context
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
@@ -65,10 +65,13 @@ def _list(wanted: bool) -> None:
 
 def bench(
     source: Annotated[
-        str, typer.Argument(help="As for probagg cluster; or the name of a script of a clone.")
+        str, typer.Argument(help="As for probagg cluster, or the name of a script (see --list).")
     ],
     k: Annotated[
-        str | None, typer.Option("-k", help="Clusters. [default: a set's classes]")
+        str | None,
+        typer.Option(
+            "-k", help="Number of clusters. [default: the number of classes of a named set]"
+        ),
     ] = None,
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas.")
@@ -82,12 +85,13 @@ def bench(
     as_json: AsJson = False,
     list_scripts: Annotated[
         bool,
-        typer.Option("--list", callback=_list, is_eager=True, help="List the scripts of a clone."),
+        typer.Option("--list", callback=_list, is_eager=True, help="List the scripts."),
     ] = False,
 ) -> None:
-    """Cluster SOURCE by several methods and compare them; labels are used for reporting only.
+    """Compare several methods on SOURCE, or run a benchmark.
 
-    Or run the script SOURCE of a clone: a table of the paper, or another benchmark.
+    Labels are used only to report scores. A benchmark is a script of the repository, such as a
+    table of the paper.
     """
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:

@@ -29,10 +29,10 @@ from probagg.run.sorting import check_sorting
 
 EXAMPLE = example(
     "probagg cluster photos/ -k 20 --out runs/photos",
-    "The folder runs/photos then holds report.html to look at, assignments.csv, a model for new "
-    "photos (probagg predict runs/photos new/), and how they were made.\n\n\b\nA table, with "
-    "categories, dates and missing values as they are:\n  probagg cluster customers.csv -k auto "
-    "--id customer",
+    "The folder runs/photos then contains the page report.html, the table assignments.csv, the "
+    "settings, and a model that assigns new photos (probagg predict runs/photos new/).\n\n\b\nA "
+    "table; categories, dates and missing values are prepared:\n  probagg cluster customers.csv "
+    "-k auto --id customer",
 )
 SETS = f"matrices {', '.join(NAMES)}; images {', '.join(IMAGE_NAMES)}"
 
@@ -42,7 +42,7 @@ def cluster(
         str,
         typer.Argument(
             help="A folder or .npz file of images, a matrix (.npy, .npz), a table (.csv, "
-            f".parquet), or a named set: {SETS}."
+            f".parquet), an .h5ad file, or a named set: {SETS}."
         ),
     ],
     k: Annotated[
@@ -50,7 +50,8 @@ def cluster(
         typer.Option(
             "-k",
             "--k",
-            help="Clusters: a number, auto, or a range as 5:40. [default: a set's classes]",
+            help="Number of clusters: a number, auto, or a range to choose from, such as 5:40. "
+            "[default: the number of classes of a named set]",
         ),
     ] = None,
     out: Annotated[
@@ -59,8 +60,8 @@ def cluster(
     method: Annotated[
         str,
         typer.Option(
-            help="pac; opa: a head trained by OPA; dpac: train a network on the images; auto: "
-            "pac, and dpac for a named image set.",
+            help="pac; opa: train a classifier on the features by OPA; dpac: train a network on "
+            "the images; auto: dpac for a named image set, otherwise pac.",
             autocompletion=lambda: list(METHODS),
         ),
     ] = "auto",
@@ -73,7 +74,9 @@ def cluster(
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="dpac: change the recipe, as cluster.m=1.05. Repeatable."),
+        typer.Option(
+            "--set", help="dpac: change a key of the recipe, e.g. cluster.m=1.05. Repeatable."
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Networks: auto, cpu, cuda, mps. [default: auto]")
@@ -86,31 +89,39 @@ def cluster(
     ] = None,
     resume: Annotated[
         str | None,
-        typer.Option(help="dpac: auto resumes an unfinished run in --out, never starts over."),
+        typer.Option(
+            help="dpac: 'auto' resumes an unfinished run in --out, 'never' starts from the "
+            "beginning. [default: auto]"
+        ),
     ] = None,
     m: Annotated[
         str | None,
         typer.Option(
-            help="pac, opa: exponent above 1; pac: or auto. [default: auto for pac on images, "
-            "else 1.03]"
+            help="pac, opa: a number above 1 that controls how soft assignments are (closer to 1 "
+            "is harder); for pac also auto. [default: auto for pac on images, else 1.03]"
         ),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="pac, opa: sqeuclidean, cosine; pac: or scikit-learn's. [default: cosine for "
-            "images, sqeuclidean for a matrix]"
+            help="pac, opa: sqeuclidean or cosine; for pac also any metric of scikit-learn. "
+            "[default: cosine for images, sqeuclidean for a matrix]"
         ),
     ] = None,
     balance: Annotated[
         str | None,
         typer.Option(
-            help="pac, opa: 0 to 2. 1 prefers equal sizes, 0 does not; or auto. [default: auto]"
+            help="pac, opa: preference for clusters of equal size, 0 (none) to 2 (strong), or "
+            "auto. The paper's is 1. [default: auto]"
         ),
     ] = None,
     n_init: Annotated[
         int | None,
-        typer.Option(min=1, help="pac: starts; the best is kept. [default: 3 for images, else 1]"),
+        typer.Option(
+            min=1,
+            help="pac: number of starts, of which the best is kept. [default: 3 for images, "
+            "else 1]",
+        ),
     ] = None,
     deduplicate: Annotated[
         bool,
@@ -123,14 +134,15 @@ def cluster(
     id: Annotated[
         str | None,
         typer.Option(
-            help="Tables: the column that names the rows. [default: an index or unique text]"
+            help="Tables: the column with the ids of the rows. [default: an index or unique text]"
         ),
     ] = None,
     scale: Annotated[
         str | None,
         typer.Option(
-            help="Tables: standard, robust (median and quartiles), none, or auto: standard where "
-            "standard deviations differ by a factor of more than 10. [default: auto]"
+            help="Tables: how to scale columns: standard, robust (median and quartiles), none, or "
+            "auto: standard if standard deviations differ by a factor of more than 10. "
+            "[default: auto]"
         ),
     ] = None,
     drop: Annotated[
@@ -139,13 +151,16 @@ def cluster(
     max_bad: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Fail where more files or rows than this are bad. [default: skip any]"
+            min=0,
+            help="Fail if more files or rows than this cannot be used. [default: skip them]",
         ),
     ] = None,
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
     page: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
-    seed: Annotated[int, typer.Option(min=0, help="Fixes starts, order and views.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of all random numbers (starts, order, views).")
+    ] = 0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done, and stop.")
     ] = False,
@@ -159,7 +174,10 @@ def cluster(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Cluster SOURCE into K groups and write a run folder with a page to look at."""
+    """Cluster images, a matrix or a table.
+
+    Writes a run folder with a page, a table of assignments and a model for new samples.
+    """
     out = out or default_out(source)
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:

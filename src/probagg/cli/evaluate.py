@@ -17,9 +17,9 @@ from probagg.run.opened import open_run
 
 EXAMPLE = example(
     "probagg evaluate runs/photos --labels truth.csv",
-    "truth.csv has lines of path,class; images without a line are left out. Paths are relative to "
-    "the folder that was clustered, or absolute; under a header that names the columns path and "
-    "class there may be others.",
+    "truth.csv has one line path,class per image; images without a line are left out. Paths are "
+    "absolute, or relative to the folder that was clustered. A file with further columns needs a "
+    "header that names the columns path and class.",
 )
 WIDEST = 20  # classes that the terminal shows as a matrix
 
@@ -32,13 +32,16 @@ def evaluate(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="CSV of path,class or row,class, or a table of probagg, to compare two. [default: "
-            "the classes of the run]"
+            help="CSV of path,class or row,class. An assignments.csv compares two clusterings. "
+            "[default: the classes of the run]"
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the clusters of a RUN, or of new samples, with known classes: ACC, NMI, ARI, ..."""
+    """Compare clusters with known classes (ACC, NMI, ARI).
+
+    The clusters are those of a RUN, or those that probagg predict wrote for new samples.
+    """
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         result = evaluate_table(run, labels) if run.is_file() else open_run(run).evaluate(labels)

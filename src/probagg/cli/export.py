@@ -15,11 +15,12 @@ from probagg.run.opened import open_run
 
 EXAMPLE = example(
     "probagg export runs/photos --format onnx",
-    "Writes runs/photos/model.onnx, which takes pixels and gives probabilities; it is checked "
-    "against PyTorch first. Names and merges of probagg report --serve are in it. Of a DPAC run, "
-    "--format compact writes a folder for probagg predict: weights of half the size, in files of "
-    "15 MiB at most. The clusters go to other tools with --format label-studio, fiftyone, datasets "
-    "(a .parquet file with the photos) or anndata (.h5ad), and --out.",
+    "Writes runs/photos/model.onnx, with pixels as input and probabilities as output, after a "
+    "comparison with PyTorch. It contains the names and merges of probagg report --serve.\n\n",
+    "--format compact, for DPAC runs, writes a folder for probagg predict with weights of half the "
+    "size, in files of 15 MiB at most.\n\n",
+    "--format label-studio, fiftyone, datasets (a .parquet file with the photos) or anndata "
+    "(.h5ad) writes the clusters for other tools to --out.",
 )
 
 
@@ -29,26 +30,28 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="The model: onnx, safetensors, compact. The clusters: label-studio, fiftyone, "
-            "datasets, anndata.",
+            help="For the model: onnx, safetensors, compact. For the clusters: label-studio, "
+            "fiftyone, datasets, anndata.",
         ),
     ] = "onnx",
     features: Annotated[
         bool,
-        typer.Option("--features", help="Without the backbone: features in, probabilities out."),
+        typer.Option(
+            "--features", help="Export without the backbone: the input is features, not pixels."
+        ),
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where; clusters need it. [default: in RUN: model.onnx, exported.safetensors, "
-            "compact]"
+            help="File or folder to write; required for clusters. [default: model.onnx, "
+            "exported.safetensors or compact in RUN]"
         ),
     ] = None,
     overwrite: Overwrite = False,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the model of a RUN (ONNX, safetensors, compact) or its clusters for other tools."""
+    """Export the model of a RUN, or its clusters for other tools."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)

@@ -23,7 +23,7 @@ Backbone = Annotated[
     str | None,
     typer.Option(
         help="Images: the network whose features are clustered: any timm model, "
-        "efficientnet-lite0, a model.onnx, or module:function; NAME,NAME joins two. "
+        "efficientnet-lite0, an .onnx file, or module:function. NAME,NAME joins two. "
         "[default: vit_small_patch14_dinov2.lvd142m]"
     ),
 ]
@@ -31,15 +31,17 @@ Weights = Annotated[str | None, typer.Option(help="Images: a file of weights for
 Labels = Annotated[
     Path | None,
     typer.Option(
-        help="CSV of path,class (rows: row,class), or a column of a table, to report against; "
-        "never used for clustering."
+        help="Known classes, only to report scores: a CSV of path,class (for rows: row,class), or "
+        "the name of a column of a table."
     ),
 ]
 CopyTo = Annotated[
     Path | None, typer.Option(help="Copy the images into one folder per cluster under this one.")
 ]
-LinkTo = Annotated[Path | None, typer.Option(help="The same with links instead of copies.")]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout.")]
+LinkTo = Annotated[
+    Path | None, typer.Option(help="As --copy-to, but with links instead of copies.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace what --out names, if it exists.")
@@ -63,7 +65,7 @@ def parse_k(text: str | None) -> int | tuple[int, int] | str | None:
         return (int(low), int(high)) if colon else int(low)
     except ValueError:
         raise InputError(
-            f"-k is {text!r}, but a number, a range as 5:40, or auto is needed."
+            f"-k is {text!r}, but a number, a range such as 5:40, or auto is needed."
         ) from None
 
 

@@ -31,7 +31,7 @@ from probagg.storage import encode
 
 EXAMPLE = example(
     "probagg predict runs/photos new/ --out new.csv",
-    "One line for each photo, with the columns of assignments.csv.\n\n\b\nOther ways to name "
+    "Writes one line per photo, with the columns of assignments.csv.\n\n\b\nOther ways to name "
     "photos:\n  probagg predict runs/photos a.jpg b.heic\n  probagg predict runs/photos "
     "'new/**/*.jpg'\n  find new -mtime -1 -name '*.jpg' | probagg predict runs/photos -",
 )
@@ -42,11 +42,14 @@ def predict(
     source: Annotated[
         list[str],
         typer.Argument(
-            help="New images or rows, as for probagg cluster; or image files: several, a pattern "
-            "in quotes, @list.txt with a path per line, or - for paths on standard input.",
+            help="New images or rows, as for probagg cluster. Image files may also be named one by "
+            "one, by a pattern in quotes, by @list.txt with a path per line, or by - for paths on "
+            "standard input.",
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="CSV file. [default: standard output]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV file to write. [default: standard output]")
+    ] = None,
     copy_to: CopyTo = None,
     link_to: LinkTo = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
@@ -55,7 +58,7 @@ def predict(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Print to which clusters of a finished RUN new samples belong; nothing is fitted again."""
+    """Assign new samples to the clusters of a RUN, without fitting."""
     terminal = Terminal(quiet=quiet, aside=out is None or as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)

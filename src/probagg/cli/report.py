@@ -14,25 +14,29 @@ from probagg.run.opened import open_run
 
 EXAMPLE = example(
     "probagg report runs/photos --serve",
-    "Opens a page to name, merge and split clusters, move and discard images; predict and export "
-    "apply this.",
+    "Opens a page to name, merge and split clusters, and to move and discard images. predict and "
+    "export apply these changes.",
 )
 
 
 def report(
     run: Run,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Review in a local page: name, merge, split, move.")
+        bool, typer.Option("--serve", help="Serve a local page to review the clusters.")
     ] = False,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="With --serve: open the browser.")
     ] = True,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="With --serve. [default: any free one]")
+        int | None,
+        typer.Option(min=1, max=65535, help="With --serve: the port. [default: any free one]"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write report.html of a RUN again, or serve a page to review it (127.0.0.1 only)."""
+    """Write the page of a RUN, or serve it for review.
+
+    Writes report.html. --serve serves a page on 127.0.0.1 only.
+    """
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run)

@@ -44,12 +44,12 @@ class DPAC(ClusterMixin, BaseEstimator):
     n_clusters : int, default=10
         K, the number of clusters.
     recipe : Recipe, str, path or None, default=None
-        What is trained and how: a recipe, its name ("cifar10/fast") or a TOML file. None is
-        "own/fast".
+        All settings of network and training: a recipe, its name ("cifar10/fast") or a TOML file.
+        None is "own/fast".
     device : str or torch.device, default="auto"
         "auto" is CUDA, else MPS, else the CPU.
     precision : {"auto", "fp32", "bf16", "fp16"}, default="auto"
-        Of matrix products and convolutions; "auto" is bf16 on CUDA, fp32 elsewhere.
+        The precision of matrix products and convolutions; "auto" is bf16 on CUDA, fp32 elsewhere.
     compile : bool or None, default=None
         Whether to use torch.compile; None compiles long runs on CUDA.
     out_dir : path or None, default=None

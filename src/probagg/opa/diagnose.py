@@ -15,7 +15,7 @@ from probagg.opa.functional import as_float, full_precision, opa_targets
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of `diagnose`."""
+    """The result of `diagnose`: label-free measures of a batch, its state, and what to change."""
 
     critical_m: float  # of the features; clusters form only below it
     sharpness: float  # mean over rows of the largest probability: 1/K is uniform, 1 is hard
@@ -37,7 +37,7 @@ def diagnose(
     balance: float = 1.0,
     warn: bool = True,
 ) -> Diagnosis:
-    """Return a diagnosis of a batch, computed without labels, and warn where it does not cluster.
+    """Return a diagnosis of a batch, computed without labels, and warn if it does not cluster.
 
     `features` and `probs` are tensors or arrays of shapes (rows, dimensions) and (rows, clusters);
     `m`, `metric` and `balance` are those of the loss. `warn=False` returns without a warning.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from probagg.aggregation import Moments, aggregate, assign, check_m, embed
+from probagg.aggregation import Moments, aggregate, assign, check_balance, check_m, embed
 from probagg.errors import InputError
 from probagg.opa.processes import first_row, gather_rows, sum_over_processes
 
@@ -28,7 +28,8 @@ def opa_targets(
 ) -> Tensor:
     """Return targets Q (B, K): scores S = D P of the batch (Eq. 9), normalised as in Eq. 8.
 
-    Q carries no gradient. `gather=True` computes S over the rows of all processes.
+    `features` is (B, D) and `probs` (B, K); the other parameters are those of
+    :class:`probagg.OPALoss`. Q carries no gradient.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> probs = torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.5, 0.5], [0.4, 0.6]])
@@ -36,6 +37,7 @@ def opa_targets(
     tensor([0, 0, 1, 1])
     """
     check_m(m)
+    check_balance(balance)
     _check(features, probs)
     with torch.no_grad(), full_precision(features):
         S = _scores(features, as_float(probs), metric, balance, gather)

@@ -49,9 +49,9 @@ class OPAHead(ClusterMixin, BaseEstimator):
     """Train a linear or multi-layer classifier on features by OPA, one mini-batch at a time.
 
     Each step computes targets from the probabilities and distances of the batch (Algorithm 2) and
-    fits the classifier to them. Unlike `PAC` it never holds all probabilities, so X may be a memory
-    map larger than memory; the result is a network of a few layers. Where the data fits in memory
-    and no network is needed, `PAC` is many times faster and as accurate.
+    fits the classifier to them. X may be a memory map larger than memory, since probabilities are
+    computed for one batch at a time. If the data fits in memory and you do not need a network,
+    `PAC` is many times faster and as accurate.
 
     Parameters
     ----------
@@ -62,23 +62,23 @@ class OPAHead(ClusterMixin, BaseEstimator):
     metric : {"sqeuclidean", "cosine"}, default="sqeuclidean"
         The distance between features; "cosine" for the features of a network.
     balance : float or "auto", default=1.0
-        As in `PAC`. "auto" is what PAC chooses for the rows that it starts from.
+        As in `PAC`. "auto" uses the value that PAC chooses for the rows that training starts from.
     init : {"pac", "random"}, default="pac"
-        "pac" clusters some rows (4,096, or 50 per cluster if that is more) by `PAC` and fits the
-        classifier to its probabilities in the first third of the epochs; OPA goes on from there.
-        "random" is OPA alone.
+        "pac" clusters some rows (4,096, or 50 per cluster if that is more) by `PAC`, fits the
+        classifier to its probabilities in the first third of the epochs, and continues with OPA.
+        "random" uses OPA alone.
     hidden : tuple of int, default=()
         Widths of hidden layers; without any, the classifier is linear.
     batch_size : int or "auto", default="auto"
-        Rows per step; "auto" is 64 per cluster, at least 512, and at most a third of the data.
+        Rows per step. "auto" is 64 per cluster, at least 512, and at most a third of the data.
         Targets of small batches are noisy.
     max_epochs : int, default=100
         Passes over the data; the learning rate falls to zero along a cosine.
     learning_rate : float, default=0.08
-        The learning rate of Adam, which is divided by the square root of the number of features.
-        From PAC's clusters, OPA goes on at a tenth of it.
+        The learning rate of Adam, divided by the square root of the number of features. After a
+        start from PAC's clusters, OPA uses a tenth of it.
     device : str, default="auto"
-        A device of torch; "auto" is that of X if it is a tensor, else CUDA, MPS or the CPU.
+        A device of torch. "auto" is that of X if it is a tensor, else CUDA, MPS or the CPU.
     random_state : int, RandomState instance or None, default=None
         Determines initial weights and batches.
     verbose : int, default=0
@@ -260,7 +260,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         return P if isinstance(X, Tensor) else P.numpy()
 
     def predict_proba(self, X: Any) -> Any:
-        """Return P for the rows of X, of the kind X is: rows do not interact."""
+        """Return the probability of each row in each cluster, as a tensor if X is one."""
         check_is_fitted(self)
         return self._proba(self._rows(X, reset=False))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.aggregation import check_m, check_metric
+from probagg.aggregation import check_balance, check_m, check_metric
 from probagg.errors import InputError
 from probagg.opa.functional import (
     as_float,
@@ -32,10 +32,26 @@ class _Loss(nn.Module):
 class OPALoss(_Loss):
     """KL(Q || P) with targets Q from online probability aggregation (Eqs. 9, 10, Algorithm 2).
 
-    The loss is the mean over the batch, as in Algorithm 2; Eq. 10 has a sum. Targets are computed
-    from `features` and `logits` and carry no gradient. With `student_logits`, of another view, the
-    loss compares these with the targets. `gather=True` computes targets from all processes.
+    Targets are computed from `features` and `logits` and carry no gradient. The predictions P are
+    the softmax of `logits` or, if given, of `student_logits`, those of another view of the same
+    rows. The loss is the mean over the batch, as in Algorithm 2; Eq. 10 has a sum.
 
+    Parameters
+    ----------
+    m : float > 1, default=1.03
+        The exponent that controls how hard the targets are; it must be below the critical m of the
+        features (`critical_m(features, metric)`).
+    metric : {"cosine", "sqeuclidean"}, default="cosine"
+        The distance between features.
+    balance : float in [0, 2], default=1.0
+        The exponent of a cluster's mass in its score: 1 prefers clusters of equal size, 0 does not.
+    gather : bool, default=False
+        Whether to compute targets from the batches of all processes of `torch.distributed`.
+    reduction : {"mean", "sum", "none"}, default="mean"
+        How the losses of the rows are reduced.
+
+    Examples
+    --------
     >>> import torch
     >>> features = torch.eye(4).repeat(8, 1)
     >>> logits = torch.randn(32, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
@@ -54,16 +70,17 @@ class OPALoss(_Loss):
         super().__init__(reduction)
         check_m(m)
         check_metric(metric)
+        check_balance(balance)
         self.m, self.metric, self.balance, self.gather = m, metric, balance, gather
 
     def forward(
         self, features: Tensor, logits: Tensor, student_logits: Tensor | None = None
     ) -> Tensor:
-        """Return the KL divergence of the targets from the (student's) predictions, reduced."""
+        """Return the loss of features (B, D) and logits (B, K)."""
         with full_precision(logits):
             Q = opa_targets(
                 features,
-                as_float(logits.detach()).softmax(1),
+                as_float(logits.detach()).softmax(-1),
                 m=self.m,
                 metric=self.metric,
                 balance=self.balance,
@@ -83,10 +100,21 @@ class OPALoss(_Loss):
 
 
 class PACLoss(_Loss):
-    """Tr(P^T D P) / B, the second term of Eq. 13: the objective of PAC on a batch.
+    """PAC's objective of a batch, Tr(P^T D P) / B: the second term of Eq. 13.
 
-    Distances carry no gradient unless `detach=False`, which pulls all features together.
+    Parameters
+    ----------
+    metric : {"cosine", "sqeuclidean"}, default="cosine"
+        The distance between features.
+    detach : bool, default=True
+        Whether to stop the gradient of the distances. It would pull all features together.
+    gather : bool, default=False
+        Whether to compute scores from the batches of all processes of `torch.distributed`.
+    reduction : {"mean", "sum", "none"}, default="mean"
+        How the losses of the rows are reduced.
 
+    Examples
+    --------
     >>> import torch
     >>> features = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> PACLoss()(features, torch.tensor([[9.0, 0.0], [0.0, 9.0]])).item() < 0.01
@@ -106,11 +134,11 @@ class PACLoss(_Loss):
         self.metric, self.detach, self.gather = metric, detach, gather
 
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Return the parts p_i . s_i of the objective, reduced."""
+        """Return the loss of features (B, D) and logits (B, K): the parts p_i . s_i, reduced."""
         with full_precision(logits):
             rows = pac_objective(
                 features,
-                as_float(logits).softmax(1),
+                as_float(logits).softmax(-1),
                 metric=self.metric,
                 detach=self.detach,
                 gather=self.gather,
@@ -123,11 +151,24 @@ class PACLoss(_Loss):
 
 
 class WeightedContrastiveLoss(_Loss):
-    """Eq. 11, averaged over both orders of the views and the batch; NT-Xent where probs is None.
+    """Contrastive loss whose negatives are weighted by 1 - p_i . p_j (Eq. 11).
 
-    The gate 1 - p_i . p_j carries no gradient unless `detach=False`, which pulls everything into
-    one cluster. `gather=True` takes negatives from the batches of all processes.
+    Without `probs` all weights are 1, which is NT-Xent. The loss is averaged over the batch and
+    both orders of the views.
 
+    Parameters
+    ----------
+    temperature : float > 0, default=0.5
+        The divisor of the cosine similarities.
+    detach : bool, default=True
+        Whether to stop the gradient of the weights. It would pull all rows into one cluster.
+    gather : bool, default=False
+        Whether to take negatives from the batches of all processes of `torch.distributed`.
+    reduction : {"mean", "sum", "none"}, default="mean"
+        How the losses of the rows are reduced.
+
+    Examples
+    --------
     >>> import torch
     >>> z = torch.eye(4)
     >>> loss = WeightedContrastiveLoss(temperature=0.5)
@@ -149,7 +190,7 @@ class WeightedContrastiveLoss(_Loss):
         self.temperature, self.detach, self.gather = temperature, detach, gather
 
     def forward(self, z1: Tensor, z2: Tensor, probs: Tensor | None = None) -> Tensor:
-        """Return Eq. 11 of each row, reduced."""
+        """Return the loss of projections z1, z2 (B, D) and probabilities (B, K)."""
         rows = weighted_contrastive(
             z1,
             z2,

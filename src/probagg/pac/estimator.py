@@ -61,41 +61,42 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     n_clusters : int, default=8
         K, the number of clusters.
     m : float > 1 or "auto", default=1.03
-        The weighting exponent. Assignments are harder the closer m is to 1; at or above
-        `critical_m_` no cluster can form. "auto" is 1.03, or half-way to the critical value where
-        that is less.
+        The exponent that controls how soft assignments are: the closer m is to 1, the harder. At or
+        above `critical_m_` no cluster can form. "auto" is 1.03 or, if that is less, the value
+        half-way between 1 and `critical_m_`.
     metric : str or callable, default="sqeuclidean"
-        "sqeuclidean" and "cosine" are linear in N. "precomputed" and every other metric of
-        :func:`sklearn.metrics.pairwise_distances` keep N^2 distances.
+        "sqeuclidean" and "cosine" take time and memory linear in N. "precomputed" and every other
+        metric of :func:`sklearn.metrics.pairwise_distances` keep N^2 distances.
     balance : float in [0, 2] or "auto", default=1.0
-        The exponent of a cluster's mass in its score. 1 is the paper's, which prefers clusters of
-        equal size; 0 has no such preference; 2 makes sizes more even. "auto" runs at 1, 0.5, 0.25
-        and 0 on at most 5,000 rows (more for K > 100) and leaves 1 only where neighbours then have
-        the same label clearly more often, also in the mean over clusters: four to five times the
-        time of a fit. Use it where groups may have very different sizes.
+        The exponent of a cluster's mass (the sum of its probabilities) in its score. 1 is the
+        paper's, which prefers clusters of equal size; 0 has no such preference; 2 makes sizes more
+        even. Use "auto" if groups may have very different sizes. It runs at 1, 0.5, 0.25 and 0 on
+        at most 5,000 rows (more for K > 100), which takes four to five times as long as a fit. It
+        uses a value below 1 only if nearest neighbours then have the same label clearly more often,
+        and not less often in the mean over clusters.
     init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
         The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
-        "annealed" first clusters at twice m - 1 (at most nine tenths of the way to `critical_m_`;
-        not at all where m is beyond that), which often ends in a lower objective. "auto" is
-        "uniform", but for n_samples >= 4 max(50,000, 200 K) it first clusters a random sample of a
-        quarter of that bound, at a third of m - 1 and then at m. Sweeps of a start are not counted
-        in `n_iter_`, but limited by `max_iter` as well.
+        "annealed" first clusters at twice m - 1, which often ends in a lower objective. (It uses at
+        most nine tenths of the way to `critical_m_`, and is skipped if m is beyond that.) "auto" is
+        "uniform" for n_samples < 4 max(50,000, 200 K). For more samples it first clusters a random
+        sample of max(50,000, 200 K) rows, at a third of m - 1 and then at m. The sweeps of a start
+        are limited by `max_iter` too, but not counted in `n_iter_`.
     block_size : int or "auto", default="auto"
-        The number of rows updated at once. 1 is Algorithm 1 to the letter; "auto" is a quarter of
-        the mean cluster size, or N (m - 1) where that is less, which ends in the same solutions.
+        The number of rows updated at once. 1 is exactly Algorithm 1. "auto" is a quarter of the
+        mean cluster size, or N (m - 1) if that is less, which converges to the same solutions.
     shuffle : bool, default=True
         Whether to visit samples in random order instead of the order of X.
     max_iter : int, default=100
         The maximum number of sweeps.
     tol : float, default=1e-3
-        Stop when a sweep changes P by less than `tol` times its departure from uniform (0 to 1).
-        The change is the mean over samples of the sum of absolute differences.
+        Stop when a sweep changes P by less than `tol` times P's distance from uniform (0 to 1). The
+        change is the mean over samples of the sum of absolute differences.
     n_init : int, default=1
         The number of runs from different starts; the one with the lowest objective is kept.
     aggregate : {"p", "p_m"}, default="p"
         What the score sums: p (Eq. 8), or p^m, which makes each update an exact descent step.
     forgetting : float in (0, 1], default=1.0
-        The factor by which each call of `partial_fit` multiplies the weight of all rows before. 1
+        The factor by which each call of `partial_fit` multiplies the weight of all earlier rows. 1
         forgets nothing; at 0.9 the last 10 chunks have two thirds of the weight. `fit` ignores it.
     checkpoint : path or None, default=None
         A file in which a fit in parts (see `fit`) saves its state after each sweep. If the fit is
@@ -110,12 +111,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     labels_ : ndarray of shape (n_samples,), int64
         The most probable cluster of each sample (of the last chunk, after `partial_fit`).
     probabilities_ : ndarray of shape (n_samples, n_clusters)
-        The probability P of each of these samples in each cluster. Not kept where it would be
-        large; see `fit`.
+        The probability P of each of these samples in each cluster. Not kept if it is large; see
+        `fit`.
     objective_ : float
-        J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1), each cluster times mass^(balance - 1), and with
-        p^m for both p when `aggregate="p_m"`. In a stream, of all rows with the probabilities with
-        which they are counted.
+        J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1). With `balance`, the term of each cluster is
+        multiplied by mass^(balance - 1). With `aggregate="p_m"`, p^m replaces p. After
+        `partial_fit` it counts all rows, with the probabilities that they were assigned.
     objective_history_ : list of float
         The objective after each sweep of `fit`.
     n_iter_ : int
@@ -130,8 +131,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         Mass, first and second moments of the clusters (linear metrics only). With `balance=1`,
         `aggregate(X, moments_, metric)` is `transform(X)`.
     cluster_means_, cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        First moments divided by mass, in the units of X (linear metrics only). The second name is
-        for code written for KMeans: PAC has no centres, and rows are not assigned to the nearest.
+        First moments divided by mass, in the units of X (linear metrics only). `cluster_centers_`
+        is for code written for KMeans: rows are not assigned to the nearest of these means.
     n_features_in_ : int
         The number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -189,17 +190,16 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of X, or the samples whose distances X holds (`metric="precomputed"`).
 
-        Columns whose standard deviations differ by a factor of more than 100 cause a warning:
-        distances add them up as they are, so columns of different units must be scaled first.
+        Scale columns of different units first: a warning says so if their standard deviations
+        differ by a factor of more than 100.
 
-        A sample of weight w counts as w samples in every score. Results follow X: those of a torch
-        tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
+        A sample of weight w counts as w samples in every score. Results have the type of X: those
+        of a torch tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
 
         X may also be a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a
-        table or file of pyarrow. Of these, of tensors and of Dask arrays, large ones (from
-        4 max(50,000, 200 K) rows, a quarter of it for Dask) are clustered in *parts*: PAC on a
-        sample of the rows in memory, then sweeps that keep K (n_features + 2) numbers per part, and
-        no P.
+        table or file of pyarrow. Large files, tensors (from 4 max(50,000, 200 K) rows) and Dask
+        arrays (from a quarter of that) are clustered in *parts*: PAC clusters a sample in memory;
+        sweeps over all rows then keep K (n_features + 2) numbers per part instead of P.
         """
         self._validate_params()
         rows = open_rows(self, X, reset=True)
@@ -225,12 +225,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add a chunk of a stream of rows to the clusters, in memory that does not grow.
 
-        The rows are assigned and added to the moments once. A random sample of the stream (5,000
-        rows, or 100 per cluster where that is more) corrects the clusters when their masses move or
-        half of the weight is new, so rows may come in any order. A chunk may have a single row;
+        Each row is assigned and added to the moments once. Rows may come in any order: sweeps over
+        a random sample of the stream (5,000 rows, or 100 per cluster if that is more) correct the
+        clusters when their masses move or half of the weight is new. A chunk may have a single row;
         clusters form once K rows have been seen. After `fit` or `load`, the stream continues with
         the fitted clusters, and the sample corrects them once the stream has four times their
-        weight. Linear metrics only; the computation is NumPy's, also for tensors.
+        weight. Linear metrics only; tensors are computed by NumPy.
         """
         self._validate_params()
         is_fitted = hasattr(self, "_assigner")
@@ -318,7 +318,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return open_rows(self, X, reset=False)
 
     def predict_proba(self, X: Any) -> Any:
-        """Return P for the rows of X, from the fitted clusters alone: rows do not interact."""
+        """Return the probability of each row in each cluster; rows do not affect each other."""
         return self._map(self._open(X), self._assigner.probabilities, self._n_features_out)
 
     def predict(self, X: Any) -> Any:
@@ -343,14 +343,14 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return clusters.astype(np.int64), P.astype(_float_of(rows))
 
     def transform(self, X: Any) -> Any:
-        """Return scores (n_samples, n_clusters), aggregated distances to the clusters."""
+        """Return scores (n_samples, n_clusters): weighted sums of distances to the clusters."""
         return self._map(self._open(X), self._assigner.scores, self._n_features_out)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the objective per sample, for these rows and the fitted clusters.
 
-        The objective falls with every further cluster, so a search over `n_clusters` by this score
-        (`GridSearchCV`) always takes the largest: use :func:`probagg.select_n_clusters`.
+        This score cannot choose `n_clusters` (in `GridSearchCV`), because it rises with every
+        further cluster: use :func:`probagg.select_n_clusters`.
         """
         J = self._map(self._open(X), self._assigner.objectives, dtype=np.float64)
         J = J.cpu().numpy() if is_tensor(J) else np.asarray(J)

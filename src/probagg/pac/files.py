@@ -207,7 +207,7 @@ def _open_path(path: Path) -> FileRows:
             f"{path} is not a file that PAC reads: .npy, .parquet, .arrow or .feather is needed. "
             "Read it yourself and pass the array."
         )
-    with reading(path, "Write it again."):
+    with reading(path, "Check the path, or write the file again."):
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is not a regular file. Give one.")
         if suffix == ".npy":

@@ -39,35 +39,35 @@ def select_n_clusters(
 ) -> Selection:
     """Choose the number of clusters for PAC, without labels.
 
-    In each run, PAC clusters a random part of the rows with every candidate K. Two readings are
-    taken: the silhouette, and the agreement of neighbours (how often the 10 nearest neighbours of a
-    row are in its cluster, 0 by chance, 1 always). The same is done for a null, rows drawn from one
-    Gaussian with the covariance of the data, which have no groups; the gain of a reading is its
-    mean minus that of the null. The K with the largest
+    In each run, PAC clusters a random 80 % of the rows with every candidate K. Each clustering is
+    measured by its silhouette and by the neighbour agreement: how often the 10 nearest neighbours
+    of a row are in its cluster (0 is chance, 1 is always). The same is done for a null, rows drawn
+    from one Gaussian with the covariance of the data. The gain of a measure is its mean minus that
+    of the null. The K with the largest
 
-        score(K) = mean over both readings of gain(K) / largest gain - 0.1 log K
+        score(K) = mean over both measures of gain(K) / largest gain - 0.1 log K
 
-    is chosen; numbers around it that score nearly as high (within 0.1, or less where neighbours
-    nearly always agree) form the interval. Where the largest gains add up to less than 0.2, the
-    data has no clear structure, and `reason` says so.
+    is chosen. Numbers around it that score nearly as high (within 0.1, or less if neighbours
+    nearly always agree) form the interval. If the largest gains add up to less than 0.2, the data
+    has no clear structure, and `reason` says so.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (n_samples, n_features)
-        The rows, or all distances for `metric="precomputed"`. Of more than 2,000 rows (and 15 per
-        cluster) a random sample is used, in at most 64 dimensions (PCA; for metrics that need all
-        distances, classical multidimensional scaling).
+        The rows, or all distances for `metric="precomputed"`. At most 2,000 rows (15 per cluster if
+        that is more) are used, in at most 64 dimensions (by PCA; for metrics that need all
+        distances, by classical multidimensional scaling).
     candidates : "auto", tuple (low, high) or iterable of int, default="auto"
-        The numbers to compare. A tuple of two is a range with both ends; a list, range or set holds
-        exactly the candidates, except that a list of two is an error, as it could mean either.
-        "auto" is 2 to 60, or to sqrt(2 n_samples) where that is less: every number up to 12, steps
-        of a sixth above, and then every number between the neighbours of the best.
+        The numbers to compare. A tuple of two is a range with both ends. A list, range or set holds
+        exactly the candidates; a list of two is an error, as it could mean either. "auto" is 2 to
+        60, or to sqrt(2 n_samples) if that is less: every number up to 12, then numbers about a
+        sixth apart, and finally every number around the best of these.
     metric, m, balance
         As in :class:`probagg.PAC`.
     n_runs : int, default=3
-        How many parts of the rows to draw, at least 2.
+        The number of runs, each on other rows; at least 2.
     random_state : int, RandomState instance or None, default=None
-        Determines the parts, the nulls and the starts.
+        Determines the rows of each run, the nulls and the starts.
     progress : callable or None, default=None
         Called as `progress(done, total)` after each candidate of each run, in percent of the work.
 
@@ -75,8 +75,8 @@ def select_n_clusters(
     -------
     Selection
         `n_clusters`, `interval` (lowest and highest number that fit nearly as well), `reason` (in
-        words), `clear` (False where the data has no clear structure), `table` (one row per
-        candidate), `to_csv()`, `plot_svg()`.
+        words), `clear` (False if the data has no clear structure), `table` (one row per candidate),
+        `to_csv()`, `plot_svg()`.
 
     Examples
     --------
