@@ -2,6 +2,7 @@
 
 import csv
 
+import numpy as np
 import pytest
 from commands import cluster
 from commands import probagg as command
@@ -90,3 +91,21 @@ def test_the_help_has_an_example_of_a_table():
     assert "probagg cluster customers.csv" in result.output
     for option in ("--id", "--scale", "--drop"):
         assert option in result.output
+
+
+def test_a_matrix_in_place_of_a_table_with_dates_is_one_clear_error(tmp_path):
+    """Its columns have other names, so the message takes the run's."""
+    lines = [f"{i % 2 * 9 + i / 50},2024-{i % 12 + 1:02d}-03" for i in range(40)]
+    (tmp_path / "table.csv").write_text("\n".join(["size,day", *lines]))
+    cluster(tmp_path / "table.csv", "-k", 2, "--out", tmp_path / "run")
+    np.save(tmp_path / "rows.npy", np.ones((4, 2)))
+    result = command("predict", tmp_path / "run", tmp_path / "rows.npy")
+    assert result.exit_code == 3
+    assert "has other values than the run was made with in day (a date)" in result.stderr
+
+
+def test_labels_that_are_neither_a_file_nor_a_column_are_an_error(orders, tmp_path):
+    result = cluster(orders, "-k", 2, "--labels", "Fabre", "--out", tmp_path / "run")
+    assert result.exit_code == 3
+    assert "'Fabre', which is neither a file nor a column" in result.stderr
+    assert "Did you mean 'Farbe'?" in result.stderr

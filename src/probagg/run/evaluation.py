@@ -58,7 +58,7 @@ def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
     if labels is None:
         raise NoData(
             f"{path} is a table without known classes. Give them as labels (--labels truth.csv "
-            "with lines of path,class)."
+            "with lines of path,class or row,class)."
         )
     assigned = Assignments.read(path, MOST_CLUSTERS)
     K, review = int(assigned.cluster.max()) + 1, Review(names=assigned.cluster_names)

@@ -102,10 +102,13 @@ class Preparation:
     def apply(self, table: Table) -> Prepared:
         """Return the rows of another table prepared in the same way; columns are found by name."""
         columns, lines = self._find(table), []
-        wrong = [c.name for c in columns if c.n_unreadable and c.is_missing.all()]
+        wrong = [
+            f"{part.name} (a {part.kind})"
+            for part, column in zip(self.parts, columns, strict=True)
+            if column.n_unreadable and column.is_missing.all()
+        ]
         if wrong:
-            kinds = {part.name: part.kind for part in self.parts}
-            listed = ", ".join(f"{name} (a {kinds[name]})" for name in wrong)
+            listed = ", ".join(wrong)
             raise NoData(
                 f"{table.where} has other values than the run was made with in {listed}. Give "
                 "columns of the same kind."

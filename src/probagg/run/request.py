@@ -56,8 +56,8 @@ class Request:
         if isinstance(self.source, str) and self.source in benchmarks.ALL_NAMES:
             return benchmarks.n_classes(self.source)
         raise InputError(
-            f"The number of clusters is missing: say how many {self.title} should have, as 10 "
-            "(-k 10), or let it be chosen with auto or a range (-k auto, -k 5:40)."
+            f"The number of clusters is missing. Give one for {self.title}, as 10 (-k 10), or let "
+            "it be chosen with auto or a range (-k auto, -k 5:40)."
         )
 
 

@@ -20,7 +20,7 @@ from probagg.data.hub import is_hub, known_classes
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import open_images, open_matrix, open_table
 from probagg.data.tables import Table, table_of
-from probagg.errors import InputError, Interrupted, NoData
+from probagg.errors import InputError, Interrupted, NoData, did_you_mean
 from probagg.run.monitor import Monitor
 from probagg.run.preparation import Preparation, Prepared
 
@@ -166,13 +166,24 @@ class Samples:
             return self
         if self.table is not None and (name := self.column_named(labels)) is not None:
             return replace(self, classes=classes_of(self.table[name].texts(), self.names))
+        if self.table is not None and _is_name(labels):
+            columns = self.table.names
+            raise NoData(
+                f"labels is {str(labels)!r}, which is neither a file nor a column of "
+                f"{self.table.where} ({', '.join(columns)}).{did_you_mean(str(labels), columns)}"
+            )
         return replace(self, classes=classes_of(labels, self.names, self.source))
 
     def column_named(self, labels: Any) -> str | None:
         """Return the column of the table that labels name; None where they are something else."""
-        if self.table is None or not isinstance(labels, str | PathLike) or Path(labels).is_file():
+        if self.table is None or not _is_name(labels):
             return None
         return str(labels) if str(labels) in self.table.names else None
+
+
+def _is_name(labels: Any) -> bool:
+    """Return whether labels are text that names no file."""
+    return isinstance(labels, str | PathLike) and not Path(labels).is_file()
 
 
 def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Classes:
