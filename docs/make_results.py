@@ -128,19 +128,17 @@ def order() -> str:
 
 def selection() -> str:
     """Return the number of clusters that `select_n_clusters` chooses on data with known classes."""
-    rows, now, before = [], *(results("pac_select", version) for version in ("now", "before"))
-    for name, found in now.items():
+    rows = []
+    for name, found in results("pac_select", "now").items():
         for n in sorted({run["rows"] for run in found}) if name not in MADE_UP else ():
             runs = [run for run in found if run["rows"] == n]
-            old = ", ".join(str(run["chosen"]) for run in before.get(name, ()) if run["rows"] == n)
             chosen = ", ".join(
                 f"{run['chosen']} ({run['interval'][0]} to {run['interval'][1]})" for run in runs
             )
             took = f"{fmean(run['cpu_seconds'] for run in runs):.0f} s"
             title = SETS.get(name, name).partition(",")[0]
-            rows.append([title, f"{n:,}", str(runs[0]["truth"]), old or "-", chosen, took])
-    header = "data | rows | classes | rule before | chosen (interval), by seed | CPU time"
-    return table(header, rows)
+            rows.append([title, f"{n:,}", str(runs[0]["truth"]), chosen, took])
+    return table("data | rows | classes | chosen (interval), by seed | CPU time", rows)
 
 
 def selection_on_blobs() -> str:
