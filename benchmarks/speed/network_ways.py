@@ -87,7 +87,7 @@ def cpu_times(ways: dict, inputs: list) -> dict[str, float]:
 def main() -> None:
     """Measure torch as `embed` runs it, the other ways, and a product of two matrices."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
-    backbone = open_backbone("efficientnet-lite0", device="cpu")  # sets torch's allocator: before torch
+    backbone = open_backbone("efficientnet-lite0", device="cpu")  # first: it tunes torch
     import torch
 
     from probagg.embed.folding import folded
