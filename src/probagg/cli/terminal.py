@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
 SILENCE = 60.0  # seconds after which training is reported without a terminal too
+SOON = 10.0  # the same for its first step, from which the time left is known
 _PLAIN = str.maketrans({"█": "#", "±": "~"})  # for encodings that lack these
 
 
@@ -120,6 +121,7 @@ class TrainingLine:
         self.wanted, self.live = wanted, is_terminal(sys.stderr)
         self._shown, self._began, self._stage = 0.0, time.monotonic(), ""
         self._loss = self._last = ""
+        self._estimated = False  # whether the time left has been shown
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress."""
@@ -128,11 +130,13 @@ class TrainingLine:
         now, begins = time.monotonic(), progress.stage != self._stage
         if begins:
             self._stage, self._began, self._loss = progress.stage, now, ""
+            self._estimated = False
             self._first = progress.epoch + progress.step / progress.steps
         if progress.metrics:
             self._loss = f"  loss {progress.metrics['loss']:.4f}"
             self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
-        ends, wait = progress.epoch == progress.epochs, 0.2 if self.live else SILENCE
+        ends = progress.epoch == progress.epochs
+        wait = 0.2 if self.live else SILENCE if self._estimated else SOON
         tenth = not self.live and progress.metrics and _is_a_tenth(progress)
         if begins or ends or tenth or now - self._shown > wait:
             self._shown = now
@@ -140,12 +144,14 @@ class TrainingLine:
 
     def _write(self, progress: Progress, now: float) -> None:
         share = progress.epoch + progress.step / progress.steps
-        done = share - self._first  # 0 after the only step of the first epoch
-        rest = (now - self._began) * (progress.epochs - share) / done if done > 0.0 else 0.0
-        left = f"  {duration(rest)} left" if done > 0.0 else ""
+        done = share - self._first
         text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
-        if progress.step:
+        if progress.step or not done:
             text += f" step {progress.step}/{progress.steps}"
+        left = "  time left: known after a step"
+        if done:
+            left = f"  {duration((now - self._began) * (progress.epochs - share) / done)} left"
+            self._estimated = True
         text += self._loss
         if progress.epoch == progress.epochs:
             show(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
