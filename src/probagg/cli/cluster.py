@@ -112,6 +112,14 @@ def cluster(
         int | None,
         typer.Option(min=1, help="pac: starts; the best is kept. [default: 3 for images, else 1]"),
     ] = None,
+    smooth: Annotated[
+        bool | None,
+        typer.Option(
+            "--smooth/--no-smooth",
+            help="pac on images: average probabilities over similar photos, also for predict and "
+            "export. [default: smooth, from 20 photos per cluster]",
+        ),
+    ] = None,
     deduplicate: Annotated[
         bool,
         typer.Option(
@@ -191,6 +199,7 @@ def cluster(
             metric=metric,
             balance=parse_number("--balance", balance),
             n_init=n_init,
+            smooth=smooth,
             deduplicate=deduplicate or None,
             id=id,
             scale=scale,

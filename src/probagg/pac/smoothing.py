@@ -15,7 +15,6 @@ import numpy as np
 
 from probagg.aggregation import Array, embed, namespace
 from probagg.errors import InputError, reading
-from probagg.pac.frame import chunks
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.smoothing/1"
@@ -23,6 +22,7 @@ NEAREST = 20  # neighbours per row, including the row itself
 SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
 ROUNDS = 20  # of smoothing, by default
 PHOTO_ROUNDS = 5  # of `Smoothing`; with 20, one of 16 sets of photos loses 0.7 ACC (docs/photos.md)
+PER_CLUSTER = 20  # rows per cluster, below which a row has no neighbours to be averaged over
 SAMPLE = 10_000  # rows that are kept to label others by
 SIMILARITIES = 2**24  # computed at a time: 128 MB
 
@@ -34,11 +34,6 @@ def count_nearest(n: int, n_clusters: int) -> int:
     [20, 5, 2]
     """
     return min(n, max(2, min(NEAREST, int(SHARE * n / n_clusters))))
-
-
-def is_enough(n: int, n_clusters: int) -> bool:
-    """Return whether n rows have neighbours in their own cluster: two per row, itself included."""
-    return SHARE * n / n_clusters >= 2
 
 
 def smooth(near: Array, P: Array, mass: Array | None = None, *, rounds: int = ROUNDS) -> Array:
@@ -204,6 +199,11 @@ class Smoothing:
             raise ValueError("some of its numbers are not finite")
 
 
+def estimate_seconds(N: int, D: int) -> float:
+    """Return about how long `Smoothing.fit` takes on two idle ARM cores."""
+    return 6e-11 * N * min(N, SAMPLE) * D
+
+
 def _rows(X: Any) -> np.ndarray:
     """Return rows of one length in float64, so that rounding hardly ever changes an order."""
     return embed(np.asarray(X, np.float64), "cosine")
@@ -212,7 +212,9 @@ def _rows(X: Any) -> np.ndarray:
 def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
     """Return the k of some rows that are nearest to each row of X by cosine, in rising order."""
     found = np.empty((len(X), k), np.intp)
-    for part in chunks(len(X), max(1, SIMILARITIES // len(rows))):
+    size = max(1, SIMILARITIES // len(rows))
+    for start in range(0, len(X), size):
+        part = slice(start, start + size)
         similarity = _rows(X[part]) @ rows.T
         found[part] = np.argpartition(similarity, len(rows) - k, axis=1)[:, len(rows) - k :]
     return np.sort(found, axis=1)

@@ -19,6 +19,7 @@ from probagg.environment import environment
 from probagg.formulas import PATH, TEXT, marked
 from probagg.progress import duration
 from probagg.run.folder import RunFolder
+from probagg.run.layout import SMOOTHING
 from probagg.run.profiles import profiles_table
 from probagg.run.samples import Samples
 from probagg.yardstick import Yardstick
@@ -36,6 +37,7 @@ class Clustering:
     X: Any  # (n, D): what distances are measured in; an array, or the rows of a file
     metric: str
     model: Any  # anything with save(path)
+    smoothing: Any = field(default=None, kw_only=True)  # of the model's clusters, likewise
     seconds: float
     facts: dict[str, Any]  # for result.json, by method
     records: list[dict[str, Any]] = field(default_factory=list)  # for metrics.jsonl
@@ -81,6 +83,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     yardstick.save(folder.work / "yardstick.safetensors")
     clustering.model.save(folder.work / "model.safetensors")
     folder.keep("yardstick.safetensors", "model.safetensors")
+    if clustering.smoothing is not None:
+        clustering.smoothing.save(folder.work / SMOOTHING)
+        folder.keep(SMOOTHING)
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result
