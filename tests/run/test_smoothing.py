@@ -1,5 +1,7 @@
 """Runs on photos: the table, `predict` and exported models smooth in the same way."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -26,10 +28,8 @@ def folder(tmp_path_factory):
     rng = np.random.default_rng(0)
     for number in range(60):
         coarse = rng.integers(0, 200, (5, 5, 3)) + 40 * np.eye(K, dtype=int)[number % K]
-        picture = Image.fromarray(coarse.astype(np.uint8)).resize(
-            (64, 64), Image.Resampling.BICUBIC
-        )
-        picture.save(folder / f"{number:02d}.png")
+        picture = Image.fromarray(coarse.astype(np.uint8))
+        picture.resize((64, 64), Image.Resampling.BICUBIC).save(folder / f"{number:02d}.png")
     return folder
 
 
@@ -43,6 +43,11 @@ def run(request, folder, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(smoothing, "SAMPLE", request.param)
         return run_of(folder, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def plain(folder, tmp_path_factory):
+    return run_of(folder, tmp_path_factory.mktemp("runs") / "plain", smooth=False)
 
 
 def test_a_run_says_that_it_is_smoothed(run):
@@ -61,9 +66,10 @@ def test_predict_on_a_fitted_photo_gives_its_row_of_the_table(run, folder):
 
 def test_exported_models_give_the_labels_of_predict(run):
     X, table = np.array(run.embeddings), run.assignments
-    P, labels = run_onnx(run.export("onnx", features=True), X)
-    np.testing.assert_array_equal(labels, table["cluster"])
-    np.testing.assert_allclose(P.max(1), table["probability"], atol=1e-5)
+    if len(run.model().rows) < len(X):  # one of the two runs is enough
+        P, labels = run_onnx(run.export("onnx", features=True), X)
+        np.testing.assert_array_equal(labels, table["cluster"])
+        np.testing.assert_allclose(P.max(1), table["probability"], atol=1e-5)
     labeller, _ = load_exported(run.export("safetensors", features=True))
     np.testing.assert_allclose(labeller(torch.tensor(X)).amax(1), table["probability"], atol=1e-5)
 
@@ -73,8 +79,7 @@ def test_other_tools_get_the_probabilities_of_the_table(run):
     np.testing.assert_allclose(P.max(1), run.assignments["probability"], atol=1e-5)
 
 
-def test_without_smoothing_a_run_is_plain_pac(run, folder, tmp_path):
-    plain = run_of(folder, tmp_path / "run", smooth=False)
+def test_without_smoothing_a_run_is_plain_pac(plain, run):
     assert plain.config["smooth"] is plain.result["smooth"] is False
     assert not (plain.path / SMOOTHING).exists()
     assert isinstance(plain.model(), PAC)
@@ -83,23 +88,25 @@ def test_without_smoothing_a_run_is_plain_pac(run, folder, tmp_path):
     assert (plain.assignments["probability"] != run.assignments["probability"]).any()
 
 
-def test_a_run_of_an_earlier_version_is_plain_pac(folder, tmp_path):
+def test_a_run_of_an_earlier_version_is_plain_pac(plain, folder, tmp_path):
     """Its config.toml does not say smooth."""
-    run = run_of(folder, tmp_path / "run", smooth=False)
-    config = run.path / "config.toml"
+    config = shutil.copytree(plain.path, tmp_path / "run") / "config.toml"
     config.write_text(config.read_text().replace("smooth = false\n", ""))
     with pytest.warns(UserWarning, match="was changed"):
-        old = probagg.open_run(run.path)
-    assert old.predict(folder).to_csv() == (run.path / "assignments.csv").read_text()
-    _, labels = run_onnx(old.export("onnx", features=True), np.array(run.embeddings))
-    np.testing.assert_array_equal(labels, run.assignments["cluster"])
+        old = probagg.open_run(tmp_path / "run")
+    assert old.predict(folder).to_csv() == (plain.path / "assignments.csv").read_text()
+    labeller, _ = load_exported(old.export("safetensors", features=True))
+    labels = labeller(torch.tensor(np.array(plain.embeddings))).argmax(1)
+    np.testing.assert_array_equal(labels, plain.assignments["cluster"])
 
 
-def test_the_command_smooths_unless_told_not_to(folder, tmp_path):
-    options = ("-k", K, "--backbone", "efficientnet-lite0", "--dry-run", "--out", tmp_path / "run")
-    assert "PAC into 3 clusters, smoothed; about" in cluster_command(folder, *options).output
-    plain = cluster_command(folder, *options, "--no-smooth")
-    assert "PAC into 3 clusters; about" in plain.output
+def test_the_command_has_the_switch_and_says_in_the_plan_that_it_smooths(folder, tmp_path):
+    options = ("-k", K, "--dry-run", "--out", tmp_path / "run")
+    planned = cluster_command(folder, *options, "--backbone", "efficientnet-lite0")
+    assert "PAC into 3 clusters, smoothed; about" in planned.output
+    refused = cluster_command("digits", *options, "--method", "pac", "--no-smooth")
+    assert refused.exit_code == 2
+    assert "smooth is for images" in refused.output
 
 
 def test_fewer_than_twenty_photos_per_cluster_are_not_smoothed(folder, tmp_path):
