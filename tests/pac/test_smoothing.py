@@ -106,9 +106,11 @@ def test_a_file_that_is_not_one_smoothing_is_refused(bar, tmp_path, changes, pro
         Smoothing.load(tmp_path / "x")
 
 
-def test_rows_of_another_width_are_refused(bar):
+def test_rows_of_another_width_or_without_a_value_are_refused(bar):
     X, _, P = bar
     model, _ = Smoothing.fit(X, P)
+    with pytest.raises(InputError, match="NaN or infinite"):
+        model.predict_proba(np.full((1, 3), np.nan))
     with pytest.raises(InputError, match=r"shape \(1, 4\), but rows of 3 features"):
         model.predict_proba(np.ones((1, 4)))
 

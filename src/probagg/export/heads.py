@@ -1,8 +1,8 @@
 """PAC, OPAHead and Smoothing as torch modules: features (n, D) to probabilities (n, K).
 
-All compute in float64, as in NumPy. A score is a difference of large sums, and at
-m = 1.03 a relative error of 1 % in it is 40 % in a probability; the cost is negligible next to a
-backbone. A head is rebuilt as `Head(**head.settings)` followed by `load_state_dict`.
+All compute in float64, as in NumPy. A score is a difference of large sums, and at m = 1.03 a
+relative error of 1 % in it is 40 % in a probability; the cost is negligible next to a backbone. A
+head is rebuilt as `Head(**head.settings)` followed by `load_state_dict`.
 """
 
 from __future__ import annotations

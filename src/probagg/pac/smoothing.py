@@ -15,6 +15,7 @@ import numpy as np
 
 from probagg.aggregation import Array, embed, namespace
 from probagg.errors import InputError, reading
+from probagg.progress import Progress
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.smoothing/1"
@@ -22,7 +23,7 @@ NEAREST = 20  # neighbours per row, including the row itself
 SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
 ROUNDS = 20  # of smoothing, by default
 PHOTO_ROUNDS = 5  # of `Smoothing`; with 20, one of 16 sets of photos loses 0.7 ACC (docs/photos.md)
-PER_CLUSTER = 20  # rows per cluster, below which a row has no neighbours to be averaged over
+PER_CLUSTER = 20  # rows per cluster, below which most neighbours are of other clusters
 SAMPLE = 10_000  # rows that are kept to label others by
 SIMILARITIES = 2**24  # computed at a time: 128 MB
 
@@ -126,8 +127,13 @@ class Smoothing:
     n_nearest: int
 
     @classmethod
-    def fit(cls, X: Any, P: Any, random_state: int = 0) -> tuple[Self, np.ndarray]:
-        """Return the smoothing of PAC's P (N, K) of X (N, D), and the smoothed P (N, K)."""
+    def fit(
+        cls, X: Any, P: Any, random_state: int = 0, progress: Progress | None = None
+    ) -> tuple[Self, np.ndarray]:
+        """Return the smoothing of PAC's P (N, K) of X (N, D), and the smoothed P (N, K).
+
+        `progress` is called with the number of rows done and of all, beyond the sample.
+        """
         N, K = P.shape
         is_kept = np.zeros(N, bool)
         is_kept[np.random.default_rng(random_state).choice(N, min(N, SAMPLE), replace=False)] = True
@@ -142,7 +148,7 @@ class Smoothing:
         smoothed = np.empty((N, K), np.float32)
         smoothed[kept] = to_power(T * factor, power)
         if len(others):
-            smoothed[others] = found.predict_proba(X[others])
+            smoothed[others] = found.predict_proba(X[others], progress)
         return found, smoothed
 
     @property
@@ -159,7 +165,7 @@ class Smoothing:
     def _double(self) -> tuple[np.ndarray, np.ndarray]:
         return self.rows.astype(np.float64), self.P.astype(np.float64)
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: Any, progress: Progress | None = None) -> np.ndarray:
         """Return the probabilities of rows (n, D), float32 (n, K)."""
         X = np.asarray(X)
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
@@ -167,8 +173,10 @@ class Smoothing:
                 f"X has the shape {X.shape}, but rows of {self.n_features_in_} features are "
                 "needed. Pass features of the network that was used in fit."
             )
+        if not np.isfinite(X).all():
+            raise InputError("X has values that are NaN or infinite. Leave those rows out.")
         rows, P = self._double
-        T = mean_over(_nearest(X, rows, self.n_nearest), P)
+        T = mean_over(_nearest(X, rows, self.n_nearest, progress), P)
         return to_power(T * self.factor, self.power).astype(np.float32)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -209,7 +217,7 @@ def _rows(X: Any) -> np.ndarray:
     return embed(np.asarray(X, np.float64), "cosine")
 
 
-def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
+def _nearest(X: Any, rows: np.ndarray, k: int, progress: Progress | None = None) -> np.ndarray:
     """Return the k of some rows that are nearest to each row of X by cosine, in rising order."""
     found = np.empty((len(X), k), np.intp)
     size = max(1, SIMILARITIES // len(rows))
@@ -217,4 +225,6 @@ def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
         part = slice(start, start + size)
         similarity = _rows(X[part]) @ rows.T
         found[part] = np.argpartition(similarity, len(rows) - k, axis=1)[:, len(rows) - k :]
+        if progress is not None:
+            progress(min(start + size, len(X)), len(X))
     return np.sort(found, axis=1)

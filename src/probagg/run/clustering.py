@@ -37,11 +37,11 @@ class Clustering:
     X: Any  # (n, D): what distances are measured in; an array, or the rows of a file
     metric: str
     model: Any  # anything with save(path)
-    smoothing: Any = field(default=None, kw_only=True)  # of the model's clusters, likewise
     seconds: float
     facts: dict[str, Any]  # for result.json, by method
     records: list[dict[str, Any]] = field(default_factory=list)  # for metrics.jsonl
     files: dict[str, str] = field(default_factory=dict)  # more files, by name
+    smoothing: Any = None  # what assigns samples in place of the model, with save(path)
 
     @cached_property
     def labels(self) -> np.ndarray:

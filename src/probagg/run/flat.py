@@ -203,11 +203,11 @@ class Flat:
             X=samples.features,
             metric=model.metric,
             model=model,
-            smoothing=smoothed,
             seconds=seconds + (embedding or 0.0),
             facts=facts | chosen | _facts(model),
             records=_records(model),
             files=files,
+            smoothing=smoothed,
         )
 
     def embedded(self) -> tuple[Samples, float | None]:
@@ -231,7 +231,8 @@ class Flat:
         """Return P after smoothing, and what smooths new images; P itself where it is not done."""
         N, K = P.shape
         if self._smooths(N, K):
-            smoothed, P = Smoothing.fit(X, P, self.request.seed)
+            progress = self.request.monitor.count("smoothing", "images")
+            smoothed, P = Smoothing.fit(X, P, self.request.seed, progress)
             return P, smoothed
         if self.smooth:
             self.request.monitor.say(f"not smoothed: fewer than {PER_CLUSTER} images per cluster")
