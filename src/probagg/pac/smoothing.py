@@ -23,7 +23,7 @@ NEAREST = 20  # neighbours per row, including the row itself
 SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
 ROUNDS = 20  # of smoothing, by default
 PHOTO_ROUNDS = 5  # of `Smoothing`; with 20, one of 16 sets of photos loses 0.7 ACC (docs/photos.md)
-PER_CLUSTER = 20  # rows per cluster, below which most neighbours are of other clusters
+PER_CLUSTER = 20  # rows per cluster, below which a tenth of one is less than two rows
 SAMPLE = 10_000  # rows that are kept to label others by
 SIMILARITIES = 2**24  # computed at a time: 128 MB
 

@@ -123,6 +123,7 @@ def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
 def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     """Return the result as a few lines of text."""
     samples, method = clustering.samples, result["method"].upper()
+    method += ", smoothed" * result.get("smooth", False)
     what = f"{result['n_samples']:,} {samples.noun} in {result['n_clusters']} clusters by {method}"
     lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
     counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
