@@ -12,7 +12,7 @@ from probagg.errors import InputError
 from probagg.pac import smoothing
 from probagg.pac.smoothing import PER_CLUSTER, Smoothing
 from probagg.run import samples as opened
-from probagg.run.clustering import Clustering, begin, text_table
+from probagg.run.clustering import Clustering, begin, facts_of, records_of, text_table
 from probagg.run.layout import DUPLICATES
 from probagg.run.predicted import fitted_probabilities, probabilities_of_all
 from probagg.run.preparation import FILE, Preparation
@@ -204,8 +204,8 @@ class Flat:
             metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
-            facts=facts | chosen | _facts(model),
-            records=_records(model),
+            facts=facts | chosen | facts_of(model),
+            records=records_of(model),
             files=files,
             smoothing=smoothed,
         )
@@ -301,19 +301,3 @@ def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
     from probagg.embed import DEFAULT, open_backbone
 
     return open_backbone(name or DEFAULT, weights, device=device)
-
-
-def _facts(model: Any) -> dict[str, Any]:
-    """Return the fitted attributes that go into result.json."""
-    names = ("objective_", "n_iter_", "m_", "critical_m_", "balance_")
-    facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
-    if hasattr(model, "diagnosis_"):
-        facts |= {"state": model.diagnosis_.state, "sharpness": model.diagnosis_.sharpness}
-    return facts
-
-
-def _records(model: Any) -> list[dict[str, Any]]:
-    if hasattr(model, "objective_history_"):
-        history = enumerate(model.objective_history_, start=1)
-        return [{"sweep": i, "objective": J} for i, J in history]
-    return [{"epoch": i, "loss": loss} for i, loss in enumerate(model.loss_history_, start=1)]
