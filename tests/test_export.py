@@ -25,6 +25,7 @@ from probagg.errors import ClusteringWarning
 from probagg.export import labeller_of, load_exported
 from probagg.export.heads import PACHead
 from probagg.export.labeller import classify
+from probagg.export.onnx_file import _difference
 from probagg.pac.smoothing import Smoothing
 from probagg.review import Review, Split
 
@@ -127,6 +128,18 @@ def test_exported_smoothing_returns_its_probabilities(smoothing, tmp_path):
         P, labels = run_onnx(path, new[:n])
         np.testing.assert_allclose(P, expected[:n], atol=1e-6)
         np.testing.assert_array_equal(labels, expected[:n].argmax(1))
+    assert _difference(labeller_with_other_neighbours(smoothing, 1), path.read_bytes()) < 1e-6
+    assert _difference(labeller_with_other_neighbours(smoothing, 5), path.read_bytes()) > 0.1
+
+
+def labeller_with_other_neighbours(smoothing, n):
+    """Return a labeller for which n of the rows that exports are compared on have another label."""
+    labeller = labeller_of(smoothing)
+    similarity = labeller.examples(n).double() @ torch.tensor(smoothing.rows).double().T
+    near = similarity.topk(smoothing.n_nearest).indices
+    P = labeller.steps.head.P
+    P[near.unique()] = 1.0 - P[near.unique()]
+    return labeller
 
 
 def test_merges_apply_to_smoothed_probabilities(smoothing):
