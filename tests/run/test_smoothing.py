@@ -54,6 +54,8 @@ def test_a_run_says_that_it_is_smoothed(run):
     assert run.config["smooth"] is run.result["smooth"] is True
     assert probagg.open_run(run.path).model().n_clusters == K
     assert "smooth = true" in (run.path / "config.toml").read_text()
+    assert "by PAC, smoothed, " in (run.path / "log.txt").read_text()
+    assert "Probabilities are averaged over similar images." in run.report().read_text()
 
 
 def test_predict_on_a_fitted_photo_gives_its_row_of_the_table(run, folder):
