@@ -58,7 +58,9 @@ def test_smoothing_mends_a_boundary_that_pac_places_by_sums_alone(bar):
 def test_a_fitted_row_is_predicted_as_it_was_fitted(bar, sample, monkeypatch):
     X, y, P = bar
     monkeypatch.setattr(smoothing, "SAMPLE", sample)
-    model, found = Smoothing.fit(X, P)
+    steps = []
+    model, found = Smoothing.fit(X, P, progress=lambda done, total: steps.append((done, total)))
+    assert steps == ([(600, 600)] if sample < 600 else [])
     assert model.rows.shape == (min(sample, 600), 3)
     for rows in (slice(None), slice(17, 18), slice(100, 350)):
         np.testing.assert_array_equal(model.predict_proba(X[rows]), found[rows])

@@ -6,6 +6,7 @@ graph has few edges. The functions take NumPy arrays or torch tensors.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -132,12 +133,11 @@ class Smoothing:
     ) -> tuple[Self, np.ndarray]:
         """Return the smoothing of PAC's P (N, K) of X (N, D), and the smoothed P (N, K).
 
-        `progress` is called with the number of rows done and of all, beyond the sample.
+        `progress` is called with the number of rows done and of all, beyond one sample.
         """
         N, K = P.shape
-        is_kept = np.zeros(N, bool)
-        is_kept[np.random.default_rng(random_state).choice(N, min(N, SAMPLE), replace=False)] = True
-        kept, others = np.flatnonzero(is_kept), np.flatnonzero(~is_kept)
+        draw = np.random.default_rng(random_state).choice
+        kept = np.sort(draw(N, SAMPLE, replace=False)) if N > SAMPLE else np.arange(N)
         rows, before = _rows(X[kept]).astype(np.float16), np.asarray(P[kept], np.float64)
         near = _nearest(X[kept], rows.astype(np.float64), count_nearest(len(kept), K))
         Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1).astype(np.float32)
@@ -145,11 +145,9 @@ class Smoothing:
         factor = _factor(T, before.sum(0))
         power = find_power(T * factor, sharpness(before))
         found = cls(rows, Q, factor, power, near.shape[1])
-        smoothed = np.empty((N, K), np.float32)
-        smoothed[kept] = to_power(T * factor, power)
-        if len(others):
-            smoothed[others] = found.predict_proba(X[others], progress)
-        return found, smoothed
+        if N > SAMPLE:
+            return found, found.predict_proba(X, progress)
+        return found, to_power(T * factor, power).astype(np.float32)
 
     @property
     def n_clusters(self) -> int:
@@ -173,11 +171,14 @@ class Smoothing:
                 f"X has the shape {X.shape}, but rows of {self.n_features_in_} features are "
                 "needed. Pass features of the network that was used in fit."
             )
-        if not np.isfinite(X).all():
-            raise InputError("X has values that are NaN or infinite. Leave those rows out.")
         rows, P = self._double
-        T = mean_over(_nearest(X, rows, self.n_nearest, progress), P)
-        return to_power(T * self.factor, self.power).astype(np.float32)
+        found = np.empty((len(X), self.n_clusters), np.float32)
+        for part in _parts(len(X), len(rows)):
+            T = mean_over(_nearest(X[part], rows, self.n_nearest), P)
+            found[part] = to_power(T * self.factor, self.power)
+            if progress is not None:
+                progress(part.stop, len(X))
+        return found
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one safetensors file."""
@@ -209,22 +210,27 @@ class Smoothing:
 
 def estimate_seconds(N: int, D: int) -> float:
     """Return about how long `Smoothing.fit` takes on two idle ARM cores."""
-    return 6e-11 * N * min(N, SAMPLE) * D
+    compared = N + SAMPLE if N > SAMPLE else N
+    return 6e-11 * compared * min(N, SAMPLE) * D
 
 
 def _rows(X: Any) -> np.ndarray:
     """Return rows of one length in float64, so that rounding hardly ever changes an order."""
+    if not np.isfinite(X).all():
+        raise InputError("X has values that are NaN or infinite. Leave those rows out.")
     return embed(np.asarray(X, np.float64), "cosine")
 
 
-def _nearest(X: Any, rows: np.ndarray, k: int, progress: Progress | None = None) -> np.ndarray:
+def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
     """Return the k of some rows that are nearest to each row of X by cosine, in rising order."""
     found = np.empty((len(X), k), np.intp)
-    size = max(1, SIMILARITIES // len(rows))
-    for start in range(0, len(X), size):
-        part = slice(start, start + size)
+    for part in _parts(len(X), len(rows)):
         similarity = _rows(X[part]) @ rows.T
         found[part] = np.argpartition(similarity, len(rows) - k, axis=1)[:, len(rows) - k :]
-        if progress is not None:
-            progress(min(start + size, len(X)), len(X))
     return np.sort(found, axis=1)
+
+
+def _parts(n: int, n_rows: int) -> Iterator[slice]:
+    """Return slices that cover n rows, each compared with n_rows at a time."""
+    size = max(1, SIMILARITIES // n_rows)
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
