@@ -18,12 +18,15 @@ from exported import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import bar_and_dot
 
 from probagg import DPAC, PAC, OPAHead, Recipe
 from probagg.errors import ClusteringWarning
 from probagg.export import labeller_of, load_exported
 from probagg.export.heads import PACHead
 from probagg.export.labeller import classify
+from probagg.export.onnx_file import _difference
+from probagg.pac.smoothing import Smoothing
 from probagg.review import Review, Split
 
 
@@ -100,6 +103,49 @@ def test_the_onnx_file_returns_pacs_probabilities_at_any_batch_size(pac, blobs, 
         np.testing.assert_allclose(P, pac.predict_proba(blobs[0][:n]), atol=1e-4)
         np.testing.assert_array_equal(labels, pac.predict(blobs[0][:n]))
         assert labels.dtype == np.int64
+
+
+# Smoothing
+
+
+@pytest.fixture(scope="module")
+def smoothing():
+    X, _ = bar_and_dot(600)
+    return Smoothing.fit(X, PAC(2, metric="cosine", random_state=0).fit(X).probabilities_)[0]
+
+
+def test_exported_smoothing_returns_its_probabilities(smoothing, tmp_path):
+    """In either format, for rows of any length and a batch of any size."""
+    new = (5.0 * bar_and_dot(300, seed=1)[0]).astype(np.float32)
+    labeller, expected = labeller_of(smoothing), smoothing.predict_proba(new)
+    np.testing.assert_allclose(labeller(floats(new)), expected, atol=1e-6)
+    safetensors_file(labeller, tmp_path / "x")
+    loaded, facts = load_exported(tmp_path / "x")
+    np.testing.assert_array_equal(loaded(floats(new)), labeller(floats(new)))
+    assert facts["model"]["head"]["kind"] == "smoothed"
+    path = onnx_file(labeller, tmp_path / "smoothing.onnx")
+    for n in (1, 5, 300):
+        P, labels = run_onnx(path, new[:n])
+        np.testing.assert_allclose(P, expected[:n], atol=1e-6)
+        np.testing.assert_array_equal(labels, expected[:n].argmax(1))
+    assert _difference(labeller_with_other_neighbours(smoothing, 1), path.read_bytes()) < 1e-6
+    assert _difference(labeller_with_other_neighbours(smoothing, 5), path.read_bytes()) > 0.1
+
+
+def labeller_with_other_neighbours(smoothing, n):
+    """Return a labeller for which n of the rows that exports are compared on have another label."""
+    labeller = labeller_of(smoothing)
+    similarity = labeller.examples(n).double() @ torch.tensor(smoothing.rows).double().T
+    near = similarity.topk(smoothing.n_nearest).indices
+    P = labeller.steps.head.P
+    P[near.unique()] = 1.0 - P[near.unique()]
+    return labeller
+
+
+def test_merges_apply_to_smoothed_probabilities(smoothing):
+    X = floats(bar_and_dot(50)[0])
+    merged = labeller_of(smoothing, groups=[1, 1])(X)
+    np.testing.assert_allclose(merged, [[0.0, 1.0]] * 50, atol=1e-6)
 
 
 # OPAHead
@@ -236,7 +282,7 @@ def test_an_unfitted_model_is_refused():
 
 
 def test_another_type_of_model_is_refused():
-    with pytest.raises(ValueError, match="type list; PAC, OPAHead and DPAC"):
+    with pytest.raises(ValueError, match="type list; PAC, OPAHead, Smoothing and DPAC"):
         labeller_of([])
 
 

@@ -34,6 +34,7 @@ from probagg.export import (
     labeller_of,
     load_exported,
 )
+from probagg.pac.smoothing import Smoothing
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,15 @@ def test_photos_through_the_onnx_file_equal_features_through_pac(pictured, pictu
     np.testing.assert_allclose(labeller(torch.tensor(pixels)), merged, atol=1e-4)
     for n in (1, 5):
         np.testing.assert_allclose(run_onnx(pictured_file, pixels[:n])[0], merged[:n], atol=1e-4)
+
+
+def test_photos_through_a_labeller_equal_features_through_smoothing(photos):
+    backbone = backbone_of(Features())
+    X = features_of(photos, backbone)
+    P = quietly(PAC(3, metric="cosine", random_state=0), X).probabilities_
+    smoothing, expected = Smoothing.fit(X, P)
+    found = labeller_of(smoothing, backbone)(torch.tensor(middle(photos, 20)))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_a_labeller_shares_nothing_with_the_backbone(pictured, photos):

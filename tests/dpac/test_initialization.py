@@ -12,11 +12,12 @@ from probagg.dpac.initialization import (
     initialize_classifier,
     select_run,
 )
-from probagg.dpac.neighbours import nearest, sharpness
+from probagg.dpac.neighbours import nearest
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import Cluster
 from probagg.metrics import clustering_accuracy
 from probagg.pac import solver
+from probagg.pac.smoothing import sharpness
 from probagg.pac.solver import Solver
 
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from probagg.dpac import neighbours
-from probagg.dpac.neighbours import nearest, recut, sharpen, sharpness, smooth
+from probagg.dpac.neighbours import nearest, recut
 from probagg.metrics import clustering_accuracy
+from probagg.pac.smoothing import sharpen, sharpness, smooth
 
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])

@@ -10,7 +10,7 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed
 from probagg.dpac.inference import infer
 from probagg.dpac.model import build_model
-from probagg.dpac.neighbours import nearest, sharpen, sharpness, smooth
+from probagg.dpac.neighbours import nearest
 from probagg.dpac.offline import cluster_all, fuzzy_c_means, refresh_targets
 from probagg.dpac.recipe import Cluster, Recipe
 from probagg.dpac.self_labelling import ClassifierLabels, SmoothedLabels, self_label_stage
@@ -20,6 +20,7 @@ from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, Interrupted
 from probagg.metrics import clustering_accuracy
 from probagg.opa.functional import weighted_contrastive
+from probagg.pac.smoothing import sharpen, sharpness, smooth
 
 K = 3
 SMALL = [

@@ -123,6 +123,14 @@ def cluster(
             "else 1]",
         ),
     ] = None,
+    smooth: Annotated[
+        bool | None,
+        typer.Option(
+            "--smooth/--no-smooth",
+            help="pac on images: average probabilities over similar photos, also for predict and "
+            "export. [default: smooth, from 20 photos per cluster]",
+        ),
+    ] = None,
     deduplicate: Annotated[
         bool,
         typer.Option(
@@ -209,6 +217,7 @@ def cluster(
             metric=metric,
             balance=parse_number("--balance", balance),
             n_init=n_init,
+            smooth=smooth,
             deduplicate=deduplicate or None,
             id=id,
             scale=scale,

@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.dpac.neighbours import modularity, nearest, recut, sharpen, sharpness, smooth
+from probagg.dpac.neighbours import modularity, nearest, recut
 from probagg.dpac.recipe import Cluster
 from probagg.pac.assigner import Assigner
+from probagg.pac.smoothing import sharpen, sharpness, smooth
 from probagg.pac.solver import Solution, Solver
 from probagg.progress import logger
 

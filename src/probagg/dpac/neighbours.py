@@ -1,25 +1,21 @@
-"""The kNN graph of features, and probabilities smoothed over it.
+"""The kNN graph of features, how well clusters agree with it, and a cut along it.
 
-PAC and OPA place the boundary of a cluster by its sums alone. Smoothing moves the boundary to where
-the graph has few edges: PAC's clusters of CIFAR-10's pre-trained features have 88.2 ACC, and 90.2
-once smoothed (benchmarks/results/neighbours.json).
+PAC's clusters of CIFAR-10's pre-trained features have 88.2 ACC, and 90.2 once smoothed over the
+graph (benchmarks/results/neighbours.json).
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from scipy.sparse import coo_array, diags_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from torch import Tensor
 
 from probagg.aggregation import embed
 from probagg.opa.functional import full_precision
+from probagg.pac.smoothing import count_nearest, smooth
 
-NEAREST = 20  # neighbours per row, including the row itself
-SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
-ROUNDS = 20  # of smoothing
 FEWEST = 50  # rows of two clusters that are divided anew; more than eigsh's 40 vectors
 SIMILARITIES = 2**27  # computed at a time: 512 MB
 
@@ -33,34 +29,13 @@ def nearest(features: Tensor, n_clusters: int, metric: str) -> Tensor:
     [[0, 2], [1, 3], [2, 0], [3, 1]]
     """
     n = len(features)
-    k = min(n, max(2, min(NEAREST, int(SHARE * n / n_clusters))))
+    k = count_nearest(n, n_clusters)
     with full_precision(features):
         X = embed(features, metric)
         X = X - X.mean(0)  # a common offset would cost precision
         half = 0.5 * (X * X).sum(1)  # |x - y|^2 is smallest where xy - |y|^2 / 2 is largest
         blocks = X.split(max(1, SIMILARITIES // n))
         return torch.cat([(block @ X.T - half).topk(k).indices for block in blocks])
-
-
-@torch.no_grad()
-def smooth(near: Tensor, P: Tensor, mass: Tensor | None = None, *, rounds: int = ROUNDS) -> Tensor:
-    """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
-
-    Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P.
-
-    >>> near = torch.tensor([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
-    >>> P = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
-    >>> smooth(near, P).argmax(1).tolist()
-    [0, 0, 0, 1, 1]
-    """
-    Q, mass = P, P.sum(0) if mass is None else mass
-    for _ in range(rounds):
-        total = torch.zeros_like(Q)
-        for column in near.T:
-            total += Q[column]
-        total *= mass / total.sum(0).clamp(min=1e-30)
-        Q = F.normalize(total, p=1.0, dim=1)
-    return Q
 
 
 def modularity(near: Tensor, Q: Tensor) -> float:
@@ -136,25 +111,3 @@ def second_eigenvector(near: np.ndarray, rows: np.ndarray) -> np.ndarray:
     start = np.random.default_rng(0).standard_normal(n)
     values, vectors = eigsh(S, k=2, which="LA", tol=1e-8, ncv=40, v0=start, maxiter=1000)
     return scale * vectors[:, values.argmin()]
-
-
-def sharpness(Q: Tensor) -> float:
-    """Return the mean of the largest probability of each row."""
-    return float(Q.amax(1).mean())
-
-
-def sharpen(Q: Tensor, to: float) -> Tensor:
-    """Return Q raised to the power that gives it the sharpness `to`, rows normalised.
-
-    Smoothing flattens probabilities where clusters touch and sharpens them where they do not;
-    both would accumulate over refreshes.
-
-    >>> Q = torch.tensor([[0.5, 0.3, 0.2], [0.3, 0.3, 0.4]])
-    >>> [round(sharpness(sharpen(Q, to)), 3) for to in (0.9, 0.35)]
-    [0.9, 0.35]
-    """
-    logs, low, high = Q.clamp(min=1e-30).log(), 1e-4, 1e4
-    for _ in range(50):
-        power = (low * high) ** 0.5
-        low, high = (power, high) if sharpness((power * logs).softmax(1)) < to else (low, power)
-    return (low * logs).softmax(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from probagg.dpac.inference import infer
 from probagg.dpac.initialization import fit_head
-from probagg.dpac.neighbours import nearest, sharpen, sharpness, smooth
+from probagg.dpac.neighbours import nearest
 from probagg.dpac.stages import (
     ClusterLoss,
     NetworkStage,
@@ -28,6 +28,7 @@ from probagg.dpac.stages import (
 from probagg.dpac.step import Batch
 from probagg.errors import ClusteringWarning
 from probagg.opa.functional import as_float
+from probagg.pac.smoothing import sharpen, sharpness, smooth
 
 MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
 

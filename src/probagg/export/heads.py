@@ -1,8 +1,8 @@
-"""PAC and OPAHead as torch modules: features (n, D) to probabilities (n, K).
+"""PAC, OPAHead and Smoothing as torch modules: features (n, D) to probabilities (n, K).
 
-Both compute in float64, as their estimators do. A score is a difference of large sums, and at
-m = 1.03 a relative error of 1 % in it is 40 % in a probability; the cost is negligible next to a
-backbone. A head is rebuilt as `Head(**head.settings)` followed by `load_state_dict`.
+All compute in float64, as in NumPy. A score is a difference of large sums, and at m = 1.03 a
+relative error of 1 % in it is 40 % in a probability; the cost is negligible next to a backbone. A
+head is rebuilt as `Head(**head.settings)` followed by `load_state_dict`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from probagg.errors import InputError
 from probagg.opa.head import OPAHead
 from probagg.pac.estimator import PAC
 from probagg.pac.model import LinearModel
+from probagg.pac.smoothing import Smoothing, mean_over, to_power
 
 
 class PACHead(nn.Module):
@@ -88,6 +89,54 @@ class PACHead(nn.Module):
         return float(far) if self.settings["metric"] == "sqeuclidean" else 0.0
 
 
+class SmoothedHead(nn.Module):
+    """`Smoothing.predict_proba`: the mean of the nearest fitted rows, rescaled and sharpened."""
+
+    kind: ClassVar = "smoothed"
+    offset: ClassVar = 0.0  # directions have none
+    rows: Tensor  # (S, D) float16
+    P: Tensor  # (S, K) float32
+    factor: Tensor  # (K,) float64
+
+    def __init__(
+        self, n_rows: int, n_features: int, n_clusters: int, n_nearest: int, power: float
+    ) -> None:
+        super().__init__()
+        self.settings: dict[str, Any] = {
+            "n_rows": n_rows,
+            "n_features": n_features,
+            "n_clusters": n_clusters,
+            "n_nearest": n_nearest,
+            "power": power,
+        }
+        _add_buffers(self, torch.float16, rows=(n_rows, n_features))
+        _add_buffers(self, torch.float32, P=(n_rows, n_clusters))
+        _add_buffers(self, factor=(n_clusters,))
+
+    @classmethod
+    def of(cls, smoothing: Smoothing) -> Self:
+        """Return the head of a smoothing."""
+        n_rows, n_features = smoothing.rows.shape
+        K, k = smoothing.n_clusters, smoothing.n_nearest
+        head = cls(n_rows, n_features, K, k, smoothing.power)
+        for name in ("rows", "P", "factor"):
+            head.get_buffer(name).copy_(torch.tensor(getattr(smoothing, name)))
+        return head
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return P (n, K)."""
+        similarity = embed(X.to(self.factor.dtype), "cosine") @ self.rows.to(self.factor.dtype).T
+        near = similarity.topk(self.settings["n_nearest"]).indices
+        T = mean_over(near, self.P.to(self.factor.dtype))
+        return to_power(T * self.factor, self.settings["power"])
+
+    def examples(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return random rows between two fitted rows each, float32."""
+        first, second = torch.randint(len(self.rows), (2, n), generator=generator)
+        share = torch.rand(n, 1, generator=generator)
+        return share * self.rows[first].float() + (1.0 - share) * self.rows[second].float()
+
+
 class OPANetwork(nn.Module):
     """`OPAHead.predict_proba`: rows standardised in float64, then its network in float32."""
 
@@ -132,6 +181,19 @@ class OPANetwork(nn.Module):
         return float(far) if self.settings["metric"] == "sqeuclidean" else 0.0
 
 
-def _add_buffers(module: nn.Module, **shapes: tuple[int, ...]) -> None:
+def _add_buffers(
+    module: nn.Module, dtype: torch.dtype = torch.float64, **shapes: tuple[int, ...]
+) -> None:
     for name, shape in shapes.items():
-        module.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+        module.register_buffer(name, torch.zeros(shape, dtype=dtype))
+
+
+Head = PACHead | OPANetwork | SmoothedHead
+HEADS: dict[str, type[Head]] = {head.kind: head for head in (PACHead, OPANetwork, SmoothedHead)}
+
+
+def head_of(model: PAC | OPAHead | Smoothing) -> Head:
+    """Return the head of a fitted model."""
+    if isinstance(model, Smoothing):
+        return SmoothedHead.of(model)
+    return PACHead.of(model) if isinstance(model, PAC) else OPANetwork.of(model)

@@ -21,11 +21,12 @@ from probagg.embed.backbone import LITE, Backbone
 from probagg.embed.joint import JointBackbone
 from probagg.environment import environment
 from probagg.errors import InputError
-from probagg.export.heads import OPANetwork, PACHead
+from probagg.export.heads import Head, head_of
 from probagg.export.inputs import BICUBIC, CleanView, Input, Normalised, filter_of
 from probagg.export.reviewed import Division, Reviewed, checked_groups
 from probagg.opa.head import OPAHead
 from probagg.pac.estimator import PAC
+from probagg.pac.smoothing import Smoothing
 from probagg.review import Split
 
 FAR = 2.0**10  # spreads from zero, beyond which float32 keeps under four digits of a difference
@@ -104,7 +105,7 @@ class Labeller(nn.Module):
 
 
 def labeller_of(
-    model: PAC | OPAHead | DPAC,
+    model: PAC | OPAHead | Smoothing | DPAC,
     backbone: Backbone | JointBackbone | None = None,
     groups: Any = None,
     splits: Sequence[Split] = (),
@@ -115,8 +116,8 @@ def labeller_of(
 
     Parameters
     ----------
-    model : PAC, OPAHead or DPAC
-        The labeller of PAC or OPAHead takes features; with `backbone` it takes pixels.
+    model : PAC, OPAHead, Smoothing or DPAC
+        A labeller takes features, and pixels with `backbone` or of DPAC.
     backbone : Backbone of `probagg.embed` or None
         The backbone that computed the features. Not for DPAC, which has its own network.
     groups : (K,) integers or None
@@ -134,13 +135,14 @@ def labeller_of(
         check_is_fitted(model, "model_")
         takes = _photos(model.recipe_, size)
         return labeller_of_network(takes, model.model_, model.recipe_, groups, divisions)
-    if not isinstance(model, PAC | OPAHead):
+    if not isinstance(model, PAC | OPAHead | Smoothing):
         raise InputError(
-            f"The model is of type {type(model).__name__}; PAC, OPAHead and DPAC can be exported."
+            f"The model is of type {type(model).__name__}; PAC, OPAHead, Smoothing and DPAC can be "
+            "exported."
         )
     if size is not None:
-        raise InputError("size is for DPAC only; PAC and OPAHead use the backbone's. Leave it out.")
-    head = PACHead.of(model) if isinstance(model, PAC) else OPANetwork.of(model)
+        raise InputError("size is for DPAC only; others use the backbone's. Leave it out.")
+    head = head_of(model)
     facts: dict[str, Any] = {"head": {"kind": head.kind, **head.settings}}
     if isinstance(backbone, JointBackbone):
         raise InputError(
@@ -248,7 +250,7 @@ def _architecture_of(backbone: Backbone) -> str | None:
     return config.get("architecture")
 
 
-def _warn_if_far(head: PACHead | OPANetwork) -> None:
+def _warn_if_far(head: Head) -> None:
     if head.offset > FAR:
         warnings.warn(
             f"A column is {head.offset:.0f} times the data's spread away from zero, and the "

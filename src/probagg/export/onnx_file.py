@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from probagg.errors import ProbaggError, first_line, import_optional
+from probagg.export.heads import SmoothedHead
 from probagg.export.labeller import Labeller
 
 OPSET = 18  # torch's exporter writes it without conversion since 2.6
@@ -38,7 +39,7 @@ class _WithLabels(nn.Module):
 def export_onnx(
     labeller: Labeller, *, names: Sequence[str], description: str
 ) -> tuple[bytes, float]:
-    """Return the labeller as the bytes of an ONNX file, and its largest difference from PyTorch.
+    """Return the labeller as the bytes of an ONNX file, and its difference from PyTorch.
 
     The input is "images" or "features", the outputs are "probabilities" and "labels". Clusters have
     their numbers of the run in all three: `names[k]` is of column k and of label k. onnxruntime
@@ -113,7 +114,10 @@ def _describe(model: Any, facts: dict[str, Any]) -> None:
 
 
 def _difference(labeller: Labeller, data: bytes) -> float:
-    """Return the largest difference in probability between onnxruntime and PyTorch."""
+    """Return the difference in probability between onnxruntime and PyTorch.
+
+    It is the largest of a few inputs; the median where probabilities are not continuous.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -125,10 +129,13 @@ def _difference(labeller: Labeller, data: bytes) -> float:
             batch = labeller.examples(n)
             P, _ = session.run(None, {labeller.takes.name: batch.numpy()})
             with torch.inference_mode():
-                gaps.append((torch.from_numpy(P) - labeller(batch)).abs().max())
+                gaps.append((torch.from_numpy(P) - labeller(batch)).abs().amax(1))
     except Exception as error:  # onnxruntime's exceptions have no common base class
         raise ExportError(
             f"onnxruntime cannot run the ONNX model ({first_line(error)}). Export as safetensors "
             "instead."
         ) from error
-    return float(torch.stack(gaps).max())  # NaN if there is one
+    rows = torch.cat(gaps)
+    # A rounding error in a backbone may exchange one of the nearest rows of a picture for another.
+    largest = rows.median() if isinstance(labeller.steps[-1], SmoothedHead) else rows.max()
+    return float(largest)  # NaN if there is one

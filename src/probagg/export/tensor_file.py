@@ -15,7 +15,7 @@ from probagg.embed.backbone import LITE
 from probagg.embed.networks import Pooled
 from probagg.embed.pretrained import SIZES
 from probagg.errors import InputError, import_optional, reading
-from probagg.export.heads import OPANetwork, PACHead
+from probagg.export.heads import HEADS
 from probagg.export.inputs import Input
 from probagg.export.labeller import Labeller, labeller_of_network, steps_of
 from probagg.export.reviewed import Division
@@ -92,7 +92,7 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
         network = build_model(blank, settings["n_clusters"])
         network.self_labelled.fill_(settings["self_labelled"])
         return labeller_of_network(takes, network, recipe, groups, splits)
-    head = _blank(PACHead if kind == "pac" else OPANetwork, settings)
+    head = _blank(HEADS[kind], settings)
     steps: dict[str, nn.Module] = {"head": head}
     if "backbone" in model:
         steps = steps_of(takes, Pooled(_network(model["backbone"])), head)

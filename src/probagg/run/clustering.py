@@ -19,6 +19,7 @@ from probagg.environment import environment
 from probagg.formulas import PATH, TEXT, marked
 from probagg.progress import duration
 from probagg.run.folder import RunFolder
+from probagg.run.layout import SMOOTHING
 from probagg.run.profiles import profiles_table
 from probagg.run.samples import Samples
 from probagg.yardstick import Yardstick
@@ -40,11 +41,29 @@ class Clustering:
     facts: dict[str, Any]  # for result.json, by method
     records: list[dict[str, Any]] = field(default_factory=list)  # for metrics.jsonl
     files: dict[str, str] = field(default_factory=dict)  # more files, by name
+    smoothing: Any = None  # what assigns samples in place of the model, with save(path)
 
     @cached_property
     def labels(self) -> np.ndarray:
         """(n,) the most probable cluster."""
         return np.concatenate([self.P[rows].argmax(1) for rows in parts_of(self.P)])
+
+
+def facts_of(model: Any) -> dict[str, Any]:
+    """Return the fitted attributes that go into result.json."""
+    names = ("objective_", "n_iter_", "m_", "critical_m_", "balance_")
+    facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
+    if hasattr(model, "diagnosis_"):
+        facts |= {"state": model.diagnosis_.state, "sharpness": model.diagnosis_.sharpness}
+    return facts
+
+
+def records_of(model: Any) -> list[dict[str, Any]]:
+    """Return the lines of metrics.jsonl: the objective of each sweep, or the loss of each epoch."""
+    if hasattr(model, "objective_history_"):
+        history = enumerate(model.objective_history_, start=1)
+        return [{"sweep": i, "objective": J} for i, J in history]
+    return [{"epoch": i, "loss": loss} for i, loss in enumerate(model.loss_history_, start=1)]
 
 
 def begin(folder: RunFolder, config: dict[str, Any]) -> None:
@@ -81,6 +100,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     yardstick.save(folder.work / "yardstick.safetensors")
     clustering.model.save(folder.work / "model.safetensors")
     folder.keep("yardstick.safetensors", "model.safetensors")
+    if clustering.smoothing is not None:
+        clustering.smoothing.save(folder.work / SMOOTHING)
+        folder.keep(SMOOTHING)
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result
@@ -118,6 +140,7 @@ def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
 def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     """Return the result as a few lines of text."""
     samples, method = clustering.samples, result["method"].upper()
+    method += ", smoothed" * result.get("smooth", False)
     what = f"{result['n_samples']:,} {samples.noun} in {result['n_clusters']} clusters by {method}"
     lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
     counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from probagg.data import benchmarks
 from probagg.data.opening import is_image_source
 from probagg.errors import InputError
+from probagg.pac import smoothing
+from probagg.pac.smoothing import PER_CLUSTER, Smoothing
 from probagg.run import samples as opened
-from probagg.run.clustering import Clustering, begin, text_table
+from probagg.run.clustering import Clustering, begin, facts_of, records_of, text_table
 from probagg.run.layout import DUPLICATES
-from probagg.run.predicted import Predicted
+from probagg.run.predicted import fitted_probabilities, probabilities_of_all
 from probagg.run.preparation import FILE, Preparation
 from probagg.run.speed import slowness
 
@@ -29,6 +31,7 @@ FEATURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "opa": {"metric": "cosine"},
 }
 TABLES = ("id", "scale", "drop")  # options of tables
+IMAGES = ("smooth", "deduplicate")  # and of images
 ENOUGH_TO_CHOOSE = 50_000  # rows of a file from which K is chosen
 LONG = 10.0  # seconds of fitting from which progress is shown
 
@@ -43,9 +46,10 @@ class Flat:
         name, weights = options.pop("backbone", None), options.pop("weights", None)
         device = options.get("device", "auto")
         self.backbone: Any = None
-        self.deduplicate = options.pop("deduplicate", False)
         source, monitor = request.source, request.monitor
         self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
+        for_images = {key: options.pop(key) for key in IMAGES if key in options}
+        self.deduplicate = for_images.get("deduplicate", False)
         is_images = name or (is_image_source(source) and not _is_matrix_name(source))
         if is_images:
             self._refuse("images")
@@ -53,15 +57,17 @@ class Flat:
             options = FEATURE_DEFAULTS[method] | options
         else:
             self.samples = self._open_rows(options)
-            if self.deduplicate:
+            if for_images:
                 raise InputError(
-                    f"deduplicate is for images, but {request.title} is a matrix. Leave it out."
+                    f"{' and '.join(for_images)} is for images, but {request.title} is a matrix. "
+                    "Leave it out."
                 )
             if weights or (method == "pac" and "device" in options):
                 raise InputError(
                     f"weights and device are for networks, but {request.title} is a matrix. Leave "
                     "them out."
                 )
+        self.smooth = bool(is_images) and method == "pac" and for_images.get("smooth", True)
         self._check_k()
         options.setdefault("balance", "auto")
         if method == "pac":
@@ -138,7 +144,14 @@ class Flat:
             how, K = "a number of clusters to be chosen", 20
             choosing = slowness() * estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
         seconds += choosing + self._seconds(N, D, K)
+        if self._smooths(N, K):
+            how += ", smoothed"
+            seconds += slowness() * smoothing.estimate_seconds(N, D)
         return f"{what}, {self.method.upper()} into {how}", seconds
+
+    def _smooths(self, N: int, K: int) -> bool:
+        """Return whether the clusters of N images are smoothed."""
+        return self.smooth and N >= PER_CLUSTER * K
 
     def advice(self, seconds: float) -> str | None:
         """Return None: PAC and OPA run on any machine."""
@@ -170,18 +183,20 @@ class Flat:
             model.set_params(verbose=2)  # sweeps and epochs on standard error
         model.fit(X)
         model.set_params(verbose=0)
-        seconds = time.perf_counter() - began
         if samples.preparation is not None:
             files = files | {FILE: samples.preparation.to_json()}
-        P = _probabilities(model, X)
+        P, smoothed = self._smoothed(fitted_probabilities(model, X), X)
+        if self.backbone is not None and self.method == "pac":
+            facts["smooth"] = smoothed is not None
+        seconds = time.perf_counter() - began
         if duplicates is not None:
             facts["n_duplicates"] = len(samples) - len(duplicates.kept)
             if table := duplicates.table(samples.names):
                 heads = f"group {samples.heading} representative"
                 files = files | {DUPLICATES: text_table(heads, table)}
             if self.deduplicate:
-                P = _of_representatives(P, model, samples.features, duplicates)
-        begin(folder, self._config(samples, model))
+                P = probabilities_of_all(P, model, samples.features, duplicates)
+        begin(folder, self._config(samples, model, facts))
         return Clustering(
             samples=samples,
             P=P,
@@ -189,9 +204,10 @@ class Flat:
             metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
-            facts=facts | chosen | _facts(model),
-            records=_records(model),
+            facts=facts | chosen | facts_of(model),
+            records=records_of(model),
             files=files,
+            smoothing=smoothed,
         )
 
     def embedded(self) -> tuple[Samples, float | None]:
@@ -210,6 +226,17 @@ class Flat:
 
         progress = self.request.monitor.count("near-duplicates", "images")
         return find_duplicates(samples.features, samples.pictures, samples.names, progress)
+
+    def _smoothed(self, P: Any, X: Any) -> tuple[Any, Smoothing | None]:
+        """Return P after smoothing, and what smooths new images; P itself where it is not done."""
+        N, K = P.shape
+        if self._smooths(N, K):
+            progress = self.request.monitor.count("smoothing", "images")
+            smoothed, P = Smoothing.fit(X, P, self.request.seed, progress)
+            return P, smoothed
+        if self.smooth:
+            self.request.monitor.say(f"not smoothed: fewer than {PER_CLUSTER} images per cluster")
+        return P, None
 
     def _check_kept(self, K: int, X: Any) -> None:
         """Refuse more clusters than are left once near-duplicates count as one."""
@@ -247,7 +274,7 @@ class Flat:
         }
         return selection.n_clusters, facts, files
 
-    def _config(self, samples: Samples, model: Any) -> dict[str, Any]:
+    def _config(self, samples: Samples, model: Any, facts: dict[str, Any]) -> dict[str, Any]:
         config: dict[str, Any] = {
             "source": samples.source,
             "kind": "matrix" if samples.images is None else "images",
@@ -259,6 +286,8 @@ class Flat:
             config["embed"] = self.backbone.spec()
         if self.deduplicate:
             config["deduplicate"] = True
+        if "smooth" in facts:
+            config["smooth"] = facts["smooth"]
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {self.method: model.get_params()}
@@ -272,32 +301,3 @@ def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
     from probagg.embed import DEFAULT, open_backbone
 
     return open_backbone(name or DEFAULT, weights, device=device)
-
-
-def _probabilities(model: Any, X: Any) -> Any:
-    """Return P of the rows that a model was fitted on; PAC does not keep it where X is large."""
-    kept = getattr(model, "probabilities_", None)
-    return Predicted(model, X) if kept is None else kept
-
-
-def _of_representatives(P: Any, model: Any, X: Any, duplicates: Duplicates) -> Any:
-    """Return P of all rows from P of the representatives among them."""
-    if isinstance(P, Predicted):
-        return Predicted(model, X[duplicates.representative])
-    return P[duplicates.places]
-
-
-def _facts(model: Any) -> dict[str, Any]:
-    """Return the fitted attributes that go into result.json."""
-    names = ("objective_", "n_iter_", "m_", "critical_m_", "balance_")
-    facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
-    if hasattr(model, "diagnosis_"):
-        facts |= {"state": model.diagnosis_.state, "sharpness": model.diagnosis_.sharpness}
-    return facts
-
-
-def _records(model: Any) -> list[dict[str, Any]]:
-    if hasattr(model, "objective_history_"):
-        history = enumerate(model.objective_history_, start=1)
-        return [{"sweep": i, "objective": J} for i, J in history]
-    return [{"epoch": i, "loss": loss} for i, loss in enumerate(model.loss_history_, start=1)]

@@ -14,6 +14,7 @@ MANIFEST = "manifest.json"
 REVIEW = "review.json"  # what a person decided about a run
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
+SMOOTHING = "smoothing.safetensors"
 LOCK = ".probagg.lock"  # held by the process that writes
 UNFINISHED = ".probagg-unfinished"  # the sub-folder that a run is built in
 CHECKPOINTS = "checkpoints/step-*/*"  # of an unfinished run of DPAC
@@ -47,6 +48,7 @@ RUN_FILES = (
     "result.json",
     REVIEW,
     "skipped.csv",
+    SMOOTHING,
     "tensorboard/events.out.tfevents.*",
     "yardstick.safetensors",
 )

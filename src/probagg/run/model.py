@@ -17,7 +17,7 @@ from probagg.run import samples as opened
 from probagg.run.compact import is_compact
 from probagg.run.contents import read_config, read_n_clusters, read_review
 from probagg.run.folder import RunFolderError, is_as_sealed, verified
-from probagg.run.layout import CONFIG, is_being_written, is_finished
+from probagg.run.layout import CONFIG, SMOOTHING, is_being_written, is_finished
 from probagg.run.monitor import LogMonitor, Monitor
 from probagg.run.predicted import Predicted
 from probagg.run.preparation import FILE, Preparation
@@ -93,11 +93,15 @@ class RunModel:
         return Yardstick.load(file) if file.is_file() else None
 
     def model(self, device: str = "auto") -> Any:
-        """Return the fitted estimator: PAC, OPAHead or DPAC."""
+        """Return what assigns samples: PAC, `Smoothing` of its clusters, OPAHead or DPAC."""
         import probagg  # by name below: PAC alone needs no torch
 
         if self.is_compact:
             return probagg.DPAC.load(self.path, device=device)
+        if self.config.get("smooth"):
+            from probagg.pac.smoothing import Smoothing
+
+            return Smoothing.load(self._file(SMOOTHING))
         method, file = self.config["method"], self._file("model.safetensors")
         if method == "dpac":
             return probagg.DPAC.load(file, device=device)

@@ -39,6 +39,7 @@ OPTIONS = {  # which methods use an option
     "metric": (PAC, OPA),
     "balance": (PAC, OPA),
     "n_init": (PAC,),
+    "smooth": (PAC,),
     "deduplicate": (PAC, OPA),
     "id": (PAC, OPA),
     "scale": (PAC, OPA),
@@ -58,6 +59,7 @@ def cluster(
     metric: str | None = None,
     balance: float | str | None = None,
     n_init: int | None = None,
+    smooth: bool | None = None,
     deduplicate: bool = False,
     id: str | None = None,
     scale: str | None = None,
@@ -98,6 +100,9 @@ def cluster(
     m, metric, balance, n_init
         Of `PAC` and `OPAHead`. The default of balance is "auto"; for features of images the
         defaults are m="auto" (PAC), cosine distance and n_init=3, for a matrix the estimator's own.
+    smooth : bool or None
+        PAC on images: whether probabilities are averaged over similar images, also those of new
+        ones. None is True where there are 20 images per cluster; with fewer there is no smoothing.
     deduplicate : bool
         PAC and OPA on images: whether near-duplicates count as one photo. One of each group is
         clustered, and the others get its probabilities. duplicates.csv lists them either way.
@@ -159,6 +164,7 @@ def cluster(
         metric=metric,
         balance=balance,
         n_init=n_init,
+        smooth=smooth,
         deduplicate=deduplicate or None,
         id=id,
         scale=scale,

@@ -284,6 +284,7 @@ def models(folder):
     from probagg import PAC, OPAHead
     from probagg.export import export_safetensors, labeller_of
     from probagg.pac.checkpoint import Checkpoint
+    from probagg.pac.smoothing import Smoothing
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -293,7 +294,9 @@ def models(folder):
         pac.save(folder / "pairwise.safetensors")
         head = OPAHead(2, max_epochs=1, hidden=(4,), random_state=0, device="cpu").fit(ROWS)
         head.save(folder / "opa.safetensors")
-        for name, model in (("pac", pac_of_rows), ("opa", head)):
+        smoothing, _ = Smoothing.fit(ROWS, pac_of_rows.probabilities_)
+        smoothing.save(folder / "smoothing.safetensors")
+        for name, model in (("pac", pac_of_rows), ("opa", head), ("smoothed", smoothing)):
             made = export_safetensors(labeller_of(model), names=["a", "b"], description="x")
             (folder / f"exported-{name}.safetensors").write_bytes(made)
     fit = Checkpoint(folder / "fit.safetensors", 3)
@@ -305,13 +308,14 @@ def read_model(path):
     from probagg import PAC, OPAHead
     from probagg.export import load_exported
     from probagg.pac.checkpoint import Checkpoint
+    from probagg.pac.smoothing import Smoothing
 
     if path.name.startswith("exported"):
         return load_exported(path)[0].examples(1)
     if path.name.startswith("fit"):
         return Checkpoint(path, 3)
-    kind = OPAHead if path.name.startswith("opa") else PAC
-    return kind.load(path).predict(ROWS[:2])
+    kind = {"opa": OPAHead, "smoothing": Smoothing}.get(path.name.partition(".")[0], PAC)
+    return kind.load(path).predict_proba(ROWS[:2])
 
 
 TARGETS = {

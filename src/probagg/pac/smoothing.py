@@ -1,0 +1,236 @@
+"""Probabilities smoothed over the kNN graph of features, for fitted and for new rows.
+
+PAC places the boundary of a cluster by its sums alone. Smoothing moves the boundary to where the
+graph has few edges. The functions take NumPy arrays or torch tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+
+from probagg.aggregation import Array, embed, namespace
+from probagg.errors import InputError, reading
+from probagg.progress import Progress
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
+
+FORMAT = "probagg.smoothing/1"
+NEAREST = 20  # neighbours per row, including the row itself
+SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
+ROUNDS = 20  # of smoothing, by default
+PHOTO_ROUNDS = 5  # of `Smoothing`; with 20, one of 16 sets of photos loses 0.7 ACC (docs/photos.md)
+PER_CLUSTER = 20  # rows per cluster, below which a tenth of one is less than two rows
+SAMPLE = 10_000  # rows that are kept to label others by
+SIMILARITIES = 2**24  # computed at a time: 128 MB
+
+
+def count_nearest(n: int, n_clusters: int) -> int:
+    """Return how many neighbours a row has in a kNN graph of n rows, itself included.
+
+    >>> [count_nearest(n, 10) for n in (5000, 500, 50)]
+    [20, 5, 2]
+    """
+    return min(n, max(2, min(NEAREST, int(SHARE * n / n_clusters))))
+
+
+def smooth(near: Array, P: Array, mass: Array | None = None, *, rounds: int = ROUNDS) -> Array:
+    """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
+
+    Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P.
+
+    >>> near = np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
+    >>> P = np.array([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
+    >>> smooth(near, P).argmax(1).tolist()
+    [0, 0, 0, 1, 1]
+    """
+    Q, mass = P, P.sum(0) if mass is None else mass
+    for _ in range(rounds):
+        T = mean_over(near, Q)
+        Q = _normalise(T * _factor(T, mass))
+    return Q
+
+
+def mean_over(near: Array, Q: Array) -> Array:
+    """Return the mean of Q over the neighbours of each row."""
+    return sum(Q[column] for column in near.T) / near.shape[1]
+
+
+def _factor(T: Array, mass: Array) -> Array:
+    """Return what the columns of T are multiplied by to have the given sums, (K,)."""
+    return mass / T.sum(0).clip(1e-30)
+
+
+def _normalise(T: Array) -> Array:
+    return T / T.sum(1)[:, None].clip(1e-12)
+
+
+def sharpness(Q: Array) -> float:
+    """Return the mean of the largest probability of each row."""
+    return float(namespace(Q).amax(Q, 1).mean())
+
+
+def to_power(Q: Array, power: float) -> Array:
+    """Return Q raised to a power, rows normalised."""
+    xp = namespace(Q)
+    largest = xp.amax(Q, 1)[:, None].clip(1e-30)
+    return _normalise((Q / largest) ** power)
+
+
+def find_power(Q: Array, to: float) -> float:
+    """Return the power that gives Q the sharpness `to`.
+
+    >>> Q = np.array([[0.5, 0.3, 0.2], [0.3, 0.3, 0.4]])
+    >>> [round(sharpness(to_power(Q, find_power(Q, to))), 3) for to in (0.9, 0.35)]
+    [0.9, 0.35]
+    """
+    low, high = 1e-4, 1e4
+    for _ in range(50):
+        power = (low * high) ** 0.5
+        low, high = (power, high) if sharpness(to_power(Q, power)) < to else (low, power)
+    return low
+
+
+def sharpen(Q: Array, to: float) -> Array:
+    """Return Q raised to the power that gives it the sharpness `to`, rows normalised.
+
+    Smoothing flattens probabilities where clusters touch and sharpens them where they do not.
+    """
+    return to_power(Q, find_power(Q, to))
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothing:
+    """Clusters of features, smoothed: a row has the mean probabilities of its nearest fitted rows.
+
+    PAC's probabilities of a sample of the fitted rows are smoothed over the kNN graph of the sample
+    (cosine) in all rounds but the last. The last one assigns any row, fitted or new: `factor` are
+    those by which the clusters of the sample have PAC's masses, and with `power` the sample has
+    PAC's mean confidence.
+
+    >>> from sklearn.datasets import load_digits
+    >>> from probagg import PAC
+    >>> X = load_digits().data
+    >>> pac = PAC(10, metric="cosine", random_state=0).fit(X)
+    >>> smoothing, P = Smoothing.fit(X, pac.probabilities_)
+    >>> bool(np.allclose(smoothing.predict_proba(X[:9]), P[:9]))
+    True
+    """
+
+    rows: np.ndarray  # (S, D) float16, of length sqrt(1/2)
+    P: np.ndarray  # (S, K) float32
+    factor: np.ndarray  # (K,) float64
+    power: float
+    n_nearest: int
+
+    @classmethod
+    def fit(
+        cls, X: Any, P: Any, random_state: int = 0, progress: Progress | None = None
+    ) -> tuple[Self, np.ndarray]:
+        """Return the smoothing of PAC's P (N, K) of X (N, D), and the smoothed P (N, K).
+
+        `progress` is called with the number of rows done and of all, beyond one sample.
+        """
+        N, K = P.shape
+        draw = np.random.default_rng(random_state).choice
+        kept = np.sort(draw(N, SAMPLE, replace=False)) if N > SAMPLE else np.arange(N)
+        rows, before = _rows(X[kept]).astype(np.float16), np.asarray(P[kept], np.float64)
+        near = _nearest(X[kept], rows.astype(np.float64), count_nearest(len(kept), K))
+        Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1).astype(np.float32)
+        T = mean_over(near, Q.astype(np.float64))
+        factor = _factor(T, before.sum(0))
+        power = find_power(T * factor, sharpness(before))
+        found = cls(rows, Q, factor, power, near.shape[1])
+        if N > SAMPLE:
+            return found, found.predict_proba(X, progress)
+        return found, to_power(T * factor, power).astype(np.float32)
+
+    @property
+    def n_clusters(self) -> int:
+        """K."""
+        return self.P.shape[1]
+
+    @property
+    def n_features_in_(self) -> int:
+        """D."""
+        return self.rows.shape[1]
+
+    @cached_property
+    def _double(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.rows.astype(np.float64), self.P.astype(np.float64)
+
+    def predict_proba(self, X: Any, progress: Progress | None = None) -> np.ndarray:
+        """Return the probabilities of rows (n, D), float32 (n, K)."""
+        X = np.asarray(X)
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
+            raise InputError(
+                f"X has the shape {X.shape}, but rows of {self.n_features_in_} features are "
+                "needed. Pass features of the network that was used in fit."
+            )
+        rows, P = self._double
+        found = np.empty((len(X), self.n_clusters), np.float32)
+        for part in _parts(len(X), len(rows)):
+            T = mean_over(_nearest(X[part], rows, self.n_nearest), P)
+            found[part] = to_power(T * self.factor, self.power)
+            if progress is not None:
+                progress(part.stop, len(X))
+        return found
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to one safetensors file."""
+        tensors = {"rows": self.rows, "P": self.P, "factor": self.factor}
+        facts = {"power": self.power, "n_nearest": self.n_nearest}
+        write_safetensors(path, FORMAT, tensors, facts)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read what `save` wrote."""
+        tensors, facts = read_safetensors(path, FORMAT)
+        with reading(path, RESTORE):
+            found = cls(**{name: tensors[name] for name in ("rows", "P", "factor")}, **facts)
+            found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raise ValueError where the arrays do not belong together."""
+        rows, P, factor = self.rows, self.P, self.factor
+        if rows.ndim != 2 or P.ndim != 2 or len(rows) != len(P) or factor.shape != P.shape[1:]:
+            raise ValueError("its arrays do not belong together")
+        if type(self.n_nearest) is not int or not 1 <= self.n_nearest <= len(rows):
+            raise ValueError(f"it has {len(rows)} rows, but {self.n_nearest!r:.20} are nearest")
+        if type(self.power) is not float or not all(
+            np.isfinite(values).all() for values in (rows, P, factor, self.power)
+        ):
+            raise ValueError("some of its numbers are not finite")
+
+
+def estimate_seconds(N: int, D: int) -> float:
+    """Return about how long `Smoothing.fit` takes on two idle ARM cores."""
+    compared = N + SAMPLE if N > SAMPLE else N
+    return compared * min(N, SAMPLE) * (6e-11 * D + 6e-9)  # of products, and of the nearest
+
+
+def _rows(X: Any) -> np.ndarray:
+    """Return rows of one length in float64, so that rounding hardly ever changes an order."""
+    if not np.isfinite(X).all():
+        raise InputError("X has values that are NaN or infinite. Leave those rows out.")
+    return embed(np.asarray(X, np.float64), "cosine")
+
+
+def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
+    """Return the k of some rows that are nearest to each row of X by cosine, in rising order."""
+    found = np.empty((len(X), k), np.intp)
+    for part in _parts(len(X), len(rows)):
+        similarity = _rows(X[part]) @ rows.T
+        found[part] = np.argpartition(similarity, len(rows) - k, axis=1)[:, len(rows) - k :]
+    return np.sort(found, axis=1)
+
+
+def _parts(n: int, n_rows: int) -> Iterator[slice]:
+    """Return slices that cover n rows, each compared with n_rows at a time."""
+    size = max(1, SIMILARITIES // n_rows)
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
