@@ -3,9 +3,11 @@ import sys
 import numpy as np
 import pytest
 import torch
+from served import Client, start
 from sklearn.datasets import load_digits, make_blobs
 
 from probagg.data import decoding, formats
+from probagg.dpac import initialization
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +41,13 @@ def generator():
     return torch.Generator().manual_seed(0)
 
 
+@pytest.fixture
+def quick_heads(monkeypatch):
+    """Fit heads in a few steps, where it does not matter how well they fit."""
+    monkeypatch.setattr(initialization, "STEPS", 100)
+    monkeypatch.setattr(initialization, "LINEAR_STEPS", 100)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def feature_cache(tmp_path_factory):
     """Tests neither read nor fill the user's own caches of features and of datasets."""
@@ -46,6 +55,15 @@ def feature_cache(tmp_path_factory):
         patch.setenv("HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
         patch.setenv("PROBAGG_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def client(served_run):
+    """A client of the review server; `served_run`, a fixture of the test's file, is reviewed."""
+    server = start(served_run)
+    yield Client(server)
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import ast
 import importlib.util
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -69,9 +70,14 @@ def test_every_command_in_the_pages_exists_with_its_options(code):
             assert {word for word in arguments if word.startswith("-")} <= known, line
 
 
+@pytest.mark.usefixtures("quick_heads")
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_every_example_runs(path, tmp_path):
-    subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
+def test_every_example_runs(path, tmp_path, monkeypatch):
+    if path.name == "03_pac_dask.py":  # its workers import the script again
+        subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
+    else:
+        monkeypatch.chdir(tmp_path)
+        runpy.run_path(str(path), run_name="__main__")
 
 
 def test_results_are_those_of_the_result_files():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.metadata
 import os
 import platform
@@ -36,12 +38,6 @@ def keep_memory() -> None:
 
 def environment() -> dict[str, Any]:
     """Return the machine, the versions, the command and the time, for a result file."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -51,8 +47,18 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cpus": os.cpu_count(),
         "gpu": _gpu(),
-        "packages": versions,
+        "packages": dict(package_versions()),
     }
+
+
+@functools.cache
+def package_versions() -> dict[str, str]:
+    """Return the versions of the installed ones among `PACKAGES`."""
+    versions = {}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
 
 
 def _gpu() -> str | None:

@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -118,10 +119,17 @@ for _setting in (
     QUICK += ("--set", _setting)
 
 
-def test_images_are_clustered_by_dpac_with_pac_beside_it(tmp_path):
-    out = tmp_path / "run"
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run of DPAC, not to change, and what its command printed."""
+    out = tmp_path_factory.mktemp("dpac") / "run"
     result = run("digits", "-k", 10, "--out", out, *QUICK)
     assert result.exit_code == 0, result.stderr
+    return out, result
+
+
+def test_images_are_clustered_by_dpac_with_pac_beside_it(trained):
+    out, result = trained
     for words in ("DPAC (digits/fast)", "PAC on features", "PAC on pixels", "ACC"):
         assert words in result.stdout
     assert "pretrain   epoch 1/1" in result.stderr
@@ -139,9 +147,7 @@ def test_images_are_clustered_by_dpac_with_pac_beside_it(tmp_path):
     assert not (out / "checkpoints").exists()
 
 
-def test_a_run_out_of_time_goes_on_with_the_same_command(tmp_path):
-    whole = run("digits", "--out", tmp_path / "whole", *QUICK)
-    assert whole.exit_code == 0
+def test_a_run_out_of_time_goes_on_with_the_same_command(trained, tmp_path):
     out = tmp_path / "run"
     stopped = run("digits", "--out", out, *QUICK, "--max-minutes", 0)
     assert stopped.exit_code == 75
@@ -151,13 +157,13 @@ def test_a_run_out_of_time_goes_on_with_the_same_command(tmp_path):
     assert other.exit_code == 2
     assert "cluster.m was 1.02 and is 1.05" in other.stderr
     assert run("digits", "--out", out, *QUICK).exit_code == 0
-    files = [tmp_path / name / "assignments.csv" for name in ("whole", "run")]
+    files = [folder / "assignments.csv" for folder in (trained[0], out)]
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-def test_a_dpac_command_that_fails_destroys_nothing(tmp_path):
+def test_a_dpac_command_that_fails_destroys_nothing(trained, tmp_path):
     """Neither a finished run nor the settings of an unfinished one."""
-    assert run("digits", "--out", tmp_path / "done", *QUICK).exit_code == 0
+    shutil.copytree(trained[0], tmp_path / "done")
     for wrong in (("-k", 1), ("--device", "abacus"), ("--set", "network.backbone=resnet19")):
         result = run("digits", "--out", tmp_path / "done", "--overwrite", *QUICK, *wrong)
         assert result.exit_code == 2, result.stderr
@@ -191,7 +197,8 @@ def test_a_dry_run_downloads_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("PROBAGG_DATA", raising=False)
     monkeypatch.setenv("PROBAGG_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    result = run("cifar10", "--dry-run", "--out", tmp_path / "run", *QUICK)
+    small = (*QUICK, "--set", "network.backbone=convnet")
+    result = run("cifar10", "--dry-run", "--out", tmp_path / "run", *small)
     assert result.exit_code == 0, result.output
     assert "cifar10 is not on this computer: it is downloaded first" in result.stdout
     assert "60,000 images, DPAC" in result.stdout
@@ -199,6 +206,7 @@ def test_a_dry_run_downloads_nothing(tmp_path, monkeypatch):
         load_images("cifar10")
 
 
+@pytest.mark.usefixtures("quick_heads")
 def test_a_folder_of_photos_is_clustered_by_its_own_recipe(tmp_path):
     from PIL import Image
 
@@ -251,11 +259,12 @@ def test_sources_and_methods_that_do_not_meet_are_said(source, arguments, code, 
 
 
 def test_resume_never_starts_over(tmp_path):
-    assert run("digits", "--out", tmp_path, *QUICK, "--max-minutes", 0).exit_code == 75
-    result = run(
-        "digits", "--out", tmp_path, *QUICK, "--set", "cluster.m=1.05", "--resume", "never"
-    )
-    assert result.exit_code == 0
+    np.savez(tmp_path / "few.npz", X=load_images("digits").read(np.arange(100)))
+    options = ("-k", 3, "--method", "dpac", "--recipe", "digits/fast", *QUICK)
+    options += ("--out", tmp_path / "run")
+    assert run(tmp_path / "few.npz", *options, "--max-minutes", 0).exit_code == 75
+    other = ("--set", "cluster.m=1.05", "--resume", "never")
+    assert run(tmp_path / "few.npz", *options, *other).exit_code == 0
 
 
 @pytest.mark.parametrize(

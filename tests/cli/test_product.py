@@ -137,7 +137,7 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
         assert float(row["distance"]) == pytest.approx(
             float(before[row["path"]]["distance"]), rel=1e-3
         )
-    exported = probagg("export", reviewed, "--json")
+    exported = probagg("export", reviewed, "--features", "--json")
     assert exported.exit_code == 0, exported.stderr
     assert json.loads(exported.stdout)["names"].count("balls & bars") == 1
     assert json.loads(exported.stdout)["names"][a] == "balls & bars"
@@ -473,13 +473,17 @@ def listen_to_interrupts():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path):
+def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path, monkeypatch):
     """Ctrl-C is exit code 75, and what was computed is not computed again."""
     (tmp_path / "slow.py").write_text(SLOW)
-    command = [sys.executable, "-m", "probagg", "cluster", str(world / "photos"), "-k", "3"]
-    command += ["--backbone", "slow:net", "--out", "run", "--no-report"]
+    words = ["cluster", str(world / "photos"), "-k", "3", "--backbone", "slow:net"]
+    words += ["--out", "run", "--no-report"]
+    monkeypatch.chdir(tmp_path)
     first = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=listen_to_interrupts
+        [sys.executable, "-m", "probagg", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=listen_to_interrupts,
     )
     for line in first.stderr:
         if line.startswith("features  9"):  # every core is at its batch, which is kept
@@ -489,7 +493,8 @@ def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path):
     assert first.wait(60) == 75, said
     assert "Run the same command" in said
     assert not (tmp_path / "run").exists()
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    again = probagg(*words)
+    assert again.exit_code == 0, again.stderr
     done = int(next(x for x in again.stderr.splitlines() if "features" in x).split()[1])
     assert done > 9 + 8  # those of the plan's estimate, kept the first time and made the second
     assert (tmp_path / "run" / "manifest.json").exists()

@@ -19,8 +19,8 @@ from probagg.errors import ClusteringWarning, Interrupted
 from probagg.storage import read_safetensors, write_safetensors
 
 QUICK = [
-    "network.width=16", "pretrain.epochs=8", "pretrain.batch_size=128",
-    "cluster.epochs=10", "cluster.batch_size=128", "self_label.epochs=4",
+    "network.width=8", "pretrain.epochs=3", "pretrain.batch_size=128",
+    "cluster.epochs=4", "cluster.batch_size=128", "self_label.epochs=2",
     "self_label.batch_size=128",
 ]  # fmt: skip
 
@@ -43,22 +43,22 @@ def images(digits):
 def fitted(images):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClusteringWarning)
-        return DPAC(10, recipe=quick(), random_state=0, device="cpu").fit(images[:600])
+        return DPAC(10, recipe=quick(), random_state=0, device="cpu").fit(images[:300])
 
 
 def test_a_fitted_dpac_has_its_documented_attributes(fitted, images):
-    assert fitted.labels_.shape == (600,)
+    assert fitted.labels_.shape == (300,)
     assert fitted.labels_.dtype == fitted.predict(images[:3]).dtype == np.int64
-    assert fitted.probabilities_.shape == (600, 10)
+    assert fitted.probabilities_.shape == (300, 10)
     np.testing.assert_allclose(fitted.probabilities_.sum(1), 1.0, atol=1e-5)
-    assert len(fitted.features_) == 600
+    assert len(fitted.features_) == 300
     np.testing.assert_array_equal(fitted.labels_, fitted.probabilities_.argmax(1))
     assert fitted.diagnosis_.state
 
 
 def test_predict_on_the_training_images_gives_their_labels(fitted, images):
-    np.testing.assert_array_equal(fitted.predict(images[:600]), fitted.labels_)
-    np.testing.assert_allclose(fitted.transform(images[:600]), fitted.features_, atol=1e-5)
+    np.testing.assert_array_equal(fitted.predict(images[:300]), fitted.labels_)
+    np.testing.assert_allclose(fitted.transform(images[:300]), fitted.features_, atol=1e-5)
 
 
 def test_the_result_of_an_image_does_not_depend_on_the_others(fitted, images):
@@ -73,6 +73,7 @@ def test_a_saved_model_predicts_the_same(fitted, images, tmp_path):
     assert loaded.recipe_ == fitted.recipe_
 
 
+@pytest.mark.usefixtures("quick_heads")
 @pytest.mark.parametrize("setting", ["cluster.targets=kmeans", "self_label.labels=neighbours"])
 def test_the_network_holds_only_weights(setting, images, tmp_path):
     """Targets and pseudo-labels belong to the stages, so models of any recipe load."""
@@ -115,6 +116,7 @@ def test_a_run_that_was_not_seeded_by_an_int_resumes_with_its_own_seed(tmp_path,
         DPAC(4, **options | {"random_state": 0}).fit(images[:200])
 
 
+@pytest.mark.usefixtures("quick_heads")
 @pytest.mark.parametrize("labels", ["classifier", "neighbours"])
 def test_fitting_again_on_a_finished_out_dir_loads_its_result(tmp_path, images, labels):
     """Self-labelling changes the head after its last epoch; that is saved too."""
@@ -315,6 +317,7 @@ def test_an_estimate_grows_with_the_epochs(images):
     assert 0 < 10 * short < DPAC(10, recipe=quick(*epochs), device="cpu").estimate(images)
 
 
+@pytest.mark.usefixtures("quick_heads")
 @pytest.mark.parametrize("n", [20, 60])
 def test_a_few_images_train_with_the_recipe_for_own_photos(images, n):
     """It starts from PAC and uses stratified batches; only epochs and network are smaller here."""

@@ -14,6 +14,7 @@ SCRIPT = textwrap.dedent("""
     import numpy as np, torch
     from sklearn.datasets import load_digits
     import probagg.dpac.estimator as estimator
+    import probagg.dpac.initialization as initialization
     import probagg.dpac.machine as machine
     from probagg.dpac.checkpoint import weights_hash
     from probagg.dpac.estimator import DPAC
@@ -21,7 +22,7 @@ SCRIPT = textwrap.dedent("""
 
     images = (load_digits().images[:120] * 15.9).astype(np.uint8)
     recipe = Recipe.of("digits").override([
-        "network.width=8", "pretrain.epochs=6", "cluster.epochs=6",
+        "network.width=8", "pretrain.epochs=3", "cluster.epochs=4",
         "self_label.epochs=4", "pretrain.batch_size=32", "cluster.batch_size=32",
         "self_label.batch_size=32", "cluster.targets=pac", "cluster.refresh_epochs=2",
         "self_label.labels=neighbours", "self_label.refresh_epochs=2"])
@@ -30,6 +31,7 @@ SCRIPT = textwrap.dedent("""
         torch.set_num_threads(1)
         often = functools.partial(machine.Machine, save_minutes=0.0)
         estimator.Machine = often
+        initialization.LINEAR_STEPS = 200  # 3500 would be most of the run
         fitted = DPAC(10, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
         (out / "hash").write_text(weights_hash(fitted.model_))
         os._exit(0)

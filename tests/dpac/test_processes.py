@@ -1,13 +1,10 @@
 """Two gloo processes train like one process with the joined batch."""
 
 import json
-import os
-import socket
 
 import numpy as np
 import pytest
-import torch
-import torch.multiprocessing as mp
+from processes import run_two
 from sklearn.datasets import load_digits
 
 from probagg import DPAC, Recipe
@@ -28,10 +25,7 @@ def fit(out, settings):
     return DPAC(3, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
 
 
-def worker(rank, port, out, settings):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank)}
-    os.environ |= {"WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
-    torch.set_num_threads(1)
+def worker(rank, out, settings):
     fitted = fit(out, settings)
     np.save(out / f"probabilities-{rank}.npy", fitted.probabilities_)
 
@@ -65,10 +59,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path, settings, within, at_the
     one.mkdir()
     two.mkdir()
     alone = fit(one, settings)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(worker, args=(port, two, settings), nprocs=2)
+    run_two(worker, two, settings)
     for a, b in zip(records(one), records(two), strict=True):
         assert (a["stage"], a["epoch"]) == (b["stage"], b["epoch"])
         for name in set(a) - {"stage", "epoch", "step", "seconds", "images_per_second"}:

@@ -319,6 +319,7 @@ def test_smoothed_labels_train_the_head_and_where_confident_the_backbone():
     assert (strong[1::2] != 0).any(1).all()
 
 
+@pytest.mark.usefixtures("quick_heads")
 def test_pseudo_labels_are_refreshed_at_the_start_every_few_epochs_and_at_the_end():
     setup, _ = setup_of("self_label.labels=neighbours", "self_label.refresh_epochs=2")
     model, stage = setup.model, SmoothedLabels(setup)
@@ -341,6 +342,7 @@ def test_pseudo_labels_are_refreshed_at_the_start_every_few_epochs_and_at_the_en
             model.self_labeller.weight.neg_()
 
 
+@pytest.mark.usefixtures("quick_heads")
 def test_pseudo_labels_keep_their_masses_whatever_the_head_predicts():
     """A head that has come to favour a cluster would otherwise favour it more and more."""
     setup, _ = setup_of("self_label.labels=neighbours")
@@ -353,6 +355,7 @@ def test_pseudo_labels_keep_their_masses_whatever_the_head_predicts():
     torch.testing.assert_close(stage.pseudo_labels.sum(0), masses, atol=0.5, rtol=0.0)
 
 
+@pytest.mark.usefixtures("quick_heads")
 def test_pseudo_labels_are_held_to_the_masses_of_the_classifier():
     """Sharpening takes mass from small clusters: held to the last masses, they would end empty."""
     setup, _ = setup_of("self_label.labels=neighbours")

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from served import Client, start, words
+from served import words
 
 from probagg.report.review.server import TOKEN_HEADER
 from probagg.review import Review
@@ -19,11 +19,8 @@ from probagg.run.reporting import review_session
 
 
 @pytest.fixture
-def client(clustered):
-    server = start(clustered)
-    yield Client(server)
-    server.shutdown()
-    server.server_close()
+def served_run(clustered):
+    return clustered
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from probagg.errors import ClusteringWarning
 pytestmark = pytest.mark.filterwarnings("ignore::probagg.errors.ClusteringWarning")
 
 
-@parametrize_with_checks([OPAHead(3, max_epochs=60), OPAHead(3, max_epochs=60, hidden=(8,))])
+@parametrize_with_checks([OPAHead(3, max_epochs=20), OPAHead(3, max_epochs=20, hidden=(8,))])
 def test_scikit_learn_checks(estimator, check):
     """No check is exempt."""
     check(estimator)

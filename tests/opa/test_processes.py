@@ -1,11 +1,8 @@
 """Two gloo processes give the loss and gradients of one process with the joined batch."""
 
-import os
-import socket
-
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from processes import run_two
 
 from probagg import OPALoss, PACLoss, WeightedContrastiveLoss, opa_targets
 
@@ -31,10 +28,9 @@ def loss_of(network, x1, x2, gather):
     )
 
 
-def unequal_worker(rank, port, folder):
+def unequal_worker(rank, folder):
     """Compute targets of 12 rows on one process and of 4 on the other."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    dist.init_process_group("gloo")
     rows = slice(0, 12) if rank == 0 else slice(12, 16)
     X, logits = (x[rows] for x in batch())
     Q = opa_targets(X + 5, logits.softmax(1), metric="sqeuclidean", gather=True)
@@ -42,9 +38,8 @@ def unequal_worker(rank, port, folder):
     dist.destroy_process_group()
 
 
-def worker(rank, port, folder):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def worker(rank, folder):
+    dist.init_process_group("gloo")
     network = model()
     rows = slice(8 * rank, 8 * rank + 8)
     loss = loss_of(network, *(x[rows] for x in batch()), gather=True)
@@ -57,24 +52,17 @@ def worker(rank, port, folder):
     dist.destroy_process_group()
 
 
-def run_two(target, folder):
-    """Run `target` in two processes and return what they saved, in their order."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(target, args=(port, folder), nprocs=2)
-    return [torch.load(path) for path in sorted(folder.iterdir())]
-
-
 def test_targets_do_not_depend_on_the_split_of_the_rows(tmp_path):
-    results = run_two(unequal_worker, tmp_path)
+    run_two(unequal_worker, tmp_path)
+    results = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     X, logits = batch()
     expected = opa_targets(X + 5, logits.softmax(1), metric="sqeuclidean")
     torch.testing.assert_close(torch.cat(results), expected, atol=1e-5, rtol=0)
 
 
 def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(tmp_path):
-    [(loss, gradients)] = run_two(worker, tmp_path)
+    run_two(worker, tmp_path)
+    loss, gradients = torch.load(tmp_path / "0.pt")
     network = model()
     expected = loss_of(network, *batch(), gather=False)
     expected.backward()

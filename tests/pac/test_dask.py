@@ -316,9 +316,9 @@ def few_sweeps():
 def test_the_number_of_workers_does_not_matter_to_the_bit(orders, small_sample, client, few_sweeps):
     X = da.from_array(orders["sorted"], chunks=(300, -1))
     expected = fit(X.persist(), **few_sweeps)
-    cluster = LocalCluster(3, threads_per_worker=1, dashboard_address=None)
-    with cluster, Client(cluster):
-        assert same_to_the_bit(fit(X.persist(), **few_sweeps), expected)
+    client.cluster.scale(3)
+    client.wait_for_workers(3)
+    assert same_to_the_bit(fit(X.persist(), **few_sweeps), expected)
 
 
 @pytest.mark.filterwarnings("error:Sending large graph")

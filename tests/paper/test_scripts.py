@@ -3,7 +3,6 @@
 import json
 import math
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,14 +22,14 @@ def study(request, tmp_path_factory):
     """A script that has been run: its name, its options and its result file."""
     name, out = request.param, tmp_path_factory.mktemp(request.param)
     options = ["--size", "tiny", "--seeds", "1", "--out", str(out)]
-    command = [sys.executable, "-m", f"paper.{name}", *options]
-    done = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return SimpleNamespace(name=name, options=options, file=out / f"{name}.tiny.json")
+    study = SimpleNamespace(name=name, options=options, file=out / f"{name}.tiny.json")
+    with pytest.MonkeyPatch.context() as patch:
+        run(study, patch)
+    return study
 
 
-def run_again(study, monkeypatch, *more):
-    """Run the script in this process."""
+def run(study, monkeypatch, *more):
+    """Run the script in this process, which has imported torch already."""
     monkeypatch.setattr(sys, "argv", [study.name, *study.options, *more])
     runpy.run_path(str(BENCHMARKS / "paper" / f"{study.name}.py"), run_name="__main__")
 
@@ -52,24 +51,24 @@ def test_a_run_has_scores_and_circumstances(study):
     found = json.loads(study.file.read_text())
     assert (found["study"], found["size"]) == (study.name, "tiny")
     assert found["runs"]
-    for run in found["runs"]:
-        assert {"data", "method", "setting", "seed", "seconds", "hash"} <= set(run)
-        assert run["hash"]
-        assert all(map(math.isfinite, numbers(run)))
-        assert all(0 <= run[score] <= 1 for score in ("acc", "nmi") if score in run)
-        here = found["environments"][run["environment"]]
+    for each in found["runs"]:
+        assert {"data", "method", "setting", "seed", "seconds", "hash"} <= set(each)
+        assert each["hash"]
+        assert all(map(math.isfinite, numbers(each)))
+        assert all(0 <= each[score] <= 1 for score in ("acc", "nmi") if score in each)
+        here = found["environments"][each["environment"]]
         assert {"commit", "processor", "packages", "python"} <= set(here)
 
 
 def test_no_run_is_recorded_twice(study):
     runs = json.loads(study.file.read_text())["runs"]
-    cells = [(run["data"], run["method"], run["setting"], run["seed"]) for run in runs]
+    cells = [(r["data"], r["method"], r["setting"], r["seed"]) for r in runs]
     assert len(set(cells)) == len(cells)
 
 
 def test_a_second_call_runs_nothing(study, monkeypatch, capsys):
     before = study.file.read_bytes()
-    run_again(study, monkeypatch)
+    run(study, monkeypatch)
     n = len(json.loads(before)["runs"])
     assert f"{study.name}, tiny: {n} of {n} runs recorded." in capsys.readouterr().out
     assert study.file.read_bytes() == before
@@ -77,7 +76,7 @@ def test_a_second_call_runs_nothing(study, monkeypatch, capsys):
 
 def test_an_unknown_word_is_an_error_that_names_the_possible_ones(study, monkeypatch):
     with pytest.raises(SystemExit) as error:
-        run_again(study, monkeypatch, "--only", "nonsense")
-    run = json.loads(study.file.read_text())["runs"][0]
+        run(study, monkeypatch, "--only", "nonsense")
+    first = json.loads(study.file.read_text())["runs"][0]
     assert str(error.value).startswith("--only has 'nonsense'; possible are ")
-    assert all(run[column] in str(error.value) for column in ("data", "method"))
+    assert all(first[column] in str(error.value) for column in ("data", "method"))

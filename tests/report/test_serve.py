@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from served import Client, start, words
+from served import words
 
 from probagg.errors import InputError
 from probagg.report.review.server import MAX_BODY, TOKEN_HEADER, ReviewServer
@@ -22,11 +22,8 @@ from probagg.run.reporting import review_session, serve_review
 
 
 @pytest.fixture
-def client(photo_run):
-    server = start(photo_run)
-    yield Client(server)
-    server.shutdown()
-    server.server_close()
+def served_run(photo_run):
+    return photo_run
 
 
 # ---- access

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import probagg
-from probagg import assignments
+from probagg.assignments import table, text
 from probagg.pac import solver
 from probagg.pac.files import FileRows
 from probagg.report import atlas
@@ -34,14 +34,14 @@ def all_is_large(monkeypatch):
     monkeypatch.setattr(solver, "sample_size", lambda K: 100 * K)
     monkeypatch.setattr(samples, "READ_IN_PARTS", 0)
     monkeypatch.setattr(atlas, "LANDMARKS", 50)  # seconds of t-SNE less
-    monkeypatch.setattr(assignments, "PART_NUMBERS", 1000)
-    monkeypatch.setattr(assignments, "PART_ROWS", 500)
+    monkeypatch.setattr(table, "PART_NUMBERS", 1000)
+    monkeypatch.setattr(text, "PART_ROWS", 500)
 
 
 def test_tables_in_parts_are_those_in_one_piece(sources, tmp_path, monkeypatch):
     first = probagg.cluster(sources[0], K, out=tmp_path / "whole", report=False)
-    monkeypatch.setattr(assignments, "PART_NUMBERS", 1000)
-    monkeypatch.setattr(assignments, "PART_ROWS", 500)
+    monkeypatch.setattr(table, "PART_NUMBERS", 1000)
+    monkeypatch.setattr(text, "PART_ROWS", 500)
     second = probagg.cluster(sources[0], K, out=tmp_path / "parts", report=False)
     for name in TABLES[:3]:
         assert (first.path / name).read_bytes() == (second.path / name).read_bytes()

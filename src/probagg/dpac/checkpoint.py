@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.environment import environment
+from probagg.environment import package_versions
 from probagg.errors import InputError, ProbaggError, first_line, reading
 from probagg.progress import logger
 from probagg.storage import find_files, read_bytes, remove_files, seal, unseal
@@ -170,7 +170,7 @@ def check_versions(description: dict[str, Any]) -> None:
 
 def versions() -> dict[str, str]:
     """Return the versions that a checkpoint is written by."""
-    packages = environment()["packages"]
+    packages = package_versions()
     return {name: packages[name] for name in ("probagg", "torch") if name in packages}
 
 

@@ -13,6 +13,7 @@ from probagg.dpac.recipe import Recipe
 FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
 COMPILING = 60.0  # seconds, on CUDA
 ENOUGH = 2.0  # seconds of timing, after which no batch is started
+REPEATS = 5  # of the largest batch
 
 
 def estimate_seconds(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
@@ -33,8 +34,8 @@ def _seconds_per_image(recipe: Recipe, model: Model, n_images: int, device: torc
     cuda, largest = device.type == "cuda", min(recipe.pretrain.batch_size, n_images)
     model = copy.deepcopy(model).to(device)  # the passes change batch norm's statistics
     generator = torch.Generator().manual_seed(0)
-    size, least, began = min(16, largest), float("inf"), time.perf_counter()
-    while time.perf_counter() - began < ENOUGH:
+    size, least, repeats, began = min(16, largest), float("inf"), 0, time.perf_counter()
+    while repeats < REPEATS and time.perf_counter() - began < ENOUGH:
         shape = (size, recipe.channels, recipe.views.size, recipe.views.size)
         images = torch.randn(shape, generator=generator).to(device)
         start = time.perf_counter()
@@ -43,5 +44,6 @@ def _seconds_per_image(recipe: Recipe, model: Model, n_images: int, device: torc
         if cuda:
             torch.cuda.synchronize()
         least = min(least, (time.perf_counter() - start) / size)
+        repeats += size == largest
         size = min(2 * size, largest)
     return least

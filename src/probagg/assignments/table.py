@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import importlib
-import io
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,14 +9,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from probagg.errors import reading
-from probagg.formulas import PATH, TEXT, marked, plain
+from probagg.assignments.frames import import_package, parquet_bytes, valid_columns
+from probagg.assignments.text import (
+    BORDERLINE,
+    COLUMNS,
+    DISCARDED,
+    OUTLIER,
+    csv_parts,
+    join_columns,
+    read_fields,
+    records,
+)
 from probagg.yardstick import Yardstick
 
-COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
-BORDERLINE, OUTLIER, DISCARDED = "borderline", "outlier", "discarded"
 PART_NUMBERS = 2**22  # probabilities in memory at once
-PART_ROWS = 2**16  # of the table, as text at once
 BORDERLINE_RATIO = 0.5  # of the second probability to the first, from which a sample is borderline
 
 
@@ -95,16 +97,7 @@ class Assignments:
         up, and distances are to the centre of the most probable of the clusters that were merged.
         """
         parts = [cls._columns(P[rows], X[rows], yardstick, groups) for rows in parts_of(P)]
-        return cls._joined([str(name) for name in names], parts, heading, {})
-
-    @classmethod
-    def _joined(
-        cls, names: list[str], parts: list[tuple], heading: str, cluster_names: dict[int, str]
-    ) -> Self:
-        """Return one table from parts, each with the arrays of `COLUMNS`."""
-        joined = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        columns: dict[str, Any] = dict(zip(COLUMNS, joined, strict=True))
-        return cls(names, **columns, heading=heading, cluster_names=cluster_names)
+        return cls([str(name) for name in names], **join_columns(parts), heading=heading)
 
     @staticmethod
     def _columns(
@@ -192,76 +185,23 @@ class Assignments:
 
     def csv_parts(self) -> Iterator[str]:
         """Yield the text of `to_csv` in parts."""
-        lines: Iterator[Any] = itertools.chain([self], map(self._marked, self._lines()))
-        while some := list(itertools.islice(lines, PART_ROWS)):
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows(some)
-            yield text.getvalue()
-
-    def _marked(self, cells: list[str]) -> list[str]:
-        """Return cells whose names of files and of clusters no spreadsheet takes for formulas."""
-        if self.heading == "path":
-            cells[0] = marked(cells[0], PATH)
-        if self.cluster_names:
-            cells[-1] = marked(cells[-1], TEXT)
-        return cells
-
-    def _lines(self) -> Iterator[list[str]]:
-        """Yield the cells of each sample as text; what is unknown is empty."""
-        for i, name in enumerate(self.names):
-            second = ["", ""]
-            if self.second_cluster[i] >= 0:
-                second = [str(self.second_cluster[i]), f"{self.second_probability[i]:.6f}"]
-            distance = "" if np.isnan(self.distance[i]) else f"{self.distance[i]:.6g}"
-            first = [name, str(self.cluster[i]), f"{self.probability[i]:.6f}"]
-            last = [self.cluster_names.get(int(self.cluster[i]), "")] if self.cluster_names else []
-            yield [*first, *second, distance, str(self.flag[i]), *last]
+        return csv_parts(self)
 
     def records(self) -> list[dict[str, Any]]:
         """Return a dictionary per sample, with numbers rounded as in the CSV; unknown is None."""
-        kinds: dict[str, Any] = {"cluster": int, "second_cluster": int}
-        kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
-        parse = [kinds.get(column, str) for column in self]
-        return [
-            {
-                column: kind(cell) if cell else None
-                for column, kind, cell in zip(self, parse, line, strict=True)
-            }
-            for line in self._lines()
-        ]
+        return records(self)
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame of the columns."""
-        return _package("pandas").DataFrame(self._valid_columns())
+        return import_package("pandas").DataFrame(valid_columns(self))
 
     def to_polars(self) -> Any:
         """Return a polars DataFrame of the columns."""
-        return _package("polars").DataFrame(self._valid_columns())
-
-    def _valid_columns(self) -> dict[str, Any]:
-        """Return the columns with names that are valid text, as file names need not be."""
-        columns: dict[str, Any] = dict(self)
-        if self.heading != "row":
-            columns[self.heading] = [
-                name.encode("utf-8", "replace").decode() for name in self.names
-            ]
-        return columns
+        return import_package("polars").DataFrame(valid_columns(self))
 
     def to_parquet(self) -> bytes:
         """Return the content of a Parquet file; a missing second cluster is null."""
-        arrow, none = _package("pyarrow"), self.second_cluster < 0
-        columns = {
-            **self._valid_columns(),
-            "cluster": self.cluster.astype(np.int32),
-            "probability": self.probability.astype(float),
-            "second_cluster": arrow.array(self.second_cluster.astype(np.int32), mask=none),
-            "second_probability": arrow.array(self.second_probability.astype(float), mask=none),
-        }
-        if self.heading == "row":
-            columns["row"] = self.names
-        sink = io.BytesIO()
-        _package("pyarrow.parquet").write_table(arrow.table(columns), sink)
-        return sink.getvalue()
+        return parquet_bytes(self)
 
     @classmethod
     def read(cls, path: Path, n_clusters: int | None = None) -> Self:
@@ -269,60 +209,7 @@ class Assignments:
 
         With `n_clusters` given, a cluster that is not one of these is an error too.
         """
-        remedy = "Restore the file, or run probagg cluster again."
-        with (
-            reading(path, remedy),
-            path.open(newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            rows = (row for row in csv.reader(file) if row)
-            return cls._parse(next(rows, []), rows, n_clusters)
-
-    @classmethod
-    def _parse(cls, header: list[str], rows: Iterator[list[str]], n_clusters: int | None) -> Self:
-        if header[:1] == [""] or tuple(header[1:7]) != COLUMNS:
-            raise ValueError(f"its first line is {','.join(header)[:80]!r}")
-        names: list[str] = []
-        cluster_names: dict[int, str] = {}
-        parts = []
-        while some := list(itertools.islice(rows, PART_ROWS)):
-            if uneven := next((row for row in some if len(row) != len(header)), None):
-                raise ValueError(
-                    f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
-                )
-            cells = list(zip(*some, strict=True))
-            names += [plain(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
-            if header[0] == "row":
-                np.array(cells[0], np.int64)  # raises where a row is not a number
-            parts.append(_parse_columns(*cells[1:7]))
-            if header[7:8] == ["name"]:
-                labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
-                cluster_names |= {k: plain(label, TEXT) for k, label in labels if label}
-        if not names:
-            raise ValueError("it has no samples")
-        table = cls._joined(names, parts, header[0], cluster_names)
-        known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
-        highest = max(table.cluster.max(), table.second_cluster.max())
-        lowest = np.where(table.flag == DISCARDED, -1, 0)
-        if (table.cluster < lowest).any() or table.second_cluster.min() < -1 or highest >= known:
-            raise ValueError(f"a cluster is not among 0 to {known - 1}")
-        p = np.concatenate([table.probability, table.second_probability])
-        if not ((p >= 0.0) & (p <= 1.0)).all():
-            raise ValueError("a probability is not between 0 and 1")
-        return table
-
-
-def _parse_columns(
-    first: Any, p_first: Any, second: Any, p_second: Any, distance: Any, flag: Any
-) -> tuple[np.ndarray, ...]:
-    """Return the arrays of `COLUMNS` from cells of text; what is unknown is empty there."""
-    return (
-        np.array(first, np.int64),
-        np.array(p_first, float),
-        np.array([k or -1 for k in second], np.int64),
-        np.array([p or 0.0 for p in p_second], float),
-        np.array([d or np.nan for d in distance], float),
-        np.array(flag, str),
-    )
+        return cls(**read_fields(path, n_clusters))
 
 
 def parts_of(P: Any) -> Iterator[slice]:
@@ -353,12 +240,3 @@ def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple]:
             if mean >= 0.0005 or between[a, b] + between[b, a]:
                 pairs.append((a, b, float(mean), int(between[a, b] + between[b, a])))
     return sorted(pairs, key=lambda pair: -pair[2])[:most]
-
-
-def _package(name: str) -> Any:
-    """Import an optional package, or say how to install it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = name.partition(".")[0]
-        raise ImportError(f"{package} is not installed: pip install {package}") from error
