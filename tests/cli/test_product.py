@@ -314,7 +314,7 @@ def test_bench_compares_ways_on_the_same_features(world, tmp_path):
     found = json.loads((tmp_path / "bench.json").read_text())
     assert [row["method"] for row in found["methods"]] == ["pac", "opa", "kmeans", "spectral"]
     assert all(len(row["runs"]) == 2 for row in found["methods"])
-    assert "pac        ACC" in result.stdout
+    assert "pac           ACC" in result.stdout
 
 
 def test_names_that_are_no_text_are_harmless(world, tmp_path):

@@ -1,11 +1,13 @@
 """Runs on photos: the table, `predict` and exported models smooth in the same way."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
 from commands import cluster as cluster_command
+from commands import probagg as command
 from exported import run_onnx
 from PIL import Image
 
@@ -158,3 +160,15 @@ def test_a_damaged_or_missing_smoothing_is_an_error(folder, tmp_path):
     path.unlink()
     with pytest.raises(FileNotFoundError, match=SMOOTHING):
         run.predict(folder)
+
+
+def test_bench_shows_smoothed_clusters_of_images_only(folder):
+    """Those of `probagg cluster`: none of a matrix."""
+    options = ("--methods", "pac,pac-smoothed", "--seeds", 1, "--json")
+
+    def methods(*arguments):
+        result = command("bench", *arguments, *options)
+        return [row["method"] for row in json.loads(result.stdout)["methods"]]
+
+    assert methods(folder, "-k", K, "--backbone", "efficientnet-lite0") == ["pac", "pac-smoothed"]
+    assert methods("digits", "-k", 10) == ["pac"]

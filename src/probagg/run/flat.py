@@ -144,12 +144,12 @@ class Flat:
             how, K = "a number of clusters to be chosen", 20
             choosing = slowness() * estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
         seconds += choosing + self._seconds(N, D, K)
-        if self._smooths(N, K):
+        if self.smooths(N, K):
             how += ", smoothed"
             seconds += slowness() * smoothing.estimate_seconds(N, D)
         return f"{what}, {self.method.upper()} into {how}", seconds
 
-    def _smooths(self, N: int, K: int) -> bool:
+    def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N images are smoothed."""
         return self.smooth and N >= PER_CLUSTER * K
 
@@ -230,7 +230,7 @@ class Flat:
     def _smoothed(self, P: Any, X: Any) -> tuple[Any, Smoothing | None]:
         """Return P after smoothing, and what smooths new images; P itself where it is not done."""
         N, K = P.shape
-        if self._smooths(N, K):
+        if self.smooths(N, K):
             progress = self.request.monitor.count("smoothing", "images")
             smoothed, P = Smoothing.fit(X, P, self.request.seed, progress)
             return P, smoothed
