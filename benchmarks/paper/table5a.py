@@ -1,8 +1,8 @@
 """Table 5a: OPA beside three contrastive losses, with the same number of epochs.
 
 SimCLR+OPA and DPAC share their pre-training: WCL with uniform probabilities is SimCLR's loss. MoCo
-has its own, at the temperature of its authors' code for CIFAR-10. At the sizes small and tiny a
-fully connected network clusters scikit-learn's digits, and MoCo's queue has 1,024 keys.
+has its own, at the same temperature. At the sizes small and tiny a fully connected network clusters
+scikit-learn's digits, and MoCo's queue has 1,024 keys.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def run(cell: Cell, size: str) -> Run:
     if cell.method != "dpac-opa":
         settings = [f"pretext.task={METHODS[cell.method]}"]
     if cell.method == "moco-opa":
-        settings += ["pretext.temperature=0.1"] if size in ON_GPU else ["pretext.queue_size=1024"]
+        settings += [] if size in ON_GPU else ["pretext.queue_size=1024"]
     pretrained = experiment.pretrained(*(settings if cell.method == "moco-opa" else ()))
     return experiment.row(pretrained, experiment.trained("cluster", pretrained, *settings))
 
