@@ -19,7 +19,7 @@ from probagg.cli.terminal import Terminal, deliver
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.run.clustering import scores
-from probagg.run.flat import Flat
+from probagg.run.flat import Flat, smoothed
 from probagg.run.output import Output
 from probagg.run.request import Request, check_k
 
@@ -183,10 +183,7 @@ def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
 
 
 def _smoothed(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from probagg.pac.smoothing import Smoothing
-
-    P = _fitted(X, K, metric, seed).probabilities_
-    return Smoothing.fit(X, P, seed)[1].argmax(1)
+    return smoothed(X, _fitted(X, K, metric, seed).probabilities_, seed).argmax(1)
 
 
 def _fitted(X: np.ndarray, K: int, metric: str, seed: int) -> Any:

@@ -185,9 +185,9 @@ class Flat:
         model.set_params(verbose=0)
         if samples.preparation is not None:
             files = files | {FILE: samples.preparation.to_json()}
-        P, smoothed = self._smoothed(fitted_probabilities(model, X), X)
+        P, fitted = self._smoothed(fitted_probabilities(model, X), X)
         if self.backbone is not None and self.method == "pac":
-            facts["smooth"] = smoothed is not None
+            facts["smooth"] = fitted is not None
         seconds = time.perf_counter() - began
         if duplicates is not None:
             facts["n_duplicates"] = len(samples) - len(duplicates.kept)
@@ -207,7 +207,7 @@ class Flat:
             facts=facts | chosen | facts_of(model),
             records=records_of(model),
             files=files,
-            smoothing=smoothed,
+            smoothing=fitted,
         )
 
     def embedded(self) -> tuple[Samples, float | None]:
@@ -232,8 +232,8 @@ class Flat:
         N, K = P.shape
         if self.smooths(N, K):
             progress = self.request.monitor.count("smoothing", "images")
-            smoothed, P = Smoothing.fit(X, P, self.request.seed, progress)
-            return P, smoothed
+            fitted, P = Smoothing.fit(X, P, self.request.seed, progress)
+            return P, fitted
         if self.smooth:
             self.request.monitor.say(f"not smoothed: fewer than {PER_CLUSTER} images per cluster")
         return P, None
@@ -301,3 +301,8 @@ def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
     from probagg.embed import DEFAULT, open_backbone
 
     return open_backbone(name or DEFAULT, weights, device=device)
+
+
+def smoothed(X: Any, P: Any, seed: int) -> Any:
+    """Return P of the features X of images, smoothed as in a run."""
+    return Smoothing.fit(X, P, seed)[1]
