@@ -3,9 +3,8 @@
 Every stage is trained in a folder of its own below `runs/bench`, from the weights of the one before
 it. A stage that is there is not trained again, and one that was stopped is resumed.
 
-At size short a ResNet-18 clusters CIFAR-10 after 100 epochs of pre-training: all of Tables 4, 5a,
-5c, 6 and 7 take half an hour of an H200. At the sizes small and tiny a fully connected network
-clusters scikit-learn's digits.
+At size short a ResNet-18 clusters CIFAR-10 after 100 epochs of pre-training. At the sizes small and
+tiny a fully connected network clusters scikit-learn's digits.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from probagg.storage import write_atomically
 
 RESULTS = Path(__file__).parents[1] / "results"
 SIZES = ("full", "small", "tiny")  # the paper's, one for a laptop, one for a test
-DEEP_SIZES = ("full", "short", "small", "tiny")  # also one for half an hour of a GPU
+DEEP_SIZES = ("full", "short", "small", "tiny")  # also one for minutes of a GPU
 Run = dict[str, Any]
 
 

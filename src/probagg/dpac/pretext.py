@@ -77,8 +77,8 @@ class Contrast(nn.Module):
 class MomentumContrast(nn.Module):
     """MoCo: a view's projection picks the other view's key out of a queue of past keys.
 
-    The loss is the mean of both orders, as in the authors' code for CIFAR-10: if only the weak view
-    were a query, no gradient would come from strong views.
+    The loss is the mean of both orders, an option of the authors' code: if only the weak view were
+    a query, no gradient would come from strong views.
     """
 
     queue: Tensor

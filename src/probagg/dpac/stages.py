@@ -84,7 +84,7 @@ class PretrainStage(NetworkStage):
 
     @property
     def plan(self) -> Training:
-        """Return the recipe's plan, without epochs where there is no pretext task."""
+        """Return the recipe's plan, with 0 epochs if it has no pretext task."""
         plan = self.recipe.pretrain
         return plan if self.recipe.pretext.task != "none" else replace(plan, epochs=0)
 
