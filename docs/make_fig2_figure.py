@@ -1,6 +1,6 @@
-"""Draw docs/fig2.png: accuracy and errors of targets by epoch (results/fig2.small.json).
+"""Draw docs/fig2.png: accuracy and errors of targets by epoch, a row for each set of results.
 
-.venv/bin/python docs/make_fig2_figure.py [--results FILE] [--out FILE]
+.venv/bin/python docs/make_fig2_figure.py [--results FILE ...] [--out FILE]
 """
 
 import argparse
@@ -9,8 +9,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 HERE = Path(__file__).parent
+RECORDED = HERE.parent / "benchmarks" / "results"
+SETS = {"cifar10": "CIFAR-10", "stl10": "STL-10", "digits": "digits"}
 NAMES = {
     "dpac-opa": ("online: OPA", "#2878b5", "-"),
     "offline-pac": ("offline: PAC every 10 epochs", "#d6453b", "--"),
@@ -35,13 +38,25 @@ def mean_curve(runs, score):
 def main():
     """Draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    results = HERE.parent / "benchmarks" / "results" / "fig2.small.json"
-    parser.add_argument("--results", type=Path, default=results)
+    default = [RECORDED / f"fig2.{size}.json" for size in ("short", "small")]
+    parser.add_argument("--results", type=Path, nargs="+", default=default)
     parser.add_argument("--out", type=Path, default=HERE / "fig2.png")
     a = parser.parse_args()
     plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
-    runs = json.loads(a.results.read_text())["runs"]
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained")
+    height = 3.2 * len(a.results)
+    figure, axes = plt.subplots(
+        len(a.results), 2, figsize=(10, height), layout="constrained", squeeze=False
+    )
+    for row, path in zip(axes, a.results, strict=True):
+        draw(row, json.loads(path.read_text())["runs"])
+    lines = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*lines, fontsize=9, frameon=False, loc="outside upper center", ncols=len(NAMES))
+    figure.savefig(a.out, dpi=130)
+    print(f"written to {a.out}")
+
+
+def draw(axes, runs):
+    """Draw a panel for each score of the runs on one data set."""
     for axis, (score, label) in zip(axes, PANELS, strict=True):
         for method, (name, colour, style) in NAMES.items():
             chosen = [run for run in runs if run["method"] == method]
@@ -50,11 +65,11 @@ def main():
             axis.fill_between(
                 epochs, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0
             )
-        axis.set(xlabel="epoch of clustering", ylabel=label, ylim=(0, None))
+        axis.set(xlabel="epoch of clustering", ylabel=label)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].legend(fontsize=9, frameon=False, loc="lower right")
-    figure.savefig(a.out, dpi=130)
-    print(f"written to {a.out}")
+    axes[1].set_ylim(0, None)
+    axes[0].set_title(SETS[runs[0]["data"]], loc="left", fontsize=10, fontweight="bold")
 
 
 if __name__ == "__main__":
