@@ -1,8 +1,9 @@
 """Features of Table 3: one row per image, from networks that are trained already.
 
     cifar10         $PROBAGG_DATA/cifar10_simclr.npz, or cifar10.npz in $PROBAGG_FEATURES
-    cifar100-20     cifar100-20.npz in $PROBAGG_FEATURES (X and y, as `probagg bench training
+    cifar10-byol    cifar10-byol.npz in $PROBAGG_FEATURES (X and y, as `probagg bench training
                     --features` writes them)
+    cifar100-20     cifar100-20.npz in $PROBAGG_FEATURES
     imagenette      EfficientNet-Lite0 on photos of 96 pixels, kept in runs/features/
     imagenet-dogs   the same
 

@@ -26,7 +26,7 @@ from sklearn.preprocessing import normalize
 
 from probagg.data.benchmarks import load
 
-NAMES = ("cifar10", "cifar100-20", "imagenette", "imagenet-dogs")
+NAMES = ("cifar10", "cifar10-byol", "cifar100-20", "imagenette", "imagenet-dogs")
 ROWS = {"full": None, "small": 5000, "tiny": 300}
 SAMPLE = 10_000  # rows for the methods below
 SAMPLED = {"pam", "spectral", "rcc", "hdbscan"}
