@@ -32,6 +32,7 @@ SETS = {
     "imagenette": "Imagenette, ResNet-18",
     "imagenet-dogs": "ImageNet-Dogs, 2,571 photos",
     "cifar10": "CIFAR-10, 60,000 images",
+    "cifar10-byol": "CIFAR-10 (our BYOL), 60,000 × 120, K = 10",
     "cifar100-20": "CIFAR-100-20, 60,000 images",
 }
 METHODS = {
