@@ -56,12 +56,15 @@ class DPAC(ClusterMixin, BaseEstimator):
         Folder of checkpoints and metrics. An unfinished run there is resumed, and the result of a
         finished one is loaded.
     max_minutes : float or None, default=None
-        Save and raise `Interrupted` after this time; calling `fit` again resumes the run.
+        Save to `out_dir`, which is needed for this, and raise `Interrupted` after this time;
+        calling `fit` again resumes the run.
     random_state : int, RandomState instance or None, default=None
         Determines initial weights, order and views. With None or a RandomState instance, a run in
         `out_dir` keeps the seed it was started with; an int must be the same to resume it.
     progress : callable or None, default=None
-        Called with a :class:`probagg.dpac.engine.Progress` after each step and each epoch.
+        Called after each step and each epoch with an object whose attributes are `stage`
+        ("pretrain", "cluster" or "self_label"), `epoch` of `epochs`, `step` of `steps`, and
+        `metrics`: a dictionary of losses and other means after an epoch, None after a step.
 
     Attributes
     ----------
@@ -172,6 +175,11 @@ class DPAC(ClusterMixin, BaseEstimator):
         if known is not None and known.images is images and known.parameters == parameters:
             return known
         self._validate_params()
+        if self.max_minutes is not None and self.out_dir is None:
+            raise InputError(
+                f"max_minutes={self.max_minutes:g} stops training to resume it later, but without "
+                "out_dir nothing is saved. Pass out_dir, a folder for the checkpoints."
+            )
         recipe, device = self.recipe or "own/fast", choose_device(self.device)
         recipe = recipe if isinstance(recipe, Recipe) else Recipe.of(recipe)
         data = open_for(images, recipe)
