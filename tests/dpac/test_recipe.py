@@ -155,7 +155,10 @@ def test_a_setting_that_is_not_in_a_list_is_an_error():
         ("pretext.key_momentum=1.5", "pretext.key_momentum is 1.5, but 0 to 1 is needed"),
         ("pretext.views=['weak']", "compares two views"),
         ("views.crop=[0.5]", "views.crop is [0.5], but tuple[float, float] is needed"),
-        ("views.operations=['Rotat']", "views.operations: there is no 'Rotat'. Did you mean 'Rotate'?"),
+        (
+            "views.operations=['Rotat']",
+            "views.operations: there is no 'Rotat'. Did you mean 'Rotate'?",
+        ),
         ("pretrain.optimizer=lamb", "pretrain.optimizer is 'lamb', but must be one of adam, sgd"),
         ("pretrain.batch_size=1", "pretrain.batch_size is 1, but must be at least 2"),
         ("self_label.confidence=2", "self_label.confidence is 2.0, but 0 to 1 is needed"),

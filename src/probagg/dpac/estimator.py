@@ -31,6 +31,7 @@ from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
+from probagg.estimators import check_parameters
 from probagg.opa.diagnose import Diagnosis, diagnose
 
 DIAGNOSED = 2000  # images that `diagnosis_` is computed from
@@ -174,7 +175,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         parameters, known = self.get_params(deep=False), self._planned
         if known is not None and known.images is images and known.parameters == parameters:
             return known
-        self._validate_params()
+        check_parameters(self)
         if self.max_minutes is not None and self.out_dir is None:
             raise InputError(
                 f"max_minutes={self.max_minutes:g} stops training to resume it later, but without "

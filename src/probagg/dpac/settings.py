@@ -65,7 +65,11 @@ def replace_all(instance: Any, values: dict[str, Any], prefix: str = "") -> Any:
     for key, value in values.items():
         if key not in hints:
             meant = closest(key, list(hints))
-            hint = f"Did you mean {prefix + meant!r}?" if meant else f"The keys are {', '.join(hints)}."
+            hint = (
+                f"Did you mean {prefix + meant!r}?"
+                if meant
+                else f"The keys are {', '.join(hints)}."
+            )
             raise RecipeError(f"There is no key {prefix + key!r}. {hint}")
         current = getattr(instance, key)
         if dataclasses.is_dataclass(current):
