@@ -10,7 +10,7 @@ from torch import Tensor
 
 from probagg.aggregation import critical_m
 from probagg.errors import ClusteringWarning, InputError
-from probagg.opa.functional import as_float, full_precision, opa_targets
+from probagg.opa.functional import as_float, check_batch, full_precision, opa_targets
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def diagnose(
     'uniform'
     """
     features, probs = torch.as_tensor(features), torch.as_tensor(probs)
+    check_batch(features, probs)
     if not (torch.isfinite(features).all() and torch.isfinite(probs).all()):
         raise InputError(
             "The features or probabilities contain NaN or infinity: training has diverged. Lower "
@@ -57,6 +58,11 @@ def diagnose(
     with full_precision(features):
         X, P = as_float(features), as_float(probs)
         N, K = P.shape
+        if P.min() < 0.0 or (P.sum(1) - 1.0).abs().max() > 0.01:  # bfloat16 rounds sums
+            raise InputError(
+                f"probs has values from {P.min():.3g} to {P.max():.3g}, but rows of probabilities "
+                "that sum to 1 are needed. Pass logits.softmax(1)."
+            )
         Q = opa_targets(X, P, m=m, metric=metric, balance=balance)
         threshold = critical_m(X, metric)
         labels = P.argmax(1)
