@@ -412,7 +412,7 @@ def test_weights_that_are_all_zero_are_an_error(blobs):
 def test_score_refuses_weights_that_fit_refuses(blobs, wrong):
     pac = PAC(3, random_state=0).fit(blobs[0])
     assert pac.score(blobs[0], sample_weight=np.full(300, 2)) == pytest.approx(pac.score(blobs[0]))
-    with pytest.raises(ValueError, match="[Ss]ample.weight"):
+    with pytest.raises(ValueError, match=r"[Ss]ample.weight"):
         pac.score(blobs[0], sample_weight=wrong)
 
 
