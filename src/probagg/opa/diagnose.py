@@ -15,16 +15,34 @@ from probagg.opa.functional import as_float, check_batch, full_precision, opa_ta
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of `diagnose`: label-free measures of a batch, its state, and what to change."""
+    """The result of `diagnose`: label-free measures of a batch, its state, and what to change.
 
-    critical_m: float  # of the features; clusters form only below it
-    sharpness: float  # mean over rows of the largest probability: 1/K is uniform, 1 is hard
-    evenness: float  # entropy of the mean assignment divided by log K: 0 is one cluster, 1 is even
-    smallest: float  # share of rows in the smallest cluster, by argmax
-    largest: float  # share of rows in the largest cluster, by argmax
-    agreement: float  # share of rows whose target and prediction have the same argmax
-    state: str  # "clustering", "uniform", "one cluster", "empty clusters" or "undecided"
-    advice: str  # what to change, empty while clustering
+    Attributes
+    ----------
+    critical_m : float
+        The critical m of the features; clusters form only below it.
+    sharpness : float
+        The mean over rows of the largest probability: 1/K is uniform, 1 is hard.
+    evenness : float
+        The entropy of the mean assignment divided by log K: 0 is one cluster, 1 is even.
+    smallest, largest : float
+        The shares of rows in the smallest and in the largest cluster, by argmax.
+    agreement : float
+        The share of rows whose target and prediction have the same argmax.
+    state : str
+        "clustering", "uniform", "one cluster", "empty clusters" or "undecided".
+    advice : str
+        What to change; empty while clustering.
+    """
+
+    critical_m: float
+    sharpness: float
+    evenness: float
+    smallest: float
+    largest: float
+    agreement: float
+    state: str
+    advice: str
 
 
 @torch.no_grad()
