@@ -352,6 +352,7 @@ def test_verbose_logs_progress(blobs, caplog):
     [
         ({"n_clusters": "auto"}, np.eye(4), r"PAC needs a number. select_n_clusters\(X\)"),
         ({}, pd.DataFrame({"a": [1.0], "b": ["x"]}), "not numbers: b. .* probagg.cluster"),
+        ({}, pd.DataFrame({"a": [1.0], "b": pd.to_datetime(["2024-01-01"])}), "not numbers: b"),
         ({}, pl.DataFrame({"a": ["x"], "b": [1]}), "not numbers: a. .* probagg.cluster"),
         ({}, pl.LazyFrame({"a": [1.0]}), r"Pass X.collect\(\)"),
         ({"n_clusters": 9}, np.eye(4), "n_samples=4 should be >= n_clusters=9"),

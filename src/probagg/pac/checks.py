@@ -58,11 +58,12 @@ def explained(X: Any) -> Iterator[None]:
 
 
 def _is_numeric(column: Any) -> bool:
+    values = np.asarray(column)
     try:
-        np.asarray(column, np.float64)
+        values.astype(np.float64)
     except (TypeError, ValueError):
         return False
-    return True
+    return values.dtype.kind not in "mM"  # dates and durations
 
 
 def check_sparse(X: Any, metric: Any) -> Any:
