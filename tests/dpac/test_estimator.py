@@ -128,7 +128,7 @@ def test_fitting_again_on_a_finished_out_dir_loads_its_result(tmp_path, images, 
     """Self-labelling changes the head after its last epoch; that is saved too."""
     recipe = quick(f"self_label.labels={labels}", "cluster.epochs=2", "pretrain.epochs=2")
     options = {"recipe": recipe, "random_state": 0, "device": "cpu", "out_dir": tmp_path}
-    first = DPAC(4, **options).fit(images[:200])
+    first = DPAC(np.int64(4), **options).fit(images[:200])
 
     def fail(progress):
         raise AssertionError(f"{progress} was trained again")
