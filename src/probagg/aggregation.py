@@ -249,12 +249,12 @@ def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> f
     rows = _floats(X.detach() if hasattr(X, "detach") else X)
     if rows.ndim != 2 or 0 in rows.shape:
         raise InputError(f"X has shape {tuple(rows.shape)}, but (rows, columns) is needed.")
+    if not float(abs(rows).max()) < np.inf:  # NaN spreads
+        raise InputError("X has NaN or infinite values. Fill them in or leave those rows out.")
     rows = embed(rows, metric)
     rows = rows - rows.mean(0)
-    size = abs(rows).max()
-    if not float(size) < np.inf:  # NaN spreads
-        raise InputError("X has NaN or infinite values. Fill them in or leave those rows out.")
-    rows = lift(rows / size.clip(float(namespace(rows).finfo(rows.dtype).tiny)))
+    size = abs(rows).max().clip(float(namespace(rows).finfo(rows.dtype).tiny))
+    rows = lift(rows / size)
     return critical_m_from_growth(lifted_growth(lambda: [(rows, 1.0)]), aggregate)
 
 
