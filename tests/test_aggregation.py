@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 import torch
 from problems import soft
 from sklearn.metrics import pairwise_distances
@@ -180,3 +181,19 @@ def test_tensors_give_the_same_results_as_arrays(rng, dtype):
         np.testing.assert_allclose(assign(tS, 1.2), assign(S, 1.2), **tolerance)
         assert objective(tX, tP, 1.1, metric) == pytest.approx(objective(X, P, 1.1, metric), 1e-4)
         assert critical_m(tX, metric) == pytest.approx(critical_m(X, metric), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "message"),
+    [
+        (np.ones(5), {}, r"shape \(5,\), but \(rows, columns\) is needed"),
+        (np.array([[0.0, np.nan], [1.0, 2.0]]), {}, "NaN or infinite"),
+        (np.array([[0.0, np.inf], [1.0, 2.0]]), {"metric": "cosine"}, "NaN or infinite"),
+        (sp.csr_array(np.eye(3)), {}, r"X.toarray\(\), or use critical_m_"),
+        (np.eye(3), {"aggregate": "q"}, "aggregate is 'q'"),
+    ],
+)
+def test_critical_m_refuses_what_it_cannot_measure(X, options, message):
+    """NaN would give 1, as if no cluster could form."""
+    with pytest.raises(ValueError, match=message):
+        critical_m(X, **options)

@@ -242,7 +242,16 @@ def critical_m(X: Array, metric: str = "sqeuclidean", aggregate: str = "p") -> f
     >>> round(critical_m(load_digits().data), 3)
     1.148
     """
-    rows = embed(X.detach() if hasattr(X, "detach") else X, metric)
+    if aggregate not in ("p", "p_m"):
+        raise InputError(f"aggregate is {aggregate!r}. Use 'p' or 'p_m'.")
+    if hasattr(X, "tocsr"):
+        raise InputError("X is sparse. Pass X.toarray(), or use critical_m_ of PAC fitted to X.")
+    rows = _floats(X.detach() if hasattr(X, "detach") else X)
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise InputError(f"X has shape {tuple(rows.shape)}, but (rows, columns) is needed.")
+    if not float(abs(rows).max()) < np.inf:  # NaN spreads
+        raise InputError("X has NaN or infinite values. Fill them in or leave those rows out.")
+    rows = embed(rows, metric)
     rows = rows - rows.mean(0)
     size = abs(rows).max().clip(float(namespace(rows).finfo(rows.dtype).tiny))
     rows = lift(rows / size)

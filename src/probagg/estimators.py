@@ -24,6 +24,19 @@ CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
+def check_parameters(estimator: Any) -> None:
+    """Raise an error if a parameter cannot be used; "auto", which `cluster` accepts, is explained.
+
+    The other errors are scikit-learn's.
+    """
+    if isinstance(estimator.n_clusters, str):
+        raise InputError(
+            f"n_clusters is {estimator.n_clusters!r}, but {type(estimator).__name__} needs a "
+            "number. select_n_clusters(X).n_clusters chooses one."
+        )
+    estimator._validate_params()
+
+
 def check_n_samples(n_samples: int, n_clusters: int) -> None:
     """Raise an error if there are fewer samples than clusters."""
     if n_samples < n_clusters:

@@ -226,6 +226,14 @@ def test_ctrl_c_before_anything_could_be_saved_stops_at_once(tmp_path):
     assert not list(tmp_path.glob("checkpoints/*"))
 
 
+def test_without_a_folder_ctrl_c_stops_at_once_and_nothing_is_said_to_be_saved():
+    net = network()
+    with pytest.raises(KeyboardInterrupt):
+        Engine(net, machine=Machine("cpu")).train(Interrupting("one", net, at=3))
+    with pytest.raises(Interrupted, match="Nothing is saved: there is no out_dir"):
+        Engine(net, machine=Machine("cpu", max_minutes=0.0)).train(Small("one", net))
+
+
 def test_a_wait_for_the_end_of_a_step_is_said(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("probagg.dpac.engine.NOTICEABLE", 0.0)
     net = network()

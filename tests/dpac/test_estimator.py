@@ -101,6 +101,12 @@ def test_a_compact_model_is_a_folder_and_predicts_nearly_the_same(fitted, images
     np.testing.assert_allclose(found, fitted.probabilities_[:100], atol=0.1)
 
 
+def test_a_time_limit_without_a_folder_is_an_error_before_training(images):
+    """What was trained until then would be lost."""
+    with pytest.raises(ValueError, match=r"max_minutes=5 .* Pass out_dir"):
+        DPAC(4, recipe=quick(), device="cpu", max_minutes=5).fit(images[:200])
+
+
 @pytest.mark.parametrize("state", [None, np.random.RandomState(3)])
 def test_a_run_that_was_not_seeded_by_an_int_resumes_with_its_own_seed(tmp_path, images, state):
     """A RandomState draws another seed at each call, which must not be a reason to refuse."""
@@ -122,7 +128,7 @@ def test_fitting_again_on_a_finished_out_dir_loads_its_result(tmp_path, images, 
     """Self-labelling changes the head after its last epoch; that is saved too."""
     recipe = quick(f"self_label.labels={labels}", "cluster.epochs=2", "pretrain.epochs=2")
     options = {"recipe": recipe, "random_state": 0, "device": "cpu", "out_dir": tmp_path}
-    first = DPAC(4, **options).fit(images[:200])
+    first = DPAC(np.int64(4), **options).fit(images[:200])
 
     def fail(progress):
         raise AssertionError(f"{progress} was trained again")

@@ -135,7 +135,7 @@ def test_mixed_operations_equal_those_of_each_sample_alone(rng, shape):
 
 
 def test_a_misspelt_operation_suggests_the_closest():
-    with pytest.raises(ValueError, match=r"There is no operation 'Rotat'. Did you mean 'Rotate'\?"):
+    with pytest.raises(ValueError, match=r"there is no 'Rotat'. Did you mean 'Rotate'\?"):
         apply_operation("Rotat", torch.zeros(1, 1, 4, 4))
 
 

@@ -126,11 +126,23 @@ def test_settings_are_numbers_words_lists_or_booleans():
     assert recipe.name == "x"
 
 
+def test_a_setting_that_is_not_in_a_list_is_an_error():
+    """Its letters would be taken for settings."""
+    with pytest.raises(RecipeError, match=r"Pass a list: \['cluster.m=1.05'\]"):
+        Recipe.of("digits").override("cluster.m=1.05")
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
         ("cluster.mm=1.05", "There is no key 'cluster.mm'. Did you mean 'cluster.m'?"),
         ("clusters.m=1.05", "There is no key 'clusters'. Did you mean 'cluster'?"),
+        ("pretrain.lr=1", "There is no key 'pretrain.lr'. The keys are epochs, batch_size"),
+        ("cluster.balance=7", "cluster.balance is 7.0, but 0 to 2 is needed"),
+        ("network.classifier=[0]", "network.classifier is [0], but widths of at least 1"),
+        ("pretext.head=[0]", "pretext.head is [0], but widths of at least 1"),
+        ("pretext.queue_size=0", "pretext.queue_size is 0, but must be at least 1"),
+        ("views.size=0", "views.size is 0; a view needs 1 to 1024 pixels"),
         ("cluster.m", "'cluster.m' is not a setting: write key=value"),
         ("cluster=3", "cluster is 3, but a table of keys is needed"),
         ("cluster.m=much", "cluster.m is 'much', but float is needed"),
@@ -143,13 +155,16 @@ def test_settings_are_numbers_words_lists_or_booleans():
         ("pretext.key_momentum=1.5", "pretext.key_momentum is 1.5, but 0 to 1 is needed"),
         ("pretext.views=['weak']", "compares two views"),
         ("views.crop=[0.5]", "views.crop is [0.5], but tuple[float, float] is needed"),
-        ("views.operations=['Rotat']", "There is no operation 'Rotat'. Did you mean 'Rotate'?"),
-        ("pretrain.optimizer=lamb", "optimizer is 'lamb', but must be one of adam, sgd"),
-        ("pretrain.batch_size=1", "batch_size is 1, but must be at least 2"),
+        (
+            "views.operations=['Rotat']",
+            "views.operations: there is no 'Rotat'. Did you mean 'Rotate'?",
+        ),
+        ("pretrain.optimizer=lamb", "pretrain.optimizer is 'lamb', but must be one of adam, sgd"),
+        ("pretrain.batch_size=1", "pretrain.batch_size is 1, but must be at least 2"),
         ("self_label.confidence=2", "self_label.confidence is 2.0, but 0 to 1 is needed"),
         ("pretext.head=[]", "pretext.head is empty"),
         ("pretext.temperature=0", "pretext.temperature is 0.0"),
-        ("pretrain.warmup_epochs=-3", "warmup_epochs is -3, but must be at least 0"),
+        ("pretrain.warmup_epochs=-3", "pretrain.warmup_epochs is -3, but must be at least 0"),
         ("cluster.start=kmeans", "cluster.start is 'kmeans', but must be one of random, pac"),
         (
             "cluster.backbone_gradient=-1",

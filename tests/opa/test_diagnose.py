@@ -50,6 +50,27 @@ def test_noise_and_collapse_are_distinguished(generator):
     assert diagnose(FEATURES.numpy(), torch.eye(4).repeat(50, 1).numpy()).state == "clustering"
 
 
+@pytest.mark.parametrize(
+    ("probs", "words"),
+    [
+        (torch.randn(100, 4, generator=torch.Generator().manual_seed(0)), r"logits.softmax\(1\)"),
+        (torch.full((100, 4), 0.5), r"logits.softmax\(1\)"),
+        (torch.full((4,), 0.25), "at least one"),
+    ],
+)
+def test_what_is_not_a_batch_of_probabilities_is_refused(probs, words):
+    """Logits in their place would give an evenness below 0 and advice that misleads."""
+    with pytest.raises(ValueError, match=words):
+        diagnose(torch.eye(4).repeat(25, 1), probs)
+
+
+def test_probabilities_in_half_precision_are_diagnosed(generator):
+    P = (3 * torch.randn(200, 1000, generator=generator)).softmax(1)
+    features = torch.randn(200, 8, generator=generator)
+    for dtype in (torch.bfloat16, torch.float16):
+        assert diagnose(features, P.to(dtype), warn=False).state
+
+
 def test_the_critical_m_is_that_of_the_features():
     from probagg import critical_m
 

@@ -170,6 +170,7 @@ def test_verbose_logs_progress(digits, caplog):
     ("options", "message"),
     [
         ({"n_clusters": 500}, "n_samples=100 should be >= n_clusters=500"),
+        ({"n_clusters": "auto"}, r"OPAHead needs a number. select_n_clusters"),
         ({"metric": "manhattan"}, "'metric' parameter of OPAHead must be"),
         ({"m": 1.0}, "'m' parameter of OPAHead"),
         ({"balance": "auto", "init": "random"}, 'balance="auto" is chosen by PAC'),

@@ -12,6 +12,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -223,6 +224,7 @@ def test_chunks_that_cannot_be_used_are_mended_by_the_line_in_the_error(two_clus
         (da.zeros(5), "1 dimensions"),
         (da.from_array(np.array([["a"], ["b"]])), "numbers"),
         (dd.from_pandas(pd.Series([1.0, 2.0]), npartitions=1), "shape"),
+        (da.zeros((6, 2), chunks=(3, 2)).map_blocks(sp.csr_array), r"chunk.toarray\(\)"),
     ],
 )
 def test_other_dask_collections_are_refused(X, message):
@@ -235,6 +237,9 @@ def test_a_missing_value_in_a_chunk_is_one_clear_error(orders):
     X[1500, 7] = np.nan
     with pytest.raises(InputError, match="missing or infinite values, the first in column 7"):
         fit(da.from_array(X, chunks=(400, -1)))
+    pac = fit(da.from_array(orders["shuffled"], chunks=(400, -1)))
+    with pytest.raises(InputError, match="missing or infinite values"):
+        pac.predict(da.from_array(X, chunks=(400, -1))).compute()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "uint8", "int64", "float32"])

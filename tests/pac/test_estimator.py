@@ -305,6 +305,8 @@ def test_a_saved_pac_predicts_the_same(tmp_path, blobs, metric, balance):
     loaded = PAC.load(tmp_path / "pac.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(X[:50]), pac.predict_proba(X[:50]))
     assert loaded.critical_m_ == pac.critical_m_
+    with pytest.raises(AttributeError, match="loaded from a file, which has no rows"):
+        loaded.probabilities_  # noqa: B018
     if metric in ("sqeuclidean", "cosine"):
         assert (tmp_path / "pac.safetensors").stat().st_size < 4000
         assert list(loaded.feature_names_in_) == list("abcde")
@@ -348,6 +350,11 @@ def test_verbose_logs_progress(blobs, caplog):
 @pytest.mark.parametrize(
     ("options", "X", "message"),
     [
+        ({"n_clusters": "auto"}, np.eye(4), r"PAC needs a number. select_n_clusters\(X\)"),
+        ({}, pd.DataFrame({"a": [1.0], "b": ["x"]}), "not numbers: b. .* probagg.cluster"),
+        ({}, pd.DataFrame({"a": [1.0], "b": pd.to_datetime(["2024-01-01"])}), "not numbers: b"),
+        ({}, pl.DataFrame({"a": ["x"], "b": [1]}), "not numbers: a. .* probagg.cluster"),
+        ({}, pl.LazyFrame({"a": [1.0]}), r"Pass X.collect\(\)"),
         ({"n_clusters": 9}, np.eye(4), "n_samples=4 should be >= n_clusters=9"),
         ({"m": 1.0}, np.eye(4), "'m' parameter of PAC must be"),
         ({"metric": "euclid"}, np.eye(9), "metric='euclid' cannot be used here"),
@@ -400,6 +407,14 @@ def test_too_many_rows_for_a_distance_matrix_is_an_error_with_the_size(monkeypat
 def test_weights_that_are_all_zero_are_an_error(blobs):
     with pytest.raises(ValueError, match="zero"):
         PAC(3).fit(blobs[0], sample_weight=np.zeros(300))
+
+
+@pytest.mark.parametrize("wrong", [np.ones(9), np.zeros(300), -np.ones(300)])
+def test_score_refuses_weights_that_fit_refuses(blobs, wrong):
+    pac = PAC(3, random_state=0).fit(blobs[0])
+    assert pac.score(blobs[0], sample_weight=np.full(300, 2)) == pytest.approx(pac.score(blobs[0]))
+    with pytest.raises(ValueError, match=r"[Ss]ample.weight"):
+        pac.score(blobs[0], sample_weight=wrong)
 
 
 def test_other_columns_at_predict_are_an_error(blobs):

@@ -195,6 +195,8 @@ def test_rows_that_cannot_be_clustered_are_refused():
     X = blobs(3, 100, 2)
     with pytest.raises(ValueError, match="at least 8 are needed"):
         select_n_clusters(X[:7])
+    with pytest.raises(ValueError, match=r"the path 'rows.npy'. Pass rows: np.load"):
+        select_n_clusters("rows.npy")
     with pytest.raises(ValueError, match="All rows are the same"):
         select_n_clusters(np.ones((50, 3)))
     with pytest.raises(ValueError, match=r"m=1.9 is at or above the critical value"):

@@ -129,6 +129,8 @@ def test_bad_tensors_get_one_clear_error(digits):
     X = torch.from_numpy(digits.copy())
     with pytest.raises(InputError, match=r"flatten"):
         PAC(3).fit(torch.zeros(5, 3, 2))
+    with pytest.raises(InputError, match=r"X.to_dense\(\)"):
+        PAC(3).fit(X.to_sparse())
     with pytest.raises(InputError, match="'sqeuclidean' or 'cosine'"):
         PAC(3, metric="manhattan").fit(X)
     with pytest.raises(ValueError, match="63 features"):

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from commands import cluster as cluster_command
 from commands import probagg as command
@@ -201,6 +202,31 @@ def test_messages_go_to_the_log_only_when_wanted(matrix, tmp_path, caplog, capsy
         probagg.cluster(matrix[0], 3, out=tmp_path / "b", report=False, verbose=1)
     assert any("400 rows in 3 clusters" in record.message for record in caplog.records)
     assert capsys.readouterr().out == ""
+
+
+def test_numbers_of_numpy_are_recorded_as_numbers(tmp_path, rng):
+    numbers = {"m": np.float32(1.02), "n_init": np.int64(2), "random_state": np.int64(3)}
+    X = rng.standard_normal((60, 3))
+    probagg.cluster(X, np.int64(2), out=tmp_path / "run", report=False, **numbers)
+    config = (tmp_path / "run" / "config.toml").read_text()
+    assert "n_init = 2\n" in config
+    assert "seed = 3\n" in config
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (pl.LazyFrame({"a": [1.0, 2.0]}), {}, r"Pass source.collect\(\)"),
+        ({"a": [1.0, 2.0]}, {}, r"Pass pandas.DataFrame\(source\)"),
+        ([[1.0, 2.0], [3.0, 4.0]], {}, "Pass rows of numbers as an array"),
+        (pd.DataFrame({"a": [1.0, 2.0]}), {"drop": "a"}, r"a list is needed: \['a'\]"),
+        (np.eye(3), {"random_state": np.random.RandomState(0)}, "a whole number is needed"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_with_what_to_pass(tmp_path, source, options, message):
+    with pytest.raises(InputError, match=message):
+        probagg.cluster(source, 2, out=tmp_path / "run", **options)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_bug_is_a_traceback_and_not_a_tidy_error(matrix, tmp_path, monkeypatch):

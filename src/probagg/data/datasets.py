@@ -76,7 +76,7 @@ class DatasetImages:
             return _from_tensor(image, row)
         raise NoData(
             f"Item {row} is a {type(image).__name__}. A Dataset must return an image (PIL, uint8 "
-            "array or tensor), or a tuple that begins with one."
+            "array or tensor), or a tuple that begins with one. Pass rows of numbers as an array."
         )
 
     def _fitting(self, row: int) -> np.ndarray:

@@ -132,7 +132,10 @@ def _check_array(array: np.ndarray) -> None:
     given = f"The images are {array.dtype} of shape {array.shape}"
     shape = array.shape
     if array.ndim == 2:
-        raise NoData(f"{given}: flat rows. Restore their shape: x.reshape(-1, H, W).")
+        raise NoData(
+            f"{given}: flat rows, or one image. Restore their shape, x.reshape(-1, H, W), or pass "
+            "x[None]."
+        )
     if array.ndim not in (3, 4):
         raise NoData(f"{given}. Pass (N, H, W) for grey images or (N, H, W, 3) for RGB.")
     if 0 in shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,10 @@ def is_image_source(source: Any) -> bool:
     """
     if _is_path(source):
         return _is_image_path(source)
+    if hasattr(source, "collect"):
+        raise NoData(f"The {type(source).__name__} is not computed yet. Pass source.collect().")
+    if isinstance(source, Mapping):
+        raise NoData("A dictionary is not a table. Pass pandas.DataFrame(source).")
     if is_hub(source):
         return image_column(source) is not None
     if is_annotated(source):

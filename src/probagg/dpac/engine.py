@@ -173,10 +173,11 @@ class Engine:
     def _request_stop(self, reason: str) -> bool:
         """Stop after the current step; return whether to stop at once instead.
 
-        That is when asked again, or where no step was done that would be lost.
+        That is when asked again, or where no step was done that could still be saved.
         """
         again, self.stop = bool(self.stop), self.stop or reason
-        if again or (self._kept == self.position.total and n_processes() == 1):
+        unsaved = self.out is not None and self._kept < self.position.total
+        if again or (not unsaved and n_processes() == 1):
             return True
         if self._slowest > NOTICEABLE:
             with contextlib.suppress(RuntimeError):  # the signal came while a line was written
@@ -236,7 +237,8 @@ class Engine:
             stop = bool(sum_over_processes(flag).item())
         if stop:
             self._save(step)
-            raise Interrupted(f"Stopped by {self.stop or 'another process'}. The run is saved.")
+            kept = "The run is saved." if self.out else "Nothing is saved: there is no out_dir."
+            raise Interrupted(f"Stopped by {self.stop or 'another process'}. {kept}")
         if now - self._saved > 60.0 * self.machine.save_minutes:
             self._save(step)
 

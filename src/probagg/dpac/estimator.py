@@ -31,6 +31,7 @@ from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
+from probagg.estimators import check_parameters
 from probagg.opa.diagnose import Diagnosis, diagnose
 
 DIAGNOSED = 2000  # images that `diagnosis_` is computed from
@@ -56,12 +57,15 @@ class DPAC(ClusterMixin, BaseEstimator):
         Folder of checkpoints and metrics. An unfinished run there is resumed, and the result of a
         finished one is loaded.
     max_minutes : float or None, default=None
-        Save and raise `Interrupted` after this time; calling `fit` again resumes the run.
+        Save to `out_dir`, which is needed for this, and raise `Interrupted` after this time;
+        calling `fit` again resumes the run.
     random_state : int, RandomState instance or None, default=None
         Determines initial weights, order and views. With None or a RandomState instance, a run in
         `out_dir` keeps the seed it was started with; an int must be the same to resume it.
     progress : callable or None, default=None
-        Called with a :class:`probagg.dpac.engine.Progress` after each step and each epoch.
+        Called after each step and each epoch with an object whose attributes are `stage`
+        ("pretrain", "cluster" or "self_label"), `epoch` of `epochs`, `step` of `steps`, and
+        `metrics`: a dictionary of losses and other means after an epoch, None after a step.
 
     Attributes
     ----------
@@ -171,7 +175,12 @@ class DPAC(ClusterMixin, BaseEstimator):
         parameters, known = self.get_params(deep=False), self._planned
         if known is not None and known.images is images and known.parameters == parameters:
             return known
-        self._validate_params()
+        check_parameters(self)
+        if self.max_minutes is not None and self.out_dir is None:
+            raise InputError(
+                f"max_minutes={self.max_minutes:g} stops training to resume it later, but without "
+                "out_dir nothing is saved. Pass out_dir, a folder for the checkpoints."
+            )
         recipe, device = self.recipe or "own/fast", choose_device(self.device)
         recipe = recipe if isinstance(recipe, Recipe) else Recipe.of(recipe)
         data = open_for(images, recipe)

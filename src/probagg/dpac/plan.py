@@ -30,7 +30,7 @@ class Plan:
     @cached_property
     def model(self) -> Model:
         """Return the network before training."""
-        return build_model(self.recipe, self.parameters["n_clusters"], seed=self.seed)
+        return build_model(self.recipe, int(self.parameters["n_clusters"]), seed=self.seed)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Plan:
             "recipe": dataclasses.asdict(self.recipe),
             "data": data.fingerprint(),
             "extra": None if extra is None else extra.fingerprint(),
-            "n_clusters": self.parameters["n_clusters"],
+            "n_clusters": int(self.parameters["n_clusters"]),
             "seed": self.seed,
         }
         return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples

@@ -40,6 +40,16 @@ def _at_least(value: float, least: float, what: str) -> None:
         raise RecipeError(f"{what} is {value}, but must be at least {least}.")
 
 
+def _within(value: float, low: float, high: float, what: str) -> None:
+    if not low <= value <= high:
+        raise RecipeError(f"{what} is {value}, but {low:g} to {high:g} is needed.")
+
+
+def _widths(values: tuple[int, ...], what: str) -> None:
+    if not all(width >= 1 for width in values):
+        raise RecipeError(f"{what} is {list(values)}, but widths of at least 1 are needed.")
+
+
 @dataclass(frozen=True)
 class Architecture:
     """The network f with its classifier h."""
@@ -52,7 +62,10 @@ class Architecture:
     norm: str = "batch"  # of convnet and of the heads: batch or group
 
     def __post_init__(self) -> None:
-        _one_of(self.norm, ("batch", "group"), "network.norm")
+        _one_of(self.norm, ("batch", "group"), "norm")
+        _at_least(self.width, 1, "width")
+        _widths(self.layers, "layers")
+        _widths(self.classifier, "classifier")
 
 
 @dataclass(frozen=True)
@@ -68,19 +81,20 @@ class Pretext:
     key_momentum: float = 0.99  # of the moving average: MoCo's key network, BYOL's target network
 
     def __post_init__(self) -> None:
-        _one_of(self.task, TASKS, "pretext.task")
+        _one_of(self.task, TASKS, "task")
         for view in self.views:
-            _one_of(view, ("weak", "strong", "clean"), "pretext.views")
+            _one_of(view, ("weak", "strong", "clean"), "views")
         pair = self.task in ("wcl", "simclr", "moco", "byol")
         if pair and not self.head:
-            raise RecipeError("pretext.head is empty, but the projector needs a width, as [128].")
+            raise RecipeError("head is empty, but the projector needs a width, as [128].")
         if not self.temperature > 0.0:
-            raise RecipeError(f"pretext.temperature is {self.temperature}; try 0.5.")
-        if not 0.0 <= self.key_momentum <= 1.0:
-            raise RecipeError(f"pretext.key_momentum is {self.key_momentum}, but 0 to 1 is needed.")
+            raise RecipeError(f"temperature is {self.temperature}; try 0.5.")
+        _widths(self.head, "head")
+        _at_least(self.queue_size, 1, "queue_size")
+        _within(self.key_momentum, 0.0, 1.0, "key_momentum")
         if len(self.views) != 2 if pair else len(self.views) not in (1, 2):
             raise RecipeError(
-                f"pretext.views is {self.views}, but the task {self.task!r} compares "
+                f"views is {self.views}, but the task {self.task!r} compares "
                 f"{'two views' if pair else 'one or two views'}."
             )
 
@@ -107,6 +121,8 @@ class Training:
         _at_least(self.batch_size, 2, "batch_size")
         _at_least(self.accumulate, 1, "accumulate")
         _at_least(self.learning_rate, 0.0, "learning_rate")
+        _at_least(self.weight_decay, 0.0, "weight_decay")
+        _within(self.momentum, 0.0, 1.0, "momentum")
 
 
 @dataclass(frozen=True)
@@ -133,19 +149,20 @@ class Cluster(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of(self.objective, ("opa", "pac"), "cluster.objective")
-        _one_of(self.start, ("random", "pac"), "cluster.start")
-        _one_of(self.metric, ("sqeuclidean", "cosine"), "cluster.metric")
-        _one_of(self.targets, TARGETS, "cluster.targets")
-        _at_least(self.refresh_epochs, 1, "cluster.refresh_epochs")
-        _at_least(self.backbone_gradient, 0.0, "cluster.backbone_gradient")
+        _one_of(self.objective, ("opa", "pac"), "objective")
+        _one_of(self.start, ("random", "pac"), "start")
+        _one_of(self.metric, ("sqeuclidean", "cosine"), "metric")
+        _one_of(self.targets, TARGETS, "targets")
+        _at_least(self.refresh_epochs, 1, "refresh_epochs")
+        _at_least(self.backbone_gradient, 0.0, "backbone_gradient")
+        _within(self.balance, 0.0, 2.0, "balance")
         if self.objective == "pac" and self.targets != "online":
             raise RecipeError(
-                f"cluster.targets is {self.targets!r}, but the objective pac has no targets. Set "
+                f"targets is {self.targets!r}, but the objective pac has no targets. Set "
                 "cluster.objective to opa or cluster.targets to online."
             )
         if not self.m > 1.0:
-            raise RecipeError(f"cluster.m is {self.m}, but a number above 1 is needed (1.03).")
+            raise RecipeError(f"m is {self.m}, but a number above 1 is needed (1.03).")
 
 
 @dataclass(frozen=True)
@@ -163,10 +180,9 @@ class SelfLabel(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of(self.labels, ("classifier", "neighbours"), "self_label.labels")
-        _at_least(self.refresh_epochs, 1, "self_label.refresh_epochs")
-        if not 0.0 <= self.confidence <= 1.0:
-            raise RecipeError(f"self_label.confidence is {self.confidence}, but 0 to 1 is needed.")
+        _one_of(self.labels, ("classifier", "neighbours"), "labels")
+        _at_least(self.refresh_epochs, 1, "refresh_epochs")
+        _within(self.confidence, 0.0, 1.0, "confidence")
 
 
 @dataclass(frozen=True)
@@ -197,6 +213,7 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):
             raise RecipeError(f"channels is {self.channels}, but 1 or 3 is needed.")
+        _at_least(self.decode_size, 1, "decode_size")
 
     @classmethod
     def of(cls, name: str | PathLike[str]) -> Self:
@@ -225,6 +242,8 @@ class Recipe:
 
         They are applied together, so that keys which depend on each other need no order.
         """
+        if isinstance(settings, str):
+            raise RecipeError(f"{settings!r} is one setting. Pass a list: [{settings!r}].")
         values: dict[str, Any] = {}
         for setting in settings:
             merge(values, parse_setting(setting))

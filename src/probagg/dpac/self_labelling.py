@@ -53,11 +53,12 @@ class SelfLabelStage(NetworkStage):
         confidence = sharpness(P) / sharpness(pseudo_labels)
         self.model.self_labelled.fill_(min(agreement, confidence) >= MIN_AGREEMENT)
         if not self.model.self_labelled:
+            smoothed = self.recipe.self_label.labels == "neighbours"
+            other = "" if smoothed else ", or set self_label.labels to neighbours"
             warnings.warn(
                 f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
                 f"images, with {100 * confidence:.0f} % of their confidence, so the classifier is "
-                "used instead. Raise self_label.epochs, pre-train longer, or set "
-                "self_label.labels to neighbours.",
+                f"used instead. Raise self_label.epochs or pre-train longer{other}.",
                 ClusteringWarning,
                 stacklevel=2,
             )

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from typing import Any, get_args, get_origin, get_type_hints
 
-from probagg.errors import InputError, did_you_mean, first_line
+from probagg.errors import InputError, closest, first_line
 
 
 class RecipeError(InputError):
@@ -56,13 +56,21 @@ def merge(values: dict[str, Any], more: dict[str, Any]) -> None:
 
 
 def replace_all(instance: Any, values: dict[str, Any], prefix: str = "") -> Any:
-    """Return the dataclass with nested values replaced, their keys and types checked."""
+    """Return the dataclass with nested values replaced, their keys and types checked.
+
+    What the dataclass itself refuses it names by the key alone; the prefix is added here.
+    """
     hints = get_type_hints(type(instance))
     changes = {}
     for key, value in values.items():
         if key not in hints:
-            hint = did_you_mean(prefix + key, [prefix + name for name in hints])
-            raise RecipeError(f"There is no key {prefix + key!r}.{hint}")
+            meant = closest(key, list(hints))
+            hint = (
+                f"Did you mean {prefix + meant!r}?"
+                if meant
+                else f"The keys are {', '.join(hints)}."
+            )
+            raise RecipeError(f"There is no key {prefix + key!r}. {hint}")
         current = getattr(instance, key)
         if dataclasses.is_dataclass(current):
             if not isinstance(value, dict):
@@ -72,10 +80,8 @@ def replace_all(instance: Any, values: dict[str, Any], prefix: str = "") -> Any:
             changes[key] = _convert(value, hints[key], prefix + key)
     try:
         return dataclasses.replace(instance, **changes)
-    except RecipeError:
-        raise
     except ValueError as error:
-        raise RecipeError(str(error)) from error
+        raise RecipeError(f"{prefix}{error}") from error
 
 
 def _convert(value: Any, hint: Any, key: str) -> Any:

@@ -111,4 +111,4 @@ def check_operation(name: str) -> None:
     """Raise an error that names the closest operation if there is none of this name."""
     if name not in RANGES:
         hint = did_you_mean(name, tuple(RANGES))
-        raise InputError(f"There is no operation {name!r}.{hint} Known: {', '.join(RANGES)}.")
+        raise InputError(f"operations: there is no {name!r}.{hint} Known: {', '.join(RANGES)}.")

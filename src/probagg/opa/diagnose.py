@@ -10,21 +10,39 @@ from torch import Tensor
 
 from probagg.aggregation import critical_m
 from probagg.errors import ClusteringWarning, InputError
-from probagg.opa.functional import as_float, full_precision, opa_targets
+from probagg.opa.functional import as_float, check_batch, full_precision, opa_targets
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of `diagnose`: label-free measures of a batch, its state, and what to change."""
+    """The result of `diagnose`: label-free measures of a batch, its state, and what to change.
 
-    critical_m: float  # of the features; clusters form only below it
-    sharpness: float  # mean over rows of the largest probability: 1/K is uniform, 1 is hard
-    evenness: float  # entropy of the mean assignment divided by log K: 0 is one cluster, 1 is even
-    smallest: float  # share of rows in the smallest cluster, by argmax
-    largest: float  # share of rows in the largest cluster, by argmax
-    agreement: float  # share of rows whose target and prediction have the same argmax
-    state: str  # "clustering", "uniform", "one cluster", "empty clusters" or "undecided"
-    advice: str  # what to change, empty while clustering
+    Attributes
+    ----------
+    critical_m : float
+        The critical m of the features; clusters form only below it.
+    sharpness : float
+        The mean over rows of the largest probability: 1/K is uniform, 1 is hard.
+    evenness : float
+        The entropy of the mean assignment divided by log K: 0 is one cluster, 1 is even.
+    smallest, largest : float
+        The shares of rows in the smallest and in the largest cluster, by argmax.
+    agreement : float
+        The share of rows whose target and prediction have the same argmax.
+    state : str
+        "clustering", "uniform", "one cluster", "empty clusters" or "undecided".
+    advice : str
+        What to change; empty while clustering.
+    """
+
+    critical_m: float
+    sharpness: float
+    evenness: float
+    smallest: float
+    largest: float
+    agreement: float
+    state: str
+    advice: str
 
 
 @torch.no_grad()
@@ -49,6 +67,7 @@ def diagnose(
     'uniform'
     """
     features, probs = torch.as_tensor(features), torch.as_tensor(probs)
+    check_batch(features, probs)
     if not (torch.isfinite(features).all() and torch.isfinite(probs).all()):
         raise InputError(
             "The features or probabilities contain NaN or infinity: training has diverged. Lower "
@@ -57,6 +76,11 @@ def diagnose(
     with full_precision(features):
         X, P = as_float(features), as_float(probs)
         N, K = P.shape
+        if P.min() < 0.0 or (P.sum(1) - 1.0).abs().max() > 0.01:  # bfloat16 rounds sums
+            raise InputError(
+                f"probs has values from {P.min():.3g} to {P.max():.3g}, but rows of probabilities "
+                "that sum to 1 are needed. Pass logits.softmax(1)."
+            )
         Q = opa_targets(X, P, m=m, metric=metric, balance=balance)
         threshold = critical_m(X, metric)
         labels = P.argmax(1)

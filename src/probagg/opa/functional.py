@@ -38,7 +38,7 @@ def opa_targets(
     """
     check_m(m)
     check_balance(balance)
-    _check(features, probs)
+    check_batch(features, probs)
     with torch.no_grad(), full_precision(features):
         S = _scores(features, as_float(probs), metric, balance, gather)
         return assign(S, m)
@@ -57,7 +57,7 @@ def pac_objective(
     Its mean is the term of Eq. 13. With `detach` the distances carry no gradient: it would pull all
     features together.
     """
-    _check(features, probs)
+    check_batch(features, probs)
     with full_precision(features):
         features = features.detach() if detach else features
         P = as_float(probs)
@@ -86,7 +86,7 @@ def weighted_contrastive(
             "dimensions) is needed. Pass the projections of two views of the same rows."
         )
     if probs is not None:
-        _check(z1, probs)
+        check_batch(z1, probs)
     with full_precision(z1):
         z1, z2 = _unit(as_float(z1)), _unit(as_float(z2))
         log_gate = None
@@ -161,12 +161,13 @@ def _products_are_coarse() -> bool:
     return torch.get_float32_matmul_precision() != "highest"
 
 
-def _check(features: Tensor, probs: Tensor) -> None:
+def check_batch(features: Tensor, probs: Tensor) -> None:
     """Raise an error if the shapes do not match. Reading values would wait for the device."""
-    if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs):
+    if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs) or not len(probs):
         raise InputError(
-            f"features have shape {tuple(features.shape)} and probabilities {tuple(probs.shape)}, "
-            "but (rows, dimensions) and (rows, clusters) of the same rows are needed."
+            f"features have shape {tuple(features.shape)} and logits or probabilities "
+            f"{tuple(probs.shape)}, but (rows, dimensions) and (rows, clusters) of the same rows "
+            "are needed, at least one. Flatten or pool feature maps first."
         )
 
 

@@ -23,6 +23,7 @@ from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
     CONSTRAINTS,
     check_n_samples,
+    check_parameters,
     describe,
     draw_seed,
     labels_of,
@@ -33,6 +34,7 @@ from probagg.opa.losses import OPALoss
 from probagg.opa.network import Standard, empty_network, make_network
 from probagg.pac.assigner import Assigner
 from probagg.pac.balance import solve
+from probagg.pac.checks import explained
 from probagg.pac.solver import Solver
 from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress
@@ -148,7 +150,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train on the rows of X; `y` is ignored."""
-        self._validate_params()
+        check_parameters(self)
         if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
         if self.balance == "auto" and self.init != "pac":
@@ -244,7 +246,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
     def _rows(self, X: Any, *, reset: bool) -> Any:
         """Return valid rows: an array, or a tensor on its own device."""
         if not isinstance(X, Tensor):
-            return validate_data(self, X, reset=reset, dtype="numeric")
+            with explained(X):
+                return validate_data(self, X, reset=reset, dtype="numeric")
         X = check_tensor(X)
         _check_n_features(self, X, reset=reset)
         return X

@@ -34,7 +34,8 @@ class OPALoss(_Loss):
 
     Targets are computed from `features` and `logits` and carry no gradient. The predictions P are
     the softmax of `logits` or, if given, of `student_logits`, those of another view of the same
-    rows. The loss is the mean over the batch, as in Algorithm 2; Eq. 10 has a sum.
+    rows. The loss is the mean over the batch, as in Algorithm 2; Eq. 10 has a sum. Use batches of
+    at least 25, better 50 rows per cluster: targets of smaller ones are noisy.
 
     Parameters
     ----------
@@ -53,6 +54,7 @@ class OPALoss(_Loss):
     Examples
     --------
     >>> import torch
+    >>> from probagg import OPALoss
     >>> features = torch.eye(4).repeat(8, 1)
     >>> logits = torch.randn(32, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
     >>> OPALoss(m=1.03)(features, logits).backward()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -32,6 +34,36 @@ CONSTRAINTS: dict[str, list[Any]] = SHARED | {
 }
 
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
+
+
+@contextmanager
+def explained(X: Any) -> Iterator[None]:
+    """Replace scikit-learn's error by one that says what to do, if X cannot be read as numbers."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if isinstance(X, str | PathLike):
+            problem = f"X is the path {str(X)!r}. Pass rows: np.load(path, mmap_mode='r')."
+        elif hasattr(X, "collect"):
+            problem = f"X is a {type(X).__name__}, which is not computed yet. Pass X.collect()."
+        elif others := [str(n) for n in getattr(X, "columns", ()) if not _is_numeric(X[n])]:
+            problem = (
+                f"X has columns that are not numbers: {', '.join(others)}. Leave them out, encode "
+                "them, for instance with OneHotEncoder in a ColumnTransformer, or pass the table "
+                "to probagg.cluster, which prepares columns."
+            )
+        else:
+            raise
+        raise InputError(problem) from error
+
+
+def _is_numeric(column: Any) -> bool:
+    values = np.asarray(column)
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return values.dtype.kind not in "mM"  # dates and durations
 
 
 def check_sparse(X: Any, metric: Any) -> Any:

@@ -39,6 +39,11 @@ def open_dask(X: Any) -> Any:
             f"{getattr(X, 'ndim', 0)} dimensions, but numbers of shape (n_samples, n_features) "
             "are needed."
         )
+    if not isinstance(X._meta, np.ndarray):
+        raise InputError(
+            f"The chunks of the Dask array are of type {type(X._meta).__name__}, but NumPy arrays "
+            "are needed. Convert sparse ones: X = X.map_blocks(lambda chunk: chunk.toarray())."
+        )
     if np.isnan(X.shape).any() or np.isnan(X.chunks[0]).any():
         raise InputError(
             "The chunk sizes of the Dask array are unknown. Compute them first: "

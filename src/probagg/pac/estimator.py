@@ -23,13 +23,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from probagg.aggregation import namespace
 from probagg.errors import ClusteringWarning, InputError, reading
-from probagg.estimators import check_n_samples, describe, draw_seed, labels_of, rebuild
+from probagg.estimators import (
+    check_n_samples,
+    check_parameters,
+    describe,
+    draw_seed,
+    labels_of,
+    rebuild,
+)
 from probagg.pac.advice import advise
 from probagg.pac.assigner import Assigner
 from probagg.pac.balance import solve
 from probagg.pac.checks import CONSTRAINTS, check_streamable
 from probagg.pac.dask_rows import is_dask
-from probagg.pac.frame import is_tensor
+from probagg.pac.frame import is_tensor, like
 from probagg.pac.model import LinearModel, Model, load_model, save_model
 from probagg.pac.scales import uneven_scales
 from probagg.pac.solver import Solver
@@ -59,7 +66,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     Parameters
     ----------
     n_clusters : int, default=8
-        K, the number of clusters.
+        K, the number of clusters. :func:`probagg.select_n_clusters` chooses one.
     m : float > 1 or "auto", default=1.03
         The exponent that controls how soft assignments are: the closer m is to 1, the harder. At or
         above `critical_m_` no cluster can form. "auto" is 1.03 or, if that is less, the value
@@ -196,17 +203,16 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         A sample of weight w counts as w samples in every score. Results have the type of X: those
         of a torch tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
 
-        X may also be a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a
-        table or file of pyarrow. Large files, tensors (from 4 max(50,000, 200 K) rows) and Dask
-        arrays (from a quarter of that) are clustered in *parts*: PAC clusters a sample in memory;
-        sweeps over all rows then keep K (n_features + 2) numbers per part instead of P.
+        X is an array, a SciPy sparse matrix, a DataFrame of numbers, a torch tensor, a Dask array,
+        a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a table or file of
+        pyarrow. Large files, tensors (from 4 max(50,000, 200 K) rows) and Dask arrays (from a
+        quarter of that) are clustered in *parts*: PAC clusters a sample in memory; sweeps over all
+        rows then keep K (n_features + 2) numbers per part instead of P.
         """
-        self._validate_params()
+        check_parameters(self)
         rows = open_rows(self, X, reset=True)
         check_n_samples(rows.shape[0], self.n_clusters)
-        weights = check_weights(rows, sample_weight)
-        if weights is not None and not weights.any():
-            raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+        weights = _some_weights(rows, sample_weight)
         names = getattr(self, "feature_names_in_", None)
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
             warnings.warn(uneven, ClusteringWarning, stacklevel=2)
@@ -232,7 +238,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         the fitted clusters, and the sample corrects them once the stream has four times their
         weight. Linear metrics only; tensors are computed by NumPy.
         """
-        self._validate_params()
+        check_parameters(self)
         is_fitted = hasattr(self, "_assigner")
         balance = self.balance_ if is_fitted and self.balance == "auto" else self.balance
         check_streamable(self.metric, self.init, balance)
@@ -274,10 +280,13 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     @property
     def probabilities_(self) -> Any:
         """The probability P of each sample in each cluster, (n_samples, n_clusters)."""
-        if not hasattr(self, "_P"):
-            raise AttributeError("This PAC is not fitted yet: call fit or partial_fit first.")
+        N, K = getattr(self, "_P_shape", (0, 0))
+        if not N:
+            raise AttributeError(
+                "This PAC has not been fitted, or was loaded from a file, which has no rows. Call "
+                "fit or partial_fit first; a loaded PAC has predict_proba."
+            )
         if self._P is None:
-            N, K = self._P_shape
             raise AttributeError(
                 f"probabilities_ of {N:,} rows and {K:,} clusters are not kept: they would take "
                 f"{4 * N * K / 1e9:.1f} GB. Use labels_, predict_top(X, 3) for the most probable "
@@ -352,9 +361,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         This score cannot choose `n_clusters` (in `GridSearchCV`), because it rises with every
         further cluster: use :func:`probagg.select_n_clusters`.
         """
-        J = self._map(self._open(X), self._assigner.objectives, dtype=np.float64)
-        J = J.cpu().numpy() if is_tensor(J) else np.asarray(J)
-        return -float(np.average(J, weights=sample_weight))
+        rows = self._open(X)
+        weights = _some_weights(rows, sample_weight)
+        J = self._map(rows, self._assigner.objectives, dtype=np.float64)
+        J, weights = like(J, np.empty(0)), like(weights, np.empty(0))
+        return -float(np.average(np.asarray(J), weights=weights))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write what `predict` needs as one safetensors file, without pickle.
@@ -395,6 +406,14 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _some_weights(rows: Any, sample_weight: Any) -> Any:
+    """Return weights of the rows, not all of them zero, or None."""
+    weights = check_weights(rows, sample_weight)
+    if weights is not None and not weights.any():
+        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+    return weights
 
 
 def _float_of(rows: Any) -> Any:

@@ -86,10 +86,10 @@ class MappedRows(FileRows):
     """A memory map, in slices."""
 
     def __init__(self, X: np.ndarray) -> None:
-        if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiu":
+        if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
             raise InputError(
                 f"The memory map holds {X.dtype} of shape {X.shape}, but numbers of shape "
-                "(n_samples, n_features) are needed."
+                "(n_samples, n_features) are needed. Flatten images: X.reshape(len(X), -1)."
             )
         self.X, self.shape, self.dtype = X, X.shape, _floating(X.dtype)
         size = min(PIECE_BYTES // (X.shape[1] * X.itemsize), X.shape[0] // 1024)

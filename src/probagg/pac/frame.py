@@ -64,10 +64,7 @@ class Frame:
         if xp is np:
             np.einsum("ij,ij->i", rows, rows, out=lifted[:, D])  # without a temporary array
             if not np.isfinite(lifted[:, D]).all():
-                raise InputError(
-                    f"A row of X is so far from the rows that were fitted ({np.abs(X).max():.3g}) "
-                    "that its squared distances overflow. Check its unit, or leave it out."
-                )
+                raise InputError(_not_finite(np.abs(X).max()))
         else:
             lifted[:, D] = (rows * rows).sum(1)
         lifted[:, D + 1] = 1.0
@@ -121,6 +118,16 @@ def _power_of_two(size: Any, dtype: Any) -> float:
         2.0**-1022 if np.dtype(str(dtype).removeprefix("torch.")).itemsize == 8 else 2.0**-126
     )
     return max(float(2.0 ** np.frexp(size)[1]), smallest) if size > 0 else 1.0
+
+
+def _not_finite(largest: float) -> str:
+    """Return why squares of rows with this largest value are not finite, and what to do."""
+    if not np.isfinite(largest):
+        return "X has missing or infinite values. Fill them in or leave those rows out."
+    return (
+        f"A row of X is so far from the rows that were fitted ({largest:.3g}) that its squared "
+        "distances overflow. Check its unit, or leave it out."
+    )
 
 
 def _embed_sparse(X: Any, metric: str) -> Any:

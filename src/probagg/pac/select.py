@@ -14,7 +14,7 @@ from probagg.aggregation import critical_m_from_growth
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
 from probagg.estimators import draw_seed
-from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse
+from probagg.pac.checks import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
 from probagg.pac.readings import Run, coordinates
 from probagg.pac.selection import Selection, choose
 from probagg.pac.solver import choose_m, rows_of
@@ -93,7 +93,8 @@ def select_n_clusters(
         caller_name="select_n_clusters",
     )
     generator = np.random.default_rng(draw_seed(random_state))
-    X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
+    with explained(X):
+        X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
     X = check_distances(X) if metric == "precomputed" else X
     numbers = _numbers(candidates, X.shape[0])
     full = _prepare(X, metric, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]), generator)

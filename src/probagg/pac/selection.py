@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
@@ -43,13 +43,13 @@ class Selection:
     interval: tuple[int, int]  # the numbers that the data does not tell from the best
     reason: str
     clear: bool
-    table: list[Candidate]
+    table: list[Candidate] = field(repr=False)
 
     def to_csv(self) -> str:
         """Return the table as CSV with a header; `chosen` is 1 in one row and 0 in the others."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(field.name for field in fields(Candidate))
+        writer.writerow(column.name for column in fields(Candidate))
         for row in self.table:
             values = asdict(row).values()
             writer.writerow(f"{v:.6g}" if isinstance(v, float) else int(v) for v in values)

@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 from probagg.aggregation import LINEAR_METRICS, Array, namespace
 from probagg.environment import check_memory
 from probagg.errors import InputError
-from probagg.pac.checks import ROWS, check_distances, check_sparse
+from probagg.pac.checks import ROWS, check_distances, check_sparse, explained
 from probagg.pac.dask_rows import DaskChunks, check_dask_weights, is_dask, map_dask, open_dask
 from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
 from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like
@@ -43,7 +43,8 @@ def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         rows = open_file(X)
         names = rows.columns
     else:
-        checked = validate_data(estimator, X, reset=reset, **ROWS)
+        with explained(X):
+            checked = validate_data(estimator, X, reset=reset, **ROWS)
         return check_sparse(checked, estimator.metric)
     if not is_linear:
         raise InputError(
@@ -62,11 +63,12 @@ def _check_names(estimator: Any, names: list[str] | None, reset: bool) -> None:
         estimator.feature_names_in_ = np.array(names, object)
     elif hasattr(estimator, "feature_names_in_"):
         fitted = estimator.feature_names_in_.tolist()
-        if names != fitted:
-            raise InputError(
-                f"PAC was fitted on the columns {', '.join(fitted)}, but X has {', '.join(names)}. "
-                "Pass the same columns in the same order."
-            )
+        for number, (was, is_now) in enumerate(zip(fitted, names, strict=True)):
+            if was != is_now:
+                raise InputError(
+                    f"PAC was fitted with the column {was!r} where X has {is_now!r} (column "
+                    f"{number}, counted from 0). Pass the same columns in the same order."
+                )
 
 
 def check_weights(rows: Any, sample_weight: Any) -> Any:

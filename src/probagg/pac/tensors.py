@@ -28,6 +28,11 @@ def check_tensor(X: Array) -> Array:
             f"X is a tensor of {X.dtype} and shape {tuple(X.shape)}, but real numbers of shape "
             "(n_samples, n_features) are needed. Flatten images with X.flatten(1)."
         )
+    if str(X.layout) != "torch.strided":
+        raise InputError(
+            f"X is a tensor of layout {X.layout}, but a dense one is needed. Pass X.to_dense(), or "
+            "the rows as a SciPy CSR array, which stays sparse."
+        )
     X = X.detach()
     if not X.is_floating_point():
         X = X.to(namespace(X).get_default_dtype())

@@ -6,9 +6,12 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from probagg.data import benchmarks
 from probagg.data.opening import is_image_source
@@ -255,9 +258,15 @@ def plan(
 
     Without `download`, the plan of a set that is not on this computer can be described only.
     """
+    if seed is not None and not isinstance(seed, Integral):
+        raise InputError(
+            f"random_state is {seed!r}, but a whole number is needed, which the run records."
+        )
     out = default_out(source) if out is None else Path(out)
     outline = None if download else _outline(source, monitor)
-    request = Request(source, check_k(n_clusters), out, seed, labels, monitor, max_bad, outline)
+    request = Request(
+        source, check_k(n_clusters), out, _plain(seed), labels, monitor, max_bad, outline
+    )
     chosen = choose_method(source, method)
     given = _check_options(chosen, options)
     RunFolder(out, overwrite=overwrite).check()
@@ -300,14 +309,22 @@ def choose_method(source: Any, method: str) -> str:
 
 def _check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given; one that the method does not use is an error."""
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: _plain(value) for name, value in options.items() if value is not None}
     unused = [name for name in given if method not in OPTIONS[name]]
     if unused:
         raise InputError(
             f"{', '.join(unused)}: not used by method {method}. Leave out, or choose another "
             "method."
         )
+    for name in ("drop", "settings"):
+        if isinstance(value := given.get(name), str):
+            raise InputError(f"{name} is {value!r}, but a list is needed: [{value!r}].")
     return given
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as one of Python, which config.toml can hold."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _write_page(out: Path, clustering: Clustering, monitor: Monitor) -> None:
