@@ -62,8 +62,10 @@ def check_mapped(array: Any) -> None:
 
     Reading what is gone would end the process (SIGBUS), so whoever reads a map for long asks first.
     """
-    name, end = getattr(array, "filename", None), getattr(array, "offset", 0) + array.nbytes
-    if name is not None and os.stat(name).st_size < end:
+    while getattr(array.base, "filename", None) is not None:  # a view has the offset of its map
+        array = array.base
+    name = getattr(array, "filename", None)
+    if name is not None and os.stat(name).st_size < array.offset + array.nbytes:
         raise InputError(f"{name} was cut short while it was read. Restore it, and run again.")
 
 

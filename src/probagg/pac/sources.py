@@ -19,7 +19,7 @@ from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.pac.checks import ROWS, check_distances, check_sparse
 from probagg.pac.dask_rows import DaskChunks, check_dask_weights, is_dask, map_dask, open_dask
-from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
+from probagg.pac.files import FileChunks, FileRows, is_file_source, is_mapped, open_file
 from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like, numpy_dtype
 from probagg.pac.rows import KEPT_BYTES as KEPT_LIFTED
 from probagg.pac.solver import is_large
@@ -39,7 +39,7 @@ def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         rows = open_dask(X)
     elif is_tensor(X):
         rows = check_tensor(X)
-    elif is_file_source(X) and (is_linear or not isinstance(X, np.memmap)):
+    elif is_file_source(X) and (is_linear or not is_mapped(X)):
         rows = open_file(X)
         names = rows.columns
     else:
