@@ -87,6 +87,14 @@ def test_other_types_are_computed_in_single_precision(digits, dtype):
     assert torch.equal(pac.labels_, exact.labels_)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_streamed_in_single_precision(digits, dtype):
+    exact = PAC(10, random_state=0).partial_fit(digits)
+    pac = PAC(10, random_state=0).partial_fit(torch.from_numpy(digits).to(dtype))
+    assert pac.probabilities_.dtype == torch.float32
+    np.testing.assert_array_equal(pac.labels_, exact.labels_)
+
+
 def test_weights_count_as_repeated_rows(digits):
     X = torch.from_numpy(digits[:300])
     w = torch.arange(300) % 3

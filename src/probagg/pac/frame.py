@@ -82,7 +82,12 @@ def like(array: Any, X: Any) -> Any:
     """Return an array or a tensor as the kind of array that X is, on its device."""
     if is_tensor(X):
         return namespace(X).as_tensor(array, device=X.device)
-    return array.cpu().numpy() if is_tensor(array) else array
+    return floating(array).cpu().numpy() if is_tensor(array) else array
+
+
+def floating(X: Any) -> Any:
+    """Return a tensor in single precision where it has half of that, which NumPy may not know."""
+    return X if X.dtype.itemsize >= 4 else X.float()
 
 
 def numpy_dtype(X: Any) -> Any:
