@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from probagg import PAC
+from probagg import PAC, aggregate
 from probagg.errors import InputError
 
 torch = pytest.importorskip("torch")
@@ -62,6 +62,14 @@ def test_fitted_attributes_are_tensors_of_the_type_of_x(digits):
     assert pac.score(X) == pytest.approx(
         PAC(10, random_state=0).fit(digits).score(digits), rel=1e-5
     )
+
+
+def test_aggregate_takes_the_moments_of_a_fit(digits):
+    """They are in double precision, whatever the rows are in."""
+    X = torch.from_numpy(digits)
+    pac = PAC(10, random_state=0).fit(X)
+    found = aggregate(X, pac.moments_)
+    torch.testing.assert_close(found.float(), pac.transform(X).float(), rtol=1e-3, atol=1.0)
 
 
 def test_a_model_of_tensors_predicts_arrays_and_the_other_way_round(digits, tmp_path):
