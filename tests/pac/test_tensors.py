@@ -149,6 +149,8 @@ def test_bad_tensors_get_one_clear_error(digits):
         PAC(3, metric="manhattan").fit(X)
     with pytest.raises(ValueError, match="63 features"):
         PAC(3, random_state=0).fit(X).predict(X[:, :63])
+    with pytest.raises(InputError, match="so far from the rows that were fitted"):
+        PAC(3, random_state=0).fit(X).predict(X + 1e30)
     X[3, 4] = torch.nan
     with pytest.raises(InputError, match="NaN or infinite"):
         PAC(3).fit(X)

@@ -63,13 +63,13 @@ class Frame:
         rows *= 1.0 / self.scale
         if xp is np:
             np.einsum("ij,ij->i", rows, rows, out=lifted[:, D])  # without a temporary array
-            if not np.isfinite(lifted[:, D]).all():
-                raise InputError(
-                    f"A row of X is so far from the rows that were fitted ({np.abs(X).max():.3g}) "
-                    "that its squared distances overflow. Check its unit, or leave it out."
-                )
         else:
             lifted[:, D] = (rows * rows).sum(1)
+        if not xp.isfinite(lifted[:, D]).all():
+            raise InputError(
+                f"A row of X is so far from the rows that were fitted ({float(abs(X).max()):.3g}) "
+                "that its squared distances overflow. Check its unit, or leave it out."
+            )
         lifted[:, D + 1] = 1.0
         return lifted
 
