@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from probagg import diagnose
-from probagg.errors import ClusteringWarning
+from probagg.errors import ClusteringWarning, InputError
 
 FEATURES = torch.eye(4).repeat(50, 1) + 0.01 * torch.arange(200)[:, None] / 200
 
@@ -55,3 +55,8 @@ def test_the_critical_m_is_that_of_the_features():
 
     found = diagnose(FEATURES, torch.full((200, 4), 0.25), warn=False)
     assert found.critical_m == pytest.approx(critical_m(FEATURES.numpy(), "cosine"), abs=1e-4)
+
+
+def test_an_empty_batch_is_an_error():
+    with pytest.raises(InputError, match="no rows"):
+        diagnose(torch.zeros(0, 4), torch.zeros(0, 3))

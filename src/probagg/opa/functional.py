@@ -142,7 +142,7 @@ def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bo
     if _products_are_coarse() and X.device.type != "mps":  # which has no float64
         X, P = X.double(), P.double()
     X = embed(X, metric)
-    totals = torch.cat([X.detach().sum(0), torch.full_like(X[0, :1], len(X)).detach()])
+    totals = torch.cat([X.detach().sum(0), X.detach().new_full((1,), len(X))])
     totals = sum_over_processes(totals) if gather else totals
     count, size = totals[-1], (X.detach() ** 2).mean()
     X = X - totals[:-1] / count
