@@ -1,6 +1,7 @@
 """DPAC as users call it: arrays, folders and datasets in, labels and a model out."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,6 +65,18 @@ def test_predict_on_the_training_images_gives_their_labels(fitted, images):
 def test_the_result_of_an_image_does_not_depend_on_the_others(fitted, images):
     alone = np.concatenate([fitted.predict_proba(images[i : i + 1]) for i in range(20)])
     np.testing.assert_allclose(alone, fitted.probabilities_[:20], atol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["fitted", "loaded"])
+def test_threads_may_predict_at_the_same_time(fitted, images, tmp_path, source):
+    """Predictions leave the mode and the batch norm statistics of the network as they are."""
+    if source == "loaded":
+        fitted.save(tmp_path / "model.safetensors")
+        fitted = DPAC.load(tmp_path / "model.safetensors", device="cpu")
+    with ThreadPoolExecutor(4) as pool:
+        for P in pool.map(fitted.predict_proba, [images[:50]] * 40):
+            np.testing.assert_allclose(P, fitted.predict_proba(images[:50]), atol=1e-6)
+    assert not fitted.model_.training
 
 
 def test_a_saved_model_predicts_the_same(fitted, images, tmp_path):
