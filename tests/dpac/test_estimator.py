@@ -1,5 +1,6 @@
 """DPAC as users call it: arrays, folders and datasets in, labels and a model out."""
 
+import pickle
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -199,6 +200,13 @@ def test_labels_are_never_used(images, digits):
 def test_clone_and_parameters():
     dpac = DPAC(7, recipe="digits", random_state=3)
     assert clone(dpac).get_params() == dpac.get_params()
+
+
+def test_a_dpac_that_has_checked_images_is_pickled_without_them(images):
+    dpac = DPAC(10, recipe=quick(), random_state=0, device="cpu")
+    before = len(pickle.dumps(dpac))
+    dpac.check(list(images[:100]))  # as a Dataset, which is read under a lock
+    assert len(pickle.dumps(dpac)) <= before + 100
 
 
 @pytest.mark.slow

@@ -257,6 +257,10 @@ class DPAC(ClusterMixin, BaseEstimator):
         estimator.model_, estimator.recipe_ = model.eval(), recipe
         return estimator
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: without a plan, which has the images."""
+        return super().__getstate__() | {"_planned": None}
+
     def _out(self) -> Path | None:
         return None if self.out_dir is None else Path(self.out_dir)
 
