@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 from collections.abc import Callable
@@ -152,7 +153,8 @@ class DPAC(ClusterMixin, BaseEstimator):
                 identity=plan.identity | {"seed": seed} if plan.identity else {},
                 progress=self.progress,
             )
-            self._train(engine, plan)
+            with contextlib.closing(engine.history):
+                self._train(engine, plan)
         return self
 
     def check(self, images: Any) -> None:
@@ -197,7 +199,6 @@ class DPAC(ClusterMixin, BaseEstimator):
         del more  # its images may fill the GPU
         engine.train(clustering := ClusterStage(setup))
         engine.train(self_label_stage(setup, clustering.targets))
-        engine.history.close()
         features, probabilities = infer(model, setup.views, feed)
         rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
         settings = recipe.cluster
