@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -117,7 +118,8 @@ def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -
 def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
     """Yield a path to write to, which replaces `path` on success and is removed on failure."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    temporary = path.with_name(f".{path.name}.{writer}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
