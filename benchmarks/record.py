@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probagg.environment import environment
+from probagg.storage import write_atomically
 
 HERE = Path(__file__).parent
 
@@ -22,7 +23,6 @@ def record(name: str, results: Any) -> None:
     """Write the results of one script beside machine, versions and commit."""
     path = HERE / "results" / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(
-        json.dumps({"commit": commit(), "env": environment(), "results": results}, indent=1) + "\n"
-    )
+    content = {"commit": commit(), "env": environment(), "results": results}
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     print(f"written to {path}")

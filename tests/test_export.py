@@ -251,7 +251,7 @@ def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tm
     second = Split(3, (5, 6), {}, mean, (0.9, 0.1), (0.0, 0.0))
     review = Review(merged={1: 0, 4: 2}, splits=(first, second))
     labeller = labeller_of(pac, groups=review.groups(3), splits=review.splits)
-    assert labeller.clusters == review.reachable(3) == [2, 5, 6]
+    assert labeller.clusters == review.clusters(3) == [2, 5, 6]
     regions, P = review.regions(3, X), pac.predict_proba(X)
     assert len(np.unique(regions[:, 0])) > 1
     expected = np.stack([(P * (regions == k)).sum(1) for k in range(7)], 1)

@@ -163,8 +163,16 @@ def aggregate(
            [ 1.,  9.],
            [25.,  0.]])
     """
-    S = (lift(embed(X, metric)) @ dual(moments.sums).T).clip(0.0)
-    return S * mass_factor(moments.mass, balance)
+    rows, side = _promoted(lift(embed(X, metric)), dual(moments.sums).T)
+    return (rows @ side).clip(0.0) * mass_factor(moments.mass, balance)
+
+
+def _promoted(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return tensors in the higher precision of the two; NumPy promotes by itself."""
+    if isinstance(a, np.ndarray):
+        return a, b
+    dtype = namespace(a).promote_types(a.dtype, b.dtype)
+    return a.to(dtype), b.to(dtype)
 
 
 def mass_factor(mass: Array, balance: float) -> Array:

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -62,8 +63,10 @@ def check_mapped(array: Any) -> None:
 
     Reading what is gone would end the process (SIGBUS), so whoever reads a map for long asks first.
     """
-    name, end = getattr(array, "filename", None), getattr(array, "offset", 0) + array.nbytes
-    if name is not None and os.stat(name).st_size < end:
+    while getattr(array.base, "filename", None) is not None:  # a view has the offset of its map
+        array = array.base
+    name = getattr(array, "filename", None)
+    if name is not None and os.stat(name).st_size < array.offset + array.nbytes:
         raise InputError(f"{name} was cut short while it was read. Restore it, and run again.")
 
 
@@ -115,7 +118,8 @@ def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -
 def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
     """Yield a path to write to, which replaces `path` on success and is removed on failure."""
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    temporary = path.with_name(f".{path.name}.{writer}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)

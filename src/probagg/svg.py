@@ -19,7 +19,6 @@ HEADING = 18.0  # above a stack and each of its curves
 STYLE = """
 .stack { font: 12px system-ui, sans-serif; fill: currentColor }
 .stack .grid { stroke: currentColor; opacity: 0.3 }
-.stack .spread { opacity: 0.15 }
 .stack .line { fill: none; stroke: currentColor; stroke-width: 1.5 }
 .stack .mark { stroke: currentColor; stroke-dasharray: 4 3 }
 .stack .middle { text-anchor: middle }
@@ -80,34 +79,25 @@ def curve(
     *,
     label: str,
     unit: str,
-    spread: Sequence[float] | None = None,
     mark: float | None = None,
 ) -> Element:
-    """Draw one line with its extremes in numbers, a band of +-`spread`, and `mark` at an x."""
+    """Draw one line with its extremes in numbers, and `mark` at an x."""
     X, Y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    S = np.zeros_like(Y) if spread is None else np.nan_to_num(np.asarray(spread, dtype=float))
     finite = np.isfinite(X) & np.isfinite(Y)
-    X, Y, S = X[finite], Y[finite], S[finite]
+    X, Y = X[finite], Y[finite]
     if not len(Y):
         return new_svg("curve", WIDTH, HEIGHT, f"{label}: no values")
     ends = f"{short(Y[0])} to {short(Y[-1])}, {len(Y)} values"
     svg = new_svg("curve", WIDTH, HEIGHT, f"{label} by {unit}: {ends}")
-    low, high = float((Y - S).min()), float((Y + S).max())
-
-    def height(values: np.ndarray) -> np.ndarray:
-        return _between(values, low, high, BOTTOM, TOP)
-
-    px = _between(X, X.min(), X.max(), LEFT, RIGHT)
+    low, high = float(Y.min()), float(Y.max())
+    px, py = _between(X, X.min(), X.max(), LEFT, RIGHT), _between(Y, low, high, BOTTOM, TOP)
     _add_axes(svg, X, low, high, unit)
     if mark is not None:
         at = float(np.interp(mark, np.sort(X), np.sort(px)))
         add(svg, "line", class_="mark", x1=at, x2=at, y1=TOP - 6, y2=BOTTOM + 6)
-    if S.any():
-        up, down = pairs(px, height(Y + S)), pairs(px, height(Y - S))
-        add(svg, "polygon", class_="spread", points=points([*up, *down[::-1]]))
-    add(svg, "polyline", class_="line", points=points(pairs(px, height(Y))))
+    add(svg, "polyline", class_="line", points=points(pairs(px, py)))
     if len(X) <= 25 or mark is not None:
-        for a, b, at_x, value in zip(px, height(Y), X, Y, strict=True):
+        for a, b, at_x, value in zip(px, py, X, Y, strict=True):
             dot = add(svg, "circle", class_="dot", cx=a, cy=b, r=5 if at_x == mark else 2.5)
             add(dot, "title", f"{unit} {short(at_x)}: {short(value)}")
     return svg

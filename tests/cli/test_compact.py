@@ -15,8 +15,10 @@ from PIL import Image
 
 from probagg import DPAC
 from probagg.data.benchmarks import load_images
+from probagg.locks import hold
 from probagg.review import Review
 from probagg.run.contents import write_review
+from probagg.run.layout import LOCK
 from probagg.storage import seal, unseal
 
 QUICK = ("--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
@@ -191,6 +193,16 @@ def test_other_files_are_never_replaced(run, tmp_path, monkeypatch):
         result = probagg("export", run, "--format", "compact", "--out", out)
         assert (result.exit_code, "Name " in result.stderr) == (2, True), result.stderr
     assert content(tmp_path) == before
+
+
+def test_an_export_into_a_run_waits_for_its_turn(run, monkeypatch):
+    """Two that change the manifest at once would lose one of the entries."""
+    monkeypatch.setattr("probagg.run.compact.PATIENCE", 0.1)
+    before = content(run)
+    with hold(run / LOCK):
+        result = probagg("export", run, "--format", "compact")
+    assert (result.exit_code, "is writing to" in result.stderr) == (2, True), result.stderr
+    assert content(run) == before
 
 
 @pytest.mark.parametrize("step", ["copy", "put in place"])

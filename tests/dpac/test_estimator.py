@@ -1,6 +1,9 @@
 """DPAC as users call it: arrays, folders and datasets in, labels and a model out."""
 
+import pickle
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,6 +67,18 @@ def test_predict_on_the_training_images_gives_their_labels(fitted, images):
 def test_the_result_of_an_image_does_not_depend_on_the_others(fitted, images):
     alone = np.concatenate([fitted.predict_proba(images[i : i + 1]) for i in range(20)])
     np.testing.assert_allclose(alone, fitted.probabilities_[:20], atol=1e-5)
+
+
+@pytest.mark.parametrize("source", ["fitted", "loaded"])
+def test_threads_may_predict_at_the_same_time(fitted, images, tmp_path, source):
+    """Predictions leave the mode and the batch norm statistics of the network as they are."""
+    if source == "loaded":
+        fitted.save(tmp_path / "model.safetensors")
+        fitted = DPAC.load(tmp_path / "model.safetensors", device="cpu")
+    with ThreadPoolExecutor(4) as pool:
+        for P in pool.map(fitted.predict_proba, [images[:50]] * 40):
+            np.testing.assert_allclose(P, fitted.predict_proba(images[:50]), atol=1e-6)
+    assert not fitted.model_.training
 
 
 def test_a_saved_model_predicts_the_same(fitted, images, tmp_path):
@@ -194,6 +209,13 @@ def test_clone_and_parameters():
     assert clone(dpac).get_params() == dpac.get_params()
 
 
+def test_a_dpac_that_has_checked_images_is_pickled_without_them(images):
+    dpac = DPAC(10, recipe=quick(), random_state=0, device="cpu")
+    before = len(pickle.dumps(dpac))
+    dpac.check(list(images[:100]))  # as a Dataset, which is read under a lock
+    assert len(pickle.dumps(dpac)) <= before + 100
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("channels", "batch"), [(1, 1000), (3, 64)])
 def test_300_images_are_clustered(channels, batch):
@@ -255,6 +277,15 @@ def test_a_run_that_was_stopped_resumes(tmp_path, images):
     np.testing.assert_array_equal(rest.fit(images[:200]).probabilities_, whole.probabilities_)
     with pytest.raises(CannotResume, match="data was"):
         rest.fit(images[:201])
+
+
+def test_a_run_that_was_stopped_leaves_no_thread(tmp_path, images):
+    """TensorBoard's writer has one, with an open file."""
+    pytest.importorskip("tensorboard")
+    before = threading.active_count()
+    with pytest.raises(Interrupted):
+        DPAC(4, recipe=quick(), device="cpu", out_dir=tmp_path, max_minutes=0.0).fit(images[:100])
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(

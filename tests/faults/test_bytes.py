@@ -27,7 +27,7 @@ from probagg.dpac.settings import RecipeError
 from probagg.errors import InputError, NoData, ProbaggError
 from probagg.run.contents import read_contents
 from probagg.run.folder import RunFolderError
-from probagg.storage import read_bytes, seal
+from probagg.storage import check_mapped, read_bytes, seal
 
 
 def flip(path, place):
@@ -287,6 +287,14 @@ def test_a_matrix_that_is_cut_while_it_is_mapped_is_an_error(tmp_path):
     command = [sys.executable, "-c", MAPPED, tmp_path / "a.npy", tmp_path / "b.npy"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "True\nTrue\n"), done.stderr
+
+
+def test_a_part_of_a_map_is_checked_to_its_own_end(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((1000, 4)))
+    rows = np.load(tmp_path / "a.npy", mmap_mode="r")[900:]
+    os.truncate(tmp_path / "a.npy", 16_000)
+    with pytest.raises(InputError, match="cut short"):
+        check_mapped(rows)
 
 
 @pytest.mark.parametrize("name", ["rows.npy", "rows.npz", "rows.csv", "rows.parquet", "a.toml"])

@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -81,7 +82,8 @@ def test_a_result_that_does_not_fit_on_the_disk_is_an_error(rows, clustered, mon
 
 def test_a_full_disk_is_named_by_the_file_that_did_not_fit(rows, clustered, monkeypatch, capfd):
     out = rows.with_name("new.csv")
-    out.with_name(f".new.csv.{os.getpid()}.tmp").symlink_to("/dev/full")
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    out.with_name(f".new.csv.{writer}.tmp").symlink_to("/dev/full")
     assert probagg(monkeypatch, "predict", clustered, rows, "--out", out) == 1
     said = capfd.readouterr().err
     assert f"The disk is full ([Errno 28] No space left on device: '{out}'). Free some" in said

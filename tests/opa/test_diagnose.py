@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from probagg import diagnose
-from probagg.errors import ClusteringWarning
+from probagg.errors import ClusteringWarning, InputError
 
 FEATURES = torch.eye(4).repeat(50, 1) + 0.01 * torch.arange(200)[:, None] / 200
 
@@ -55,7 +55,7 @@ def test_noise_and_collapse_are_distinguished(generator):
     [
         (torch.randn(100, 4, generator=torch.Generator().manual_seed(0)), r"logits.softmax\(1\)"),
         (torch.full((100, 4), 0.5), r"logits.softmax\(1\)"),
-        (torch.full((4,), 0.25), "at least one"),
+        (torch.full((4,), 0.25), "Flatten or pool"),
     ],
 )
 def test_what_is_not_a_batch_of_probabilities_is_refused(probs, words):
@@ -76,3 +76,8 @@ def test_the_critical_m_is_that_of_the_features():
 
     found = diagnose(FEATURES, torch.full((200, 4), 0.25), warn=False)
     assert found.critical_m == pytest.approx(critical_m(FEATURES.numpy(), "cosine"), abs=1e-4)
+
+
+def test_an_empty_batch_is_an_error():
+    with pytest.raises(InputError, match="no rows"):
+        diagnose(torch.zeros(0, 4), torch.zeros(0, 3))

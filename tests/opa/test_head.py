@@ -46,6 +46,13 @@ def test_a_tensor_gives_the_answers_of_an_array_as_tensors(metric, digits, tmp_p
     np.testing.assert_array_equal(again.predict(X), tensors.labels_.numpy())
 
 
+def test_bfloat16_is_computed_in_higher_precision(digits):
+    X = torch.tensor(digits[0][:300], dtype=torch.float32)  # small integers, exact in both
+    exact = OPAHead(5, max_epochs=3, random_state=0, device="cpu").fit(X)
+    head = OPAHead(5, max_epochs=3, random_state=0, device="cpu").fit(X.bfloat16())
+    assert torch.equal(head.labels_, exact.labels_)
+
+
 @pytest.mark.parametrize("X", [torch.zeros(9), torch.full((9, 2), torch.nan)])
 def test_a_tensor_that_cannot_be_clustered_is_an_error(X):
     with pytest.raises(ValueError, match="X "):

@@ -130,6 +130,22 @@ def test_features_in_a_narrow_cone_lose_no_digits():
     assert (opa_targets(X, P) - exact).abs().max() < 1e-3
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_an_empty_batch_has_a_loss_of_zero(reduction):
+    """A mask may leave no row of a batch."""
+    network = torch.nn.Linear(4, 5)
+    z = network(torch.zeros(0, 4))
+    logits = z[:, :3]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = OPALoss(reduction=reduction)(z, logits)
+        loss = loss + PACLoss(detach=False, reduction=reduction)(z, logits)
+        loss = loss + WeightedContrastiveLoss(reduction=reduction)(z, z, logits.softmax(1))
+    loss.backward()
+    assert loss == 0.0
+    assert not network.weight.grad.any()
+    assert opa_targets(z, logits).shape == (0, 3)
+
+
 @pytest.mark.parametrize("loss", ["opa", "pac", "contrastive"])
 def test_losses_compile_without_graph_breaks(loss):
     X, P = make(64, 10, "random", "soft")

@@ -1,5 +1,6 @@
 """Two gloo processes give the loss and gradients of one process with the joined batch."""
 
+import pytest
 import torch
 import torch.distributed as dist
 from processes import run_two
@@ -28,10 +29,10 @@ def loss_of(network, x1, x2, gather):
     )
 
 
-def unequal_worker(rank, folder):
-    """Compute targets of 12 rows on one process and of 4 on the other."""
+def unequal_worker(rank, folder, border):
+    """Compute targets of the rows before the border on one process, of the rest on the other."""
     dist.init_process_group("gloo")
-    rows = slice(0, 12) if rank == 0 else slice(12, 16)
+    rows = slice(0, border) if rank == 0 else slice(border, 16)
     X, logits = (x[rows] for x in batch())
     Q = opa_targets(X + 5, logits.softmax(1), metric="sqeuclidean", gather=True)
     torch.save(Q, folder / f"{rank}.pt")
@@ -52,12 +53,35 @@ def worker(rank, folder):
     dist.destroy_process_group()
 
 
-def test_targets_do_not_depend_on_the_split_of_the_rows(tmp_path):
-    run_two(unequal_worker, tmp_path)
+@pytest.mark.parametrize("border", [12, 16])
+def test_targets_do_not_depend_on_the_split_of_the_rows(tmp_path, border):
+    run_two(unequal_worker, tmp_path, border)
     results = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     X, logits = batch()
     expected = opa_targets(X + 5, logits.softmax(1), metric="sqeuclidean")
     torch.testing.assert_close(torch.cat(results), expected, atol=1e-5, rtol=0)
+
+
+def empty_worker(rank, folder):
+    """Compute PAC's loss of all rows on one process, of none on the other."""
+    dist.init_process_group("gloo")
+    X, logits = (x[: 16 * (1 - rank)] for x in batch())
+    logits = logits.requires_grad_()
+    loss = PACLoss(gather=True)(X, logits)
+    loss.backward()
+    torch.save((loss.detach(), logits.grad), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_a_process_without_rows_does_not_change_the_loss_of_the_other(tmp_path):
+    run_two(empty_worker, tmp_path)
+    loss, gradient = torch.load(tmp_path / "0.pt")
+    X, logits = batch()
+    expected = PACLoss()(X, logits.requires_grad_())
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(gradient, logits.grad)
+    assert torch.load(tmp_path / "1.pt")[0] == 0.0
 
 
 def test_two_processes_give_the_gradients_of_one_with_the_joined_batch(tmp_path):

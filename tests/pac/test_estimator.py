@@ -358,6 +358,7 @@ def test_verbose_logs_progress(blobs, caplog):
         ({"n_clusters": 9}, np.eye(4), "n_samples=4 should be >= n_clusters=9"),
         ({"m": 1.0}, np.eye(4), "'m' parameter of PAC must be"),
         ({"metric": "euclid"}, np.eye(9), "metric='euclid' cannot be used here"),
+        ({"metric": "seuclidean"}, np.eye(9, 10), r"distances that are NaN.*must not be constant"),
         ({"metric": "precomputed"}, np.ones((9, 8)), "square matrix of all distances"),
         ({"metric": "precomputed"}, np.ones((9, 9)), "a non-zero diagonal"),
         ({"metric": "precomputed"}, np.diag(np.ones(8), 1), "different distances from i to j"),

@@ -248,6 +248,16 @@ def test_a_memory_map_may_hold_distances(tmp_path):
     np.testing.assert_array_equal(expected, pac.fit_predict(source))
 
 
+@pytest.mark.parametrize("copy", [np.memmap.copy, lambda X: X.astype(np.float64)])
+def test_a_copy_of_a_memory_map_is_an_array_in_memory(copy, tmp_path):
+    """NumPy gives some copies the class of the map."""
+    X = copy(_write("memmap", _blobs(), tmp_path))
+    pac = PAC(K, random_state=0).fit(X)
+    expected = PAC(K, random_state=0).fit(np.array(X))
+    np.testing.assert_array_equal(pac.probabilities_, expected.probabilities_)
+    np.testing.assert_array_equal(pac.predict(X), expected.predict(np.array(X)))
+
+
 @pytest.mark.parametrize("kind", ["npy", "parquet, few groups", "parquet, many groups"])
 def test_a_row_of_weight_zero_in_a_file_does_not_count(kind, tmp_path):
     """Outliers that would have a cluster of their own have no effect without weight."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from problems import soft
 from sklearn.metrics import adjusted_rand_score
 
@@ -88,6 +89,23 @@ def test_one_enormous_weight_is_finite(rng):
     X = rng.standard_normal((50, 3)).astype(np.float32)
     pac = PAC(2, random_state=0).fit(X, sample_weight=np.r_[1e12, np.ones(49)])
     assert_finite(pac, X)
+
+
+@pytest.mark.parametrize("weight", [1e-30, 1e25])
+@pytest.mark.parametrize("rows", [np.asarray, torch.tensor])
+def test_the_unit_of_the_weights_does_not_matter(blobs, weight, rows):
+    """Weights count relative to each other; their squares may not be numbers of float32."""
+    X, w = rows(blobs[0].astype(np.float32)), np.tile([1.0, 2.0, 3.0], 100)
+    expected = PAC(3, random_state=0).fit(X, sample_weight=w)
+    found = PAC(3, random_state=0).fit(X, sample_weight=weight * w)
+    np.testing.assert_array_equal(found.labels_, expected.labels_)
+    np.testing.assert_allclose(found.moments_.mass / weight, expected.moments_.mass, rtol=1e-3)
+
+
+def test_a_weight_that_is_infinite_in_the_type_of_a_tensor_is_an_error(blobs):
+    X = torch.tensor(blobs[0], dtype=torch.float32)
+    with pytest.raises(ValueError, match="too large for dtype"):
+        PAC(3).fit(X, sample_weight=np.full(len(X), 1e200))
 
 
 def test_a_cluster_that_emptied_has_a_finite_mean(digits):

@@ -182,7 +182,7 @@ def test_a_single_candidate_is_possible():
         ([], "or whole numbers such as"),
         ([2.5], "or whole numbers such as"),
         ((9, 3), "low end above its high end"),
-        ([1, 2], "from 1 to 2 are given, but 100 rows allow 2 to 25"),
+        ([1, 2], "100 rows allow 2 to 25: 4 rows per cluster are needed on average"),
         ((2, 200), "from 2 to 200 are given, but 100 rows allow 2 to 25"),
     ],
 )
@@ -193,7 +193,7 @@ def test_impossible_candidates_are_refused(candidates, message):
 
 def test_rows_that_cannot_be_clustered_are_refused():
     X = blobs(3, 100, 2)
-    with pytest.raises(ValueError, match="at least 8 are needed"):
+    with pytest.raises(ValueError, match="at least 8 are needed: 4 for each of 2 clusters"):
         select_n_clusters(X[:7])
     with pytest.raises(ValueError, match=r"the path 'rows.npy'. Pass rows: np.load"):
         select_n_clusters("rows.npy")

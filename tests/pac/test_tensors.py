@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from probagg import PAC
+from probagg import PAC, aggregate
 from probagg.errors import InputError
 
 torch = pytest.importorskip("torch")
@@ -64,6 +64,14 @@ def test_fitted_attributes_are_tensors_of_the_type_of_x(digits):
     )
 
 
+def test_aggregate_takes_the_moments_of_a_fit(digits):
+    """They are in double precision, whatever the rows are in."""
+    X = torch.from_numpy(digits)
+    pac = PAC(10, random_state=0).fit(X)
+    found = aggregate(X, pac.moments_)
+    torch.testing.assert_close(found.float(), pac.transform(X).float(), rtol=1e-3, atol=1.0)
+
+
 def test_a_model_of_tensors_predicts_arrays_and_the_other_way_round(digits, tmp_path):
     X = torch.from_numpy(digits)
     pac = PAC(10, random_state=0).fit(X)
@@ -85,6 +93,14 @@ def test_other_types_are_computed_in_single_precision(digits, dtype):
     pac = PAC(10, random_state=0).fit(torch.from_numpy(digits).to(dtype))
     assert pac.probabilities_.dtype == torch.float32
     assert torch.equal(pac.labels_, exact.labels_)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_streamed_in_single_precision(digits, dtype):
+    exact = PAC(10, random_state=0).partial_fit(digits)
+    pac = PAC(10, random_state=0).partial_fit(torch.from_numpy(digits).to(dtype))
+    assert pac.probabilities_.dtype == torch.float32
+    np.testing.assert_array_equal(pac.labels_, exact.labels_)
 
 
 def test_weights_count_as_repeated_rows(digits):
@@ -135,6 +151,8 @@ def test_bad_tensors_get_one_clear_error(digits):
         PAC(3, metric="manhattan").fit(X)
     with pytest.raises(ValueError, match="63 features"):
         PAC(3, random_state=0).fit(X).predict(X[:, :63])
+    with pytest.raises(InputError, match="so far from the rows that were fitted"):
+        PAC(3, random_state=0).fit(X).predict(X + 1e30)
     X[3, 4] = torch.nan
     with pytest.raises(InputError, match="NaN or infinite"):
         PAC(3).fit(X)

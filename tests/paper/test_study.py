@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import record
 from paper.study import Cell, Record, Study, beside_paper, main, select, time_left
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -186,3 +187,14 @@ def test_a_study_goes_on_after_the_last_run_that_ended(study_that_stops, tmp_pat
     assert [run["seed"] for run in runs] == [0, 1, 2]
     assert runs[0] == first[0]
     assert (tmp_path / "ran.txt").read_text().split() == ["0", "1", "1", "2"]
+
+
+def test_results_replace_the_file_of_those_before_as_a_whole(tmp_path, monkeypatch):
+    """Scripts that go on where they were read the file: half of one would cost all runs."""
+    monkeypatch.setattr(record, "HERE", tmp_path)
+    record.record("speed", [1])
+    before = tmp_path / "results" / "speed.json"
+    os.link(before, tmp_path / "before.json")
+    record.record("speed", [2])
+    assert json.loads(before.read_text())["results"] == [2]
+    assert json.loads((tmp_path / "before.json").read_text())["results"] == [1]

@@ -133,7 +133,7 @@ def test_the_summary_states_the_results(photo_run):
 
 
 def test_an_automatic_number_of_clusters_comes_with_its_reason_and_curve(digits_run):
-    table = "n_clusters,stability,note,chosen\n10,0.5,x,false\n12,0.9,y,true\n14,0.7,z,false\n"
+    table = "n_clusters,stability,note,chosen\n10,0.5,x,0\n12,0.9,y,1\n14,0.7,z,0\n"
     (digits_run / "k_selection.csv").write_text(table)
     html, document = report(digits_run)
     assert "chosen automatically: 12 clusters are the most that stay" in words(document)

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -136,3 +137,12 @@ def test_a_name_that_is_no_text_is_written_as_its_bytes(tmp_path):
     data = (tmp_path / "run" / "assignments.csv").read_bytes()
     assert data == b"bad\xff.png"
     assert decode(data) == os.fsdecode(data)
+
+
+def test_threads_that_write_one_file_leave_one_of_the_contents(tmp_path):
+    contents = [bytes([n]) * 300_000 for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            list(pool.map(lambda data: write_atomically(tmp_path / "a", [data] * 3), contents))
+            assert (tmp_path / "a").read_bytes() in [3 * data for data in contents]
+    assert os.listdir(tmp_path) == ["a"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -31,7 +33,7 @@ from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
-from probagg.estimators import check_parameters
+from probagg.estimators import check_parameters, labels_of
 from probagg.opa.diagnose import Diagnosis, diagnose
 
 DIAGNOSED = 2000  # images that `diagnosis_` is computed from
@@ -76,7 +78,7 @@ class DPAC(ClusterMixin, BaseEstimator):
     features_ : ndarray of shape (n_images, n_features)
         The backbone's features of the clean views.
     model_ : torch.nn.Module
-        The trained network.
+        The trained network, on the CPU and in evaluation mode.
     recipe_ : Recipe
         The recipe, adapted to the size and channels of the images.
     diagnosis_ : Diagnosis
@@ -154,7 +156,8 @@ class DPAC(ClusterMixin, BaseEstimator):
                 identity=plan.identity | {"seed": seed} if plan.identity else {},
                 progress=self.progress,
             )
-            self._train(engine, plan)
+            with contextlib.closing(engine.history):
+                self._train(engine, plan)
         return self
 
     def check(self, images: Any) -> None:
@@ -204,7 +207,6 @@ class DPAC(ClusterMixin, BaseEstimator):
         del more  # its images may fill the GPU
         engine.train(clustering := ClusterStage(setup))
         engine.train(self_label_stage(setup, clustering.targets))
-        engine.history.close()
         features, probabilities = infer(model, setup.views, feed)
         rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
         settings = recipe.cluster
@@ -215,9 +217,9 @@ class DPAC(ClusterMixin, BaseEstimator):
             metric=settings.metric,
             balance=settings.balance,
         )
-        self.model_, self.recipe_ = model.cpu(), recipe
+        self.model_, self.recipe_ = model.cpu().eval(), recipe
         self.features_, self.probabilities_ = features.numpy(), probabilities.numpy()
-        self.labels_ = self.probabilities_.argmax(1).astype(np.int64)
+        self.labels_ = labels_of(self.probabilities_)
 
     def transform(self, images: Any) -> np.ndarray:
         """Return the features of images, (n, n_features)."""
@@ -229,7 +231,7 @@ class DPAC(ClusterMixin, BaseEstimator):
 
     def predict(self, images: Any) -> np.ndarray:
         """Return the most probable cluster of each image, as int64."""
-        return self.predict_proba(images).argmax(1).astype(np.int64)
+        return labels_of(self.predict_proba(images))
 
     def infer(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return features and probabilities of images from one pass."""
@@ -241,11 +243,10 @@ class DPAC(ClusterMixin, BaseEstimator):
                 f"The model was trained on images with {recipe.channels} channel(s), but these "
                 f"have {data.channels}. Convert them first."
             )
-        device = choose_device(self.device)
-        features, probabilities = infer(
-            self.model_.to(device), Views(recipe.views), Feed(data, device)
-        )
-        self.model_.cpu()
+        device, model = choose_device(self.device), self.model_
+        if device.type != "cpu":  # moving the model itself would disturb other threads
+            model = copy.deepcopy(model).to(device)
+        features, probabilities = infer(model, Views(recipe.views), Feed(data, device))
         return features.numpy(), probabilities.numpy()
 
     def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
@@ -262,8 +263,12 @@ class DPAC(ClusterMixin, BaseEstimator):
         """Return the estimator that `save` wrote, ready to predict, without `labels_`."""
         model, recipe = load_model(path)
         estimator = cls(model.n_clusters, recipe=recipe, device=device)
-        estimator.model_, estimator.recipe_ = model, recipe
+        estimator.model_, estimator.recipe_ = model.eval(), recipe
         return estimator
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: without a plan, which has the images."""
+        return super().__getstate__() | {"_planned": None}
 
     def _out(self) -> Path | None:
         return None if self.out_dir is None else Path(self.out_dir)

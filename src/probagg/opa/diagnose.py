@@ -68,6 +68,8 @@ def diagnose(
     """
     features, probs = torch.as_tensor(features), torch.as_tensor(probs)
     check_batch(features, probs)
+    if not len(probs):
+        raise InputError("The batch has no rows. Pass the features and probabilities of some.")
     if not (torch.isfinite(features).all() and torch.isfinite(probs).all()):
         raise InputError(
             "The features or probabilities contain NaN or infinity: training has diverged. Lower "

@@ -142,7 +142,7 @@ def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bo
     if _products_are_coarse() and X.device.type != "mps":  # which has no float64
         X, P = X.double(), P.double()
     X = embed(X, metric)
-    totals = torch.cat([X.detach().sum(0), torch.full_like(X[0, :1], len(X)).detach()])
+    totals = torch.cat([X.detach().sum(0), X.detach().new_full((1,), len(X))])
     totals = sum_over_processes(totals) if gather else totals
     count, size = totals[-1], (X.detach() ** 2).mean()
     X = X - totals[:-1] / count
@@ -163,11 +163,11 @@ def _products_are_coarse() -> bool:
 
 def check_batch(features: Tensor, probs: Tensor) -> None:
     """Raise an error if the shapes do not match. Reading values would wait for the device."""
-    if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs) or not len(probs):
+    if features.dim() != 2 or probs.dim() != 2 or len(features) != len(probs):
         raise InputError(
             f"features have shape {tuple(features.shape)} and logits or probabilities "
             f"{tuple(probs.shape)}, but (rows, dimensions) and (rows, clusters) of the same rows "
-            "are needed, at least one. Flatten or pool feature maps first."
+            "are needed. Flatten or pool feature maps first."
         )
 
 

@@ -24,9 +24,10 @@ class _Loss(nn.Module):
         self.reduction = reduction
 
     def _reduce(self, rows: Tensor) -> Tensor:
+        """Return the loss of a batch; that of an empty one is 0 and has no gradient."""
         if self.reduction == "none":
             return rows
-        return rows.mean() if self.reduction == "mean" else rows.sum()
+        return rows.mean() if self.reduction == "mean" and len(rows) else rows.sum()
 
 
 class OPALoss(_Loss):

@@ -24,7 +24,7 @@ class Standard:
     @classmethod
     def of(cls, X: Any, metric: str) -> Standard:
         """Return the shift and scale of these rows."""
-        X = X.cpu().numpy() if isinstance(X, Tensor) else X
+        X = X.cpu().double().numpy() if isinstance(X, Tensor) else X
         rows = embed(X.astype(np.float64), metric)
         mean = rows.mean(0)
         rows = rows - mean

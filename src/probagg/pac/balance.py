@@ -26,10 +26,9 @@ from probagg.aggregation import LINEAR_METRICS
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.pac.assigner import Assigner
-from probagg.pac.frame import is_tensor, like
+from probagg.pac.frame import like
 from probagg.pac.parts import Chunks
 from probagg.pac.solver import Solution, Solver
-from probagg.pac.tensors import floating
 from probagg.progress import log_progress
 
 BALANCES = (1.0, 0.5, 0.25, 0.0)
@@ -163,4 +162,4 @@ def _plain(X: Any) -> Any:
     if sp.issparse(X):
         parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
         return sp.csr_array(parts, shape=X.shape)
-    return like(floating(X) if is_tensor(X) else X, np.empty(0))
+    return like(X, np.empty(0))

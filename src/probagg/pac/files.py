@@ -149,7 +149,12 @@ def _floating(dtype: np.dtype) -> np.dtype:
 def is_file_source(X: Any) -> bool:
     """Return whether X is a path, a memory map, or was opened by pyarrow or `open_file`."""
     opened = type(X).__module__.partition(".")[0] == "pyarrow"
-    return opened or isinstance(X, str | PathLike | np.memmap | FileRows)
+    return opened or isinstance(X, str | PathLike | FileRows) or is_mapped(X)
+
+
+def is_mapped(X: Any) -> bool:
+    """Return whether X is a memory map; a copy of one is of the same class, but in memory."""
+    return isinstance(X, np.memmap) and X.offset is not None
 
 
 def open_file(X: Any) -> FileRows:
@@ -160,7 +165,7 @@ def open_file(X: Any) -> FileRows:
     """
     if isinstance(X, FileRows):
         return X
-    if isinstance(X, np.memmap):
+    if is_mapped(X):
         return MappedRows(X)
     if isinstance(X, str | PathLike):
         return _open_path(Path(X).expanduser())

@@ -63,10 +63,10 @@ class Frame:
         rows *= 1.0 / self.scale
         if xp is np:
             np.einsum("ij,ij->i", rows, rows, out=lifted[:, D])  # without a temporary array
-            if not np.isfinite(lifted[:, D]).all():
-                raise InputError(_not_finite(np.abs(X).max()))
         else:
             lifted[:, D] = (rows * rows).sum(1)
+        if not xp.isfinite(lifted[:, D]).all():
+            raise InputError(_not_finite(float(abs(X).max())))
         lifted[:, D + 1] = 1.0
         return lifted
 
@@ -79,7 +79,12 @@ def like(array: Any, X: Any) -> Any:
     """Return an array or a tensor as the kind of array that X is, on its device."""
     if is_tensor(X):
         return namespace(X).as_tensor(array, device=X.device)
-    return array.cpu().numpy() if is_tensor(array) else array
+    return floating(array).cpu().numpy() if is_tensor(array) else array
+
+
+def floating(X: Any) -> Any:
+    """Return a tensor in single precision where it has half of that, which NumPy may not know."""
+    return X if X.dtype.itemsize >= 4 else X.float()
 
 
 def numpy_dtype(X: Any) -> Any:

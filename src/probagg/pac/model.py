@@ -178,6 +178,11 @@ def training_distances(X: Any, metric: Any) -> np.ndarray:
     for rows in chunks(N, max(1, 2**22 // N)):
         D[rows] = pairwise_distances(X[rows], X, metric, **options)
     np.fill_diagonal(D, 0.0)
+    if np.isnan(D.max()):
+        raise InputError(
+            f"metric={metric!r} gives distances that are NaN. Check what it does with these rows; "
+            "'seuclidean' divides by the variance of each column, which must not be constant."
+        )
     check_sums(D)
     return D
 

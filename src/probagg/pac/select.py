@@ -23,6 +23,7 @@ from probagg.pac.sweeps import Update
 LARGEST_AUTO = 60
 SAMPLE_ROWS = 2_000  # used of a larger set, or
 ROWS_PER_CLUSTER = 15  # of the largest candidate, where that is more
+LEAST_PER_CLUSTER = 4  # rows of all, on average, of the largest candidate
 N_RUNS = 3
 
 
@@ -160,11 +161,12 @@ def _choose_m(m: float | str, full: Any) -> float:
 
 def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
     """Return the candidates in rising order, each once."""
-    largest = n_rows // 4  # two rows per cluster in each half
+    largest = n_rows // LEAST_PER_CLUSTER
     if largest < 2:
         raise InputError(
-            f"X has {n_rows} rows, and halves of it are clustered: at least 8 are needed. Pass "
-            "more rows, or choose the number of clusters yourself."
+            f"X has {n_rows} rows, but at least {2 * LEAST_PER_CLUSTER} are needed: "
+            f"{LEAST_PER_CLUSTER} for each of 2 clusters. Pass more rows, or choose the number of "
+            "clusters yourself."
         )
     if isinstance(candidates, str) and candidates == "auto":
         return _auto_candidates(max(2, min(LARGEST_AUTO, int((2 * n_rows) ** 0.5), largest)))
@@ -180,8 +182,8 @@ def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
     if min(numbers) < 2 or max(numbers) > largest:
         raise InputError(
             f"candidates from {min(numbers)} to {max(numbers)} are given, but {n_rows} rows allow "
-            f"2 to {largest}: clusters are compared with each other, in halves of the data with "
-            "two rows per cluster. Choose candidates within that range."
+            f"2 to {largest}: {LEAST_PER_CLUSTER} rows per cluster are needed on average. Choose "
+            "candidates within that range."
         )
     return sorted({int(K) for K in numbers})
 

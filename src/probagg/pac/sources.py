@@ -19,8 +19,8 @@ from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.pac.checks import ROWS, check_distances, check_sparse, explained
 from probagg.pac.dask_rows import DaskChunks, check_dask_weights, is_dask, map_dask, open_dask
-from probagg.pac.files import FileChunks, FileRows, is_file_source, open_file
-from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like
+from probagg.pac.files import FileChunks, FileRows, is_file_source, is_mapped, open_file
+from probagg.pac.frame import CHUNK_NUMBERS, chunks, is_tensor, like, numpy_dtype
 from probagg.pac.rows import KEPT_BYTES as KEPT_LIFTED
 from probagg.pac.solver import is_large
 from probagg.pac.tensors import check_tensor
@@ -39,7 +39,7 @@ def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
         rows = open_dask(X)
     elif is_tensor(X):
         rows = check_tensor(X)
-    elif is_file_source(X) and (is_linear or not isinstance(X, np.memmap)):
+    elif is_file_source(X) and (is_linear or not is_mapped(X)):
         rows = open_file(X)
         names = rows.columns
     else:
@@ -79,12 +79,10 @@ def check_weights(rows: Any, sample_weight: Any) -> Any:
         return check_dask_weights(sample_weight, rows)
     given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
     given = given.detach().cpu().numpy() if is_tensor(given) else given
-    dtype = rows.dtype if isinstance(rows.dtype, np.dtype) else np.float64
-    w = _check_sample_weight(given, _Shaped(rows.shape), dtype=dtype, ensure_non_negative=True)
-    if is_tensor(rows):
-        dtype = rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
-        return namespace(rows).as_tensor(w, dtype=dtype, device=rows.device)
-    return w
+    w = _check_sample_weight(
+        given, _Shaped(rows.shape), dtype=numpy_dtype(rows), ensure_non_negative=True
+    )
+    return like(w, rows)
 
 
 class _Shaped:

@@ -62,8 +62,10 @@ class Blocks:
     @classmethod
     def of(cls, block_size: int | str, rows: Rows, K: int, m: float) -> Blocks:
         """Return the blocks for rows in memory."""
-        N, w = rows.X.shape[0], rows.sample_weight
-        N_eff = N if w is None else int(float(w.sum()) ** 2 / float((w * w).sum()))
+        N_eff = N = rows.X.shape[0]
+        if rows.sample_weight is not None:
+            w = rows.sample_weight / rows.sample_weight.max()  # whose squares are finite
+            N_eff = int(float(w.sum()) ** 2 / float((w * w).sum()))
         blocks = cls.of_parts(block_size, N if block_size != "auto" else N_eff, K, m)
         if block_size != "auto":
             return blocks

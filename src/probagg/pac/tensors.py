@@ -12,7 +12,7 @@ import numpy as np
 
 from probagg.aggregation import Array, dual, lifted_growth, namespace
 from probagg.errors import InputError
-from probagg.pac.frame import Frame, chunks, linear_floor
+from probagg.pac.frame import Frame, chunks, floating, linear_floor
 from probagg.pac.parts import ArrayChunks, Survey
 from probagg.pac.rows import LinearRows, each_in_turn
 
@@ -130,8 +130,3 @@ class TensorChunks(ArrayChunks):
 
     def _parts(self) -> Iterator[Array]:
         return (self.X[rows] for rows in chunks(len(self.X), self._chunk))
-
-
-def floating(X: Array) -> Array:
-    """Return half-precision rows in single precision, which scores need."""
-    return X if X.dtype.itemsize >= 4 else X.float()

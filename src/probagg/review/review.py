@@ -126,12 +126,6 @@ class Review:
         found = {*range(n_clusters), *new} - self.merged.keys() - split
         return sorted(found)
 
-    def reachable(self, n_clusters: int) -> list[int]:
-        """Return the remaining clusters that the model can assign: not those of moved samples."""
-        parts = [k for split in self.splits for k in split.parts]
-        reached = self.groups(n_clusters)[[*range(n_clusters), *parts]].tolist()
-        return sorted(set(reached) & set(self.clusters(n_clusters)))
-
     def groups(self, n_clusters: int) -> np.ndarray:
         """Return the cluster that each is merged into, or itself: of the run, then the new ones."""
         n = self.n_numbers(n_clusters)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from probagg.run.folder import RunFolderError, read_manifest, write_manifest
+from probagg.run.folder import (
+    PATIENCE,
+    RunFolderError,
+    alone,
+    read_manifest,
+    write_manifest,
+)
 from probagg.run.layout import MANIFEST, REVIEW
 from probagg.storage import checksum, whole_folder
 
@@ -62,13 +69,15 @@ def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
     """Write the DPAC of a run to a folder, all or nothing; return its files and their sizes."""
     check_place(folder)
     place = folder.resolve()
-    with whole_folder(place) as partial:
-        model.save(partial, compact=True)
-        for name in BESIDE:
-            if (run / name).is_file():
-                shutil.copyfile(run / name, partial / name)
-    if place == (run / PLACE).resolve():
-        _note_in_manifest(run)
+    in_run = place == (run / PLACE).resolve()
+    with alone(run, PATIENCE) if in_run else nullcontext():
+        with whole_folder(place) as partial:
+            model.save(partial, compact=True)
+            for name in BESIDE:
+                if (run / name).is_file():
+                    shutil.copyfile(run / name, partial / name)
+        if in_run:
+            _note_in_manifest(run)
     return {path.name: path.stat().st_size for path in sorted(place.iterdir())}
 
 

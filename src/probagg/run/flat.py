@@ -119,11 +119,14 @@ class Flat:
                 f"{self.request.title} has {given}, which cannot form {self.k:,} clusters. Ask for "
                 "fewer."
             )
-        if isinstance(self.k, tuple) and self.k[1] > n // 4:
-            raise InputError(
-                f"The range of K ends at {self.k[1]:,}, but {given} are enough to judge {n // 4:,} "
-                "clusters at most. Lower it."
-            )
+        if isinstance(self.k, tuple):
+            from probagg.pac.select import LEAST_PER_CLUSTER  # which loads scikit-learn
+
+            if self.k[1] > (most := n // LEAST_PER_CLUSTER):
+                raise InputError(
+                    f"The range of K ends at {self.k[1]:,}, but {given} are enough to judge "
+                    f"{most:,} clusters at most. Lower it."
+                )
 
     def plan(self) -> tuple[str, float]:
         """Return what will be done, in words, and roughly how many seconds it takes."""

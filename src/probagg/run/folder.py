@@ -54,7 +54,7 @@ def add_to_run(
     No other process writes to the run meanwhile. `check` is called first and may raise.
     """
     path, manifest = Path(run) / name, Path(run) / MANIFEST
-    with _alone(Path(run), PATIENCE):
+    with alone(Path(run), PATIENCE):
         if check is not None:
             check()
         hashes = read_manifest(run) if manifest.exists() else None  # a damaged one stops here
@@ -97,7 +97,7 @@ def verified(run: str | PathLike[str], name: str) -> Path:
 
 
 @contextlib.contextmanager
-def _alone(run: Path, wait: float = 0.0) -> Iterator[None]:
+def alone(run: Path, wait: float = 0.0) -> Iterator[None]:
     """Keep other processes from writing to a run."""
     try:
         with hold(run / LOCK, wait):
@@ -131,7 +131,7 @@ class RunFolder:
         self.check()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._locked.enter_context(_alone(self.path))
+            self._locked.enter_context(alone(self.path))
             self.work.mkdir(exist_ok=True)
         except OSError as error:
             raise RunFolderError(

@@ -70,9 +70,9 @@ class Stage:
 
 
 _STEPS = ("sweep", "epoch", "step")  # keys that number the records
-_NOT_DRAWN = {*_STEPS, "stage", "seconds", "time", "done"}
+_NOT_DRAWN = {*_STEPS, "stage", "seconds"}
 _STAGES = {"pretrain": "Pre-training", "cluster": "Clustering", "self_label": "Self-labelling"}
-_TERMS = {"objective": "objective J", "lr": "learning rate"}
+_TERMS = {"objective": "objective J"}
 
 
 def training(records: Sequence[dict[str, Any]]) -> list[Stage]:
@@ -115,27 +115,21 @@ def selection(contents: Contents) -> list[Chart]:
     if not table or "n_clusters" not in table[0]:
         return []
     K = [float(row["n_clusters"]) for row in table]
-    chosen = [k for k, row in zip(K, table, strict=True) if _is_true(row.get("chosen"))]
+    mark = next((k for k, row in zip(K, table, strict=True) if row.get("chosen") == "1"), None)
     charts = []
     for name in table[0]:
-        if name in ("n_clusters", "chosen", "seconds") or name.endswith("_sd"):
+        if name in ("n_clusters", "chosen", "seconds"):
             continue
         values = [_number(row[name]) for row in table]
         if not np.isfinite(values).any():
             continue
         title = name.replace("_", " ")
-        mark = chosen[0] if chosen else None
-        spread = [_number(row.get(f"{name}_sd")) for row in table]
-        svg = curve(K, values, label=title, unit="clusters", spread=spread, mark=mark)
+        svg = curve(K, values, label=title, unit="clusters", mark=mark)
         charts.append(Chart(title, render(svg)))
     return charts
 
 
-def _is_true(text: str | None) -> bool:
-    return (text or "").strip().lower() in ("1", "true", "yes", "chosen", "*")
-
-
-def _number(text: str | None) -> float:
+def _number(text: str) -> float:
     try:
         return float(text or "nan")
     except ValueError:
