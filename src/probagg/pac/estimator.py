@@ -29,7 +29,7 @@ from probagg.pac.assigner import Assigner
 from probagg.pac.balance import solve
 from probagg.pac.checks import CONSTRAINTS, check_streamable
 from probagg.pac.dask_rows import is_dask
-from probagg.pac.frame import is_tensor
+from probagg.pac.frame import is_tensor, like
 from probagg.pac.model import LinearModel, Model, load_model, save_model
 from probagg.pac.scales import uneven_scales
 from probagg.pac.solver import Solver
@@ -352,9 +352,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         This score cannot choose `n_clusters` (in `GridSearchCV`), because it rises with every
         further cluster: use :func:`probagg.select_n_clusters`.
         """
-        J = self._map(self._open(X), self._assigner.objectives, dtype=np.float64)
-        J = J.cpu().numpy() if is_tensor(J) else np.asarray(J)
-        return -float(np.average(J, weights=sample_weight))
+        rows = self._open(X)
+        J = self._map(rows, self._assigner.objectives, dtype=np.float64)
+        J, w = (like(part, np.empty(0)) for part in (J, check_weights(rows, sample_weight)))
+        return -float(np.average(J, weights=w))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write what `predict` needs as one safetensors file, without pickle.
