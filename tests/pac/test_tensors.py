@@ -112,6 +112,15 @@ def test_weights_count_as_repeated_rows(digits):
     assert weighted.objective_ == pytest.approx(array.objective_, rel=1e-4)
 
 
+def test_weights_and_starts_may_be_tensors_of_half_precision(digits):
+    X, w = torch.from_numpy(digits[:300]), torch.arange(300) % 3
+    P = torch.eye(4)[torch.arange(300) % 4]
+    exact = PAC(4, random_state=0, init=P).fit(X, sample_weight=w)
+    pac = PAC(4, random_state=0, init=P.bfloat16()).fit(X, sample_weight=w.bfloat16())
+    assert torch.equal(pac.labels_, exact.labels_)
+    assert pac.score(X, sample_weight=w.bfloat16()) == exact.score(X, sample_weight=w)
+
+
 @pytest.mark.parametrize("order", ["shuffled", "sorted"])
 @pytest.mark.usefixtures("few_rows")
 def test_parts_of_a_large_tensor_reach_the_objective_of_a_fit_in_memory(digits, order):

@@ -78,7 +78,7 @@ def check_weights(rows: Any, sample_weight: Any) -> Any:
     if is_dask(rows):
         return check_dask_weights(sample_weight, rows)
     given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
-    given = given.detach().cpu().numpy() if is_tensor(given) else given
+    given = like(given.detach(), np.empty(0)) if is_tensor(given) else given
     w = _check_sample_weight(
         given, _Shaped(rows.shape), dtype=numpy_dtype(rows), ensure_non_negative=True
     )

@@ -110,7 +110,7 @@ def near_uniform(X: Array, K: int, generator: np.random.Generator) -> Array:
 
 def given_start(init: Any, X: Array, K: int) -> Array:
     """Return the start that a user passed as `init` for rows X, with rows scaled to sum to 1."""
-    init = init.detach().cpu().numpy() if is_tensor(init) else init
+    init = like(init.detach(), np.empty(0)) if is_tensor(init) else init
     P = check_array(init, dtype=numpy_dtype(X), copy=True, input_name="init")
     if P.shape != (X.shape[0], K) or P.min() < 0 or not P.sum(1).min() > 0:
         raise InputError(
