@@ -141,7 +141,8 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     """Return the result as a few lines of text."""
     samples, method = clustering.samples, result["method"].upper()
     method += ", smoothed" * result.get("smooth", False)
-    what = f"{result['n_samples']:,} {samples.noun} in {result['n_clusters']} clusters by {method}"
+    K = result["n_clusters"]
+    what = f"{result['n_samples']:,} {samples.noun} in {K} cluster{'s' * (K != 1)} by {method}"
     lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
     counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
     if n := result["n_skipped"]:
