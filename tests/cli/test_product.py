@@ -85,6 +85,7 @@ def test_a_folder_gives_clusters_and_a_page(world):
     said = (world / "stdout").read_text()
     assert "37 images, features of efficientnet-lite0, PAC into 3 clusters; about" in said
     assert "1 file skipped" in said
+    assert "against the sub-folders: ACC" in said
     assert "bars/broken.jpg" in (world / "run" / "skipped.csv").read_text()
     assert "bars/broken.jpg" not in {row["path"] for row in table}
 

@@ -153,9 +153,9 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     if n := result.get("n_duplicates", 0):
         counts.append(f"{n:,} near-duplicate{'s' * (n != 1)} (duplicates.csv)")
     lines.append(", ".join(counts))
-    if "acc" in result:
+    if samples.classes is not None and "acc" in result:
         some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
-        lines.append(scores_line(f"against the known labels{some}", result))
+        lines.append(scores_line(f"against {samples.classes.origin}{some}", result))
     if "objective" in result:
         lines.append(
             f"objective {result['objective']:.6g} after {result['n_iter']} sweeps; m "
