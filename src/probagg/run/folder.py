@@ -107,7 +107,7 @@ def _alone(run: Path, wait: float = 0.0) -> Iterator[None]:
                 f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
             ) from None
         except OSError as error:
-            raise _unwritable(run, error, "Make it writable, or copy it elsewhere.") from error
+            raise _unwritable(run, error, "Check the folder and its permissions.") from error
         yield
 
 
