@@ -58,3 +58,13 @@ def test_new_samples_of_a_small_cluster_are_not_all_outliers():
     assert np.mean(rates) < 0.2
     few = Yardstick.of(rng.normal(0, 1, (2, 3)), np.zeros(2, int), 1, "sqeuclidean")
     assert np.isinf(few.limits[0])
+
+
+def test_copies_of_one_photo_are_not_outliers():
+    """1 - cosine of a row with itself is rounded, to a negative number for some rows."""
+    for x in np.random.default_rng(0).normal(size=(20, 1, 30)):
+        X, labels = np.repeat(x, 10, axis=0), np.zeros(10, int)
+        yardstick = Yardstick.of(X, labels, 1, "cosine")
+        distances = yardstick.distances(X, labels)
+        assert (distances >= 0.0).all()
+        assert (distances <= yardstick.limits[0]).all()

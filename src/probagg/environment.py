@@ -39,7 +39,7 @@ def keep_memory() -> None:
 def environment() -> dict[str, Any]:
     """Return the machine, the versions, the command and the time, for a result file."""
     return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": [_program(), *sys.argv[1:]],
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -59,6 +59,12 @@ def package_versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
     return versions
+
+
+def _program() -> str:
+    """Return the name of the program; of `python -m probagg`, which runs a file, the package's."""
+    path = Path(sys.argv[0])
+    return path.parent.name if path.name == "__main__.py" else path.name
 
 
 def _gpu() -> str | None:

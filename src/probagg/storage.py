@@ -108,6 +108,13 @@ def file_fingerprint(path: str | PathLike[str], length: int) -> str:
         return fingerprint(iter(lambda: file.read(1 << 20), b""), length)
 
 
+def can_be_made(path: str | PathLike[str]) -> bool:
+    """Return whether a file or folder may be written: the nearest folder that exists decides."""
+    path = Path(path).absolute()
+    folder = next(place for place in (path, *path.parents) if os.path.isdir(place))
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -> None:
     """Write a file, whole or not at all; `data` may come in parts."""
     with whole_file(path) as temporary, temporary.open("wb") as file:

@@ -59,7 +59,8 @@ class Yardstick:
             x, center = _rows(X[rows], self.metric), self.centers[labels[rows]]
             if self.metric == "cosine":
                 norm = np.linalg.norm(center, axis=1)
-                found[rows] = 1.0 - (x * center).sum(1) / np.maximum(norm, 1e-300)
+                cosine = (x * center).sum(1) / np.maximum(norm, 1e-300)
+                found[rows] = (1.0 - cosine).clip(0.0)  # of copies, rounding makes it negative
             else:
                 found[rows] = np.linalg.norm(x - center, axis=1)
         return found

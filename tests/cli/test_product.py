@@ -85,6 +85,7 @@ def test_a_folder_gives_clusters_and_a_page(world):
     said = (world / "stdout").read_text()
     assert "37 images, features of efficientnet-lite0, PAC into 3 clusters; about" in said
     assert "1 file skipped" in said
+    assert "against the sub-folders: ACC" in said
     assert "bars/broken.jpg" in (world / "run" / "skipped.csv").read_text()
     assert "bars/broken.jpg" not in {row["path"] for row in table}
 
@@ -431,6 +432,8 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
             "DPAC needs",
         ),
         (("clutser", "{home}/photos"), 2, "No such command"),
+        (("cluster", "{home}/new/bars", "-k", "auto", *LITE), 2, "3 images, but the number"),
+        (("cluster", "{home}/new/bars", "-k", "2:3", *LITE), 2, "3 images, but the number"),
     ],
 )
 def test_mistakes_are_one_clear_line(world, tmp_path, monkeypatch, arguments, code, words):
@@ -440,6 +443,13 @@ def test_mistakes_are_one_clear_line(world, tmp_path, monkeypatch, arguments, co
     assert (result.exit_code, said) == (code, True), result.stderr
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_metric_that_is_not_known_is_refused_before_the_features(world, tmp_path):
+    options = (*LITE, "--metric", "cosin", "--out", tmp_path / "run")
+    result = probagg("cluster", world / "photos", "-k", 3, *options)
+    assert (result.exit_code, "metric='cosin' cannot be used" in result.stderr) == (2, True)
+    assert "result in" not in result.stdout  # of the plan, which is said before any work
 
 
 def test_the_clusters_alone_can_be_exported(world, tmp_path):

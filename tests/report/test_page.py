@@ -304,7 +304,7 @@ def test_training_gets_a_chart_for_each_stage_and_term(photo_run):
 def test_skipped_files_are_listed(photo_run):
     (photo_run / "skipped.csv").write_text("path,reason\nbad <i>.jpg,it is no image\n")
     html, document = report(photo_run)
-    assert "1 file could not be read and was left out" in words(document)
+    assert "1 file could not be used and was left out" in words(document)
     assert "bad &lt;i&gt;.jpg" in html
 
 

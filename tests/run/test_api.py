@@ -1,6 +1,7 @@
 """`probagg.cluster` and `Run`: the product from Python."""
 
 import json
+import time
 import warnings
 
 import numpy as np
@@ -178,7 +179,7 @@ def test_the_options_of_another_method_are_refused(tmp_path, matrix):
         probagg.cluster(matrix[0], 3, recipe="digits", out=tmp_path / "run")
     with pytest.raises(InputError, match="at least 1 is needed"):
         probagg.cluster(matrix[0], 0, out=tmp_path / "run")
-    with pytest.raises(InputError, match="a number, a range"):
+    with pytest.raises(InputError, match="a whole number, a range"):
         probagg.cluster(matrix[0], 2.5, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -186,6 +187,13 @@ def test_the_options_of_another_method_are_refused(tmp_path, matrix):
 def test_a_finished_run_is_kept_unless_told_otherwise(run, matrix):
     with pytest.raises(RuntimeError, match="overwrite=True"):
         probagg.cluster(matrix[0], 3, out=run.path)
+
+
+def test_runs_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260102-030405")
+    names = [probagg.cluster(np.eye(9), 2, report=False).path.name for _ in range(3)]
+    assert names == [f"ndarray-20260102-030405{end}" for end in ("", "-2", "-3")]
 
 
 def test_a_folder_that_is_not_a_run_says_so(tmp_path):

@@ -157,6 +157,14 @@ def test_more_clusters_than_different_photos_are_refused(tmp_path):
         run_of(tmp_path, tmp_path / "run", deduplicate=True)
 
 
+def test_more_clusters_than_photos_that_can_be_read_are_refused(tmp_path):
+    for number in range(2):
+        scene(number).save(tmp_path / f"{number}.png")
+    (tmp_path / "broken.png").write_text("no picture")
+    with pytest.raises(InputError, match="2 images that can be read, which cannot form 3 clusters"):
+        run_of(tmp_path, tmp_path / "run")
+
+
 def test_deduplicate_is_for_images(tmp_path):
     with pytest.raises(InputError, match="deduplicate is for images"):
         probagg.cluster(np.eye(9), 3, out=tmp_path / "run", deduplicate=True)

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,6 +63,13 @@ def test_an_impossible_folder_is_one_error():
         RunFolder("/dev/null/run").__enter__()
 
 
+def test_a_run_that_cannot_be_locked_is_one_error(tmp_path):
+    """As in a read-only folder, whose modes would not stop root: the lock cannot be made."""
+    (tmp_path / LOCK).mkdir()
+    with pytest.raises(RunFolderError, match=r"cannot be written \(Is a directory\). Check"):
+        add_to_run(tmp_path, "report.html", b"")
+
+
 def test_other_files_are_never_touched(tmp_path):
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(RunFolderError, match="holds other files"):
@@ -101,6 +109,13 @@ def test_the_environment_names_machine_and_versions():
     assert found["packages"]["probagg"]
     assert found["packages"]["numpy"]
     assert found["cpus"] >= 1
+
+
+def test_the_command_of_python_m_is_the_package(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/lib/probagg/__main__.py", "cluster", "digits"])
+    assert environment()["command"] == ["probagg", "cluster", "digits"]
+    monkeypatch.setattr(sys, "argv", ["/home/me/mine.py"])
+    assert environment()["command"] == ["mine.py"]
 
 
 def test_overwriting_twice_keeps_what_a_person_put_there(tmp_path):

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from probagg.errors import NoData
+from probagg.errors import InputError, NoData
 from probagg.run import sorting
 from probagg.run.folder import RunFolderError
+from probagg.run.output import Output, OutputFolder
 from probagg.run.sorting import check_sorting, check_target, sort_images
 
 
@@ -15,6 +16,16 @@ from probagg.run.sorting import check_sorting, check_target, sort_images
 def photos(tmp_path):
     folder = tmp_path / "photos"
     folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def locked(tmp_path, monkeypatch):
+    """A folder that may not be written; root, whom no mode stops, is told so."""
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o555)
+    if os.access(folder, os.W_OK):
+        monkeypatch.setattr(os, "access", lambda path, mode: path != folder)
     return folder
 
 
@@ -171,3 +182,15 @@ def test_a_source_without_files_is_refused(tmp_path, photos):
         check_sorting(photos / "a.npz", tmp_path / "sorted")
     with pytest.raises(NoData, match=r"a\.npz is not a folder of images"):
         sort_images(photos / "a.npz", ["0"], [0], {}, tmp_path / "sorted", link=False)
+
+
+@pytest.mark.parametrize("inside", ["", "sorted", "new/sorted"])
+def test_a_target_without_permission_is_refused_before_any_work(photos, locked, inside):
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        check_sorting(photos, locked / inside)
+
+
+def test_an_output_without_permission_is_refused_before_any_work(locked):
+    for place in (Output(locked / "new.csv"), OutputFolder(locked / "export", ())):
+        with pytest.raises(InputError, match=f"--out {place.path} cannot be written"):
+            place.check()

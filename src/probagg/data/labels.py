@@ -7,7 +7,7 @@ import io
 import warnings
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ class Classes:
 
     y: np.ndarray  # (n,) int
     names: list[str]
+    origin: str = "the known labels"  # in words
 
     @property
     def known(self) -> np.ndarray:
@@ -37,7 +38,7 @@ class Classes:
 
     def of(self, rows: np.ndarray) -> Classes:
         """Return the classes of some samples."""
-        return Classes(self.y[rows], self.names)
+        return replace(self, y=self.y[rows])
 
     @classmethod
     def of_text(cls, found: Sequence[str | None]) -> Classes:

@@ -157,8 +157,8 @@ def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
         return kind.from_tensors(description["params"]["metric"], tensors), description
 
 
-def training_distances(X: Any, metric: Any) -> np.ndarray:
-    """Return all (N, N) distances, or raise an error if they would not fit in memory."""
+def check_metric(X: Any, metric: Any) -> dict[str, Any]:
+    """Return the options of a metric for the rows X; raise where it cannot compare them."""
     try:
         options = _metric_options(X, metric)
         pairwise_distances(X[:1], X[:1], metric, **options)
@@ -167,6 +167,12 @@ def training_distances(X: Any, metric: Any) -> np.ndarray:
             f"metric={metric!r} cannot be used here: {error} Use 'sqeuclidean', 'cosine', "
             "'precomputed', or a metric of sklearn.metrics.pairwise_distances."
         ) from error
+    return options
+
+
+def training_distances(X: Any, metric: Any) -> np.ndarray:
+    """Return all (N, N) distances, or raise an error if they would not fit in memory."""
+    options = check_metric(X, metric)
     N, dtype = X.shape[0], X.dtype
     check_memory(
         float(N) * N * dtype.itemsize,

@@ -141,7 +141,8 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     """Return the result as a few lines of text."""
     samples, method = clustering.samples, result["method"].upper()
     method += ", smoothed" * result.get("smooth", False)
-    what = f"{result['n_samples']:,} {samples.noun} in {result['n_clusters']} clusters by {method}"
+    K = result["n_clusters"]
+    what = f"{result['n_samples']:,} {samples.noun} in {K} cluster{'s' * (K != 1)} by {method}"
     lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
     counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
     if n := result["n_skipped"]:
@@ -152,9 +153,9 @@ def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     if n := result.get("n_duplicates", 0):
         counts.append(f"{n:,} near-duplicate{'s' * (n != 1)} (duplicates.csv)")
     lines.append(", ".join(counts))
-    if "acc" in result:
+    if samples.classes is not None and "acc" in result:
         some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
-        lines.append(scores_line(f"against the known labels{some}", result))
+        lines.append(scores_line(f"against {samples.classes.origin}{some}", result))
     if "objective" in result:
         lines.append(
             f"objective {result['objective']:.6g} after {result['n_iter']} sweeps; m "

@@ -77,6 +77,7 @@ class Flat:
         self.options = options
         self._estimator(2)._validate_params()  # before hours of features
         if is_images:  # last, because it loads torch and weights
+            _check_metric(options["metric"])
             self.backbone = _open_backbone(name, weights, device)
 
     def _open_rows(self, options: dict[str, Any]) -> Samples:
@@ -114,19 +115,25 @@ class Flat:
     def _check_k(self) -> None:
         """Refuse, before hours of features, more clusters than samples or than can be judged."""
         n, given = len(self.samples), f"{len(self.samples):,} {self.samples.noun}"
-        if isinstance(self.k, int) and self.k > n:
-            raise InputError(
-                f"{self.request.title} has {given}, which cannot form {self.k:,} clusters. Ask for "
-                "fewer."
-            )
-        if isinstance(self.k, tuple):
-            from probagg.pac.select import LEAST_PER_CLUSTER  # which loads scikit-learn
-
-            if self.k[1] > (most := n // LEAST_PER_CLUSTER):
+        if isinstance(self.k, int):
+            if self.k > n:
                 raise InputError(
-                    f"The range of K ends at {self.k[1]:,}, but {given} are enough to judge "
-                    f"{most:,} clusters at most. Lower it."
+                    f"{self.request.title} has {given}, which cannot form {self.k:,} clusters. Ask "
+                    "for fewer."
                 )
+            return
+        from probagg.pac.select import LEAST_PER_CLUSTER  # which loads scikit-learn
+
+        if (most := n // LEAST_PER_CLUSTER) < 2:
+            raise InputError(
+                f"{self.request.title} has {given}, but the number of clusters can be chosen from "
+                f"{2 * LEAST_PER_CLUSTER} on. Give the number itself, as 2 (-k 2)."
+            )
+        if isinstance(self.k, tuple) and self.k[1] > most:
+            raise InputError(
+                f"The range of K ends at {self.k[1]:,}, but {given} are enough to judge {most:,} "
+                "clusters at most. Lower it."
+            )
 
     def plan(self) -> tuple[str, float]:
         """Return what will be done, in words, and roughly how many seconds it takes."""
@@ -242,12 +249,15 @@ class Flat:
         return P, None
 
     def _check_kept(self, K: int, X: Any) -> None:
-        """Refuse more clusters than are left once near-duplicates count as one."""
-        if self.deduplicate and len(X) < K:
-            raise InputError(
-                f"{self.request.title} has {len(X):,} different images, which cannot form {K:,} "
-                "clusters. Ask for fewer, or leave out deduplicate."
-            )
+        """Refuse more clusters than images that can be read, or than differ where that counts."""
+        if self.backbone is None or len(X) >= K:
+            return
+        kept = "different images" if self.deduplicate else "images that can be read"
+        also = ", or leave out deduplicate" if self.deduplicate else ""
+        raise InputError(
+            f"{self.request.title} has {len(X):,} {kept}, which cannot form {K:,} clusters. Ask "
+            f"for fewer{also}."
+        )
 
     def _choose(self, samples: Samples) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Return K and, where it was chosen from the data, the reason and the table."""
@@ -298,6 +308,17 @@ class Flat:
 
 def _is_matrix_name(source: Any) -> bool:
     return isinstance(source, str) and source in benchmarks.NAMES
+
+
+def _check_metric(metric: str) -> None:
+    """Refuse, before hours of features, a metric that is not known, by three rows."""
+    import numpy as np
+
+    from probagg.aggregation import LINEAR_METRICS
+    from probagg.pac.model import check_metric  # scikit-learn is slow to import
+
+    if metric not in LINEAR_METRICS:
+        check_metric(np.eye(3, 2), metric)
 
 
 def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:

@@ -99,13 +99,20 @@ def verified(run: str | PathLike[str], name: str) -> Path:
 @contextlib.contextmanager
 def alone(run: Path, wait: float = 0.0) -> Iterator[None]:
     """Keep other processes from writing to a run."""
-    try:
-        with hold(run / LOCK, wait):
-            yield
-    except Held as error:
-        raise RunFolderError(
-            f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
-        ) from None
+    with contextlib.ExitStack() as lock:
+        try:
+            lock.enter_context(hold(run / LOCK, wait))
+        except Held as error:
+            raise RunFolderError(
+                f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
+            ) from None
+        except OSError as error:
+            raise _unwritable(run, error, "Check the folder and its permissions.") from error
+        yield
+
+
+def _unwritable(run: Path, error: OSError, remedy: str) -> RunFolderError:
+    return RunFolderError(f"{run} cannot be written ({error.strerror}). {remedy}")
 
 
 class RunFolder:
@@ -134,9 +141,7 @@ class RunFolder:
             self._locked.enter_context(alone(self.path))
             self.work.mkdir(exist_ok=True)
         except OSError as error:
-            raise RunFolderError(
-                f"{self.path} cannot be written ({error.strerror}). Name another folder."
-            ) from error
+            raise _unwritable(self.path, error, "Name another folder.") from error
         if (self.work / MANIFEST).exists():  # killed after the seal
             try:
                 self._put_in_place()

@@ -9,7 +9,7 @@ from typing import Self
 
 from probagg.errors import InputError
 from probagg.run.layout import UNFINISHED, is_run_file, listed
-from probagg.storage import write_atomically
+from probagg.storage import can_be_made, write_atomically
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Output:
                 f"--out {path} exists. Name a new file, or replace it with --overwrite "
                 "(overwrite=True)."
             )
+        _check_permission(path)
         return self
 
     def _check_source(self, source: Path) -> None:
@@ -91,7 +92,16 @@ class OutputFolder:
                 f"--out {path} exists. Name a new folder, or replace it with --overwrite "
                 "(overwrite=True)."
             )
+        _check_permission(path)
         return self
+
+
+def _check_permission(path: Path) -> None:
+    """Raise where the folder around a place, which is replaced as a whole, may not be written."""
+    if not can_be_made(path.absolute().parent):
+        raise InputError(
+            f"--out {path} cannot be written (Permission denied). Name a place where you may write."
+        )
 
 
 def run_of(path: Path) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 from probagg.data import benchmarks
 from probagg.errors import InputError
+from probagg.run.layout import is_finished
 from probagg.run.monitor import Monitor
 
 
@@ -62,10 +64,12 @@ class Request:
 
 
 def default_out(source: Any) -> Path:
-    """Return runs/SOURCE-TIME."""
+    """Return runs/SOURCE-TIME, with a number where a run that began in the same second is there."""
     is_path = isinstance(source, str | PathLike) and Path(source).exists()
     name = Path(source).resolve().stem if is_path else title_of(source)
-    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    first = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
+    return next(out for out in map(Path("runs").joinpath, names) if not is_finished(out))
 
 
 def title_of(source: Any) -> str:
@@ -89,5 +93,6 @@ def check_k(k: Any) -> int | tuple[int, int] | str | None:
             )
         return (int(k[0]), int(k[1]))
     raise InputError(
-        f"The number of clusters is {k!r}, but a number, a range (low, high) or 'auto' is needed."
+        f"The number of clusters is {k!r}, but a whole number, a range (low, high) or 'auto' is "
+        "needed."
     )

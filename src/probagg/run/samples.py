@@ -284,6 +284,9 @@ def of_images(source: Any, images: ImageSet, monitor: Monitor) -> Samples:
     names = images.paths or [str(row) for row in range(len(images))]
     heading = "row" if images.paths is None else "path"
     classes = _classes(images.y, images.class_names)
+    is_path = isinstance(source, str | PathLike)
+    if classes is not None and is_path and Path(source).expanduser().is_dir():
+        classes = replace(classes, origin="the sub-folders")
     samples = Samples(place_of(source), names, heading, images=images, classes=classes)
     if not isinstance(images, FolderImages):
         return samples

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 from probagg.data.formats import is_image
 from probagg.errors import InputError, NoData
 from probagg.run.folder import RunFolderError
-from probagg.storage import fingerprint
+from probagg.storage import can_be_made, fingerprint
 
 LONGEST = 255  # bytes in a name that common file systems hold
 
@@ -37,6 +37,11 @@ def check_target(target: Path, *others: Path) -> None:
             )
     if target.is_dir() and any(target.iterdir()):
         raise RunFolderError(f"{target} is not empty. Name a new folder for the sorted images.")
+    if not can_be_made(target):
+        raise RunFolderError(
+            f"{target} cannot be written (Permission denied). Name another folder for the sorted "
+            "images."
+        )
 
 
 def _meeting(target: Path, other: Path) -> str | None:
