@@ -46,12 +46,12 @@ def is_image_source(source: Any) -> bool:
     """
     if _is_path(source):
         return _is_image_path(source)
+    if is_hub(source):
+        return image_column(source) is not None
     if hasattr(source, "collect"):
         raise NoData(f"The {type(source).__name__} is not computed yet. Pass source.collect().")
     if isinstance(source, Mapping):
         raise NoData("A dictionary is not a table. Pass pandas.DataFrame(source).")
-    if is_hub(source):
-        return image_column(source) is not None
     if is_annotated(source):
         return False
     return not hasattr(source, "columns") and getattr(source, "ndim", 3) in (3, 4)
