@@ -66,7 +66,8 @@ def test_an_image_is_enlarged_by_click_or_enter_and_arrows_go_on(opened, photo_r
     assert page.text_content("#viewer-title") == pictures.nth(3).get_attribute("alt")
     page.keyboard.press("Escape")
     assert not page.locator("#viewer").is_visible()
-    assert pictures.nth(3).evaluate("(picture) => picture === document.activeElement")
+    focused = "(picture) => picture === document.activeElement"  # after the event close
+    page.wait_for_function(focused, arg=pictures.nth(3).element_handle())
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("Enter")
     assert page.text_content("#viewer-facts") == f"3 of {pictures.count()} here"

@@ -293,7 +293,7 @@ def test_an_image_is_enlarged_by_enter_or_a_click_and_arrows_go_on(page):
     assert page.locator("#viewer-previous").is_disabled()
     press(page, "ArrowRight", "Escape")
     assert not page.locator("#viewer").is_visible()
-    assert page.evaluate("document.activeElement.row") == order[1], "the focus is on the last one"
+    page.wait_for_function("(row) => document.activeElement.row === row", arg=order[1])  # the last
     selected = page.locator('.tile[aria-selected="true"]')
     assert selected.evaluate_all("tiles => tiles.map((tile) => tile.row)") == [order[2]]
     page.locator(".tile").nth(4).hover()
