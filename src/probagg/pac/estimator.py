@@ -41,6 +41,7 @@ from probagg.pac.model import LinearModel, Model, load_model, save_model
 from probagg.pac.scales import uneven_scales
 from probagg.pac.solver import Solver
 from probagg.pac.sources import (
+    check_some_weights,
     check_weights,
     in_memory,
     keeps_probabilities,
@@ -212,7 +213,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         check_parameters(self)
         rows = open_rows(self, X, reset=True)
         check_n_samples(rows.shape[0], self.n_clusters)
-        weights = _some_weights(rows, sample_weight)
+        weights = check_some_weights(rows, sample_weight)
         names = getattr(self, "feature_names_in_", None)
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
             warnings.warn(uneven, ClusteringWarning, stacklevel=2)
@@ -362,7 +363,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         further cluster: use :func:`probagg.select_n_clusters`.
         """
         rows = self._open(X)
-        weights = _some_weights(rows, sample_weight)
+        weights = check_some_weights(rows, sample_weight)
         J = self._map(rows, self._assigner.objectives, dtype=np.float64)
         J, weights = like(J, np.empty(0)), like(weights, np.empty(0))
         return -float(np.average(np.asarray(J), weights=weights))
@@ -406,14 +407,6 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _some_weights(rows: Any, sample_weight: Any) -> Any:
-    """Return weights of the rows, not all of them zero, or None."""
-    weights = check_weights(rows, sample_weight)
-    if weights is not None and not weights.any():
-        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
-    return weights
 
 
 def _float_of(rows: Any) -> Any:

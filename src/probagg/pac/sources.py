@@ -85,6 +85,14 @@ def check_weights(rows: Any, sample_weight: Any) -> Any:
     return like(w, rows)
 
 
+def check_some_weights(rows: Any, sample_weight: Any) -> Any:
+    """Return what `check_weights` does; raise an error if every weight is zero."""
+    weights = check_weights(rows, sample_weight)
+    if weights is not None and not weights.any():
+        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+    return weights
+
+
 class _Shaped:
     """What scikit-learn needs to know of rows to check their weights."""
 
