@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from lab_data import open_lab_images
 
+from probagg.app.embed import embed, open_backbone
 from probagg.data.benchmarks import load as load_rows
 from probagg.data.images import ArrayImages
-from probagg.embed import embed, open_backbone
 
 MOST = {"cifar10": 2_000}  # photos of a set that go through the network
 ROWS = 5_000  # of a set of features

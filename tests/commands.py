@@ -2,7 +2,7 @@
 
 from typer.testing import CliRunner
 
-from probagg.cli.commands import app
+from probagg.app.cli.commands import app
 
 
 def probagg(*arguments):

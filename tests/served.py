@@ -4,8 +4,8 @@ import http.client
 import json
 import threading
 
-from probagg.report.review.server import TOKEN_HEADER, ReviewServer
-from probagg.run.reporting import review_session
+from probagg.app.report.review.server import TOKEN_HEADER, ReviewServer
+from probagg.app.run.reporting import review_session
 
 
 class Client:

@@ -16,8 +16,8 @@ import typer
 from PIL import Image
 
 import probagg
-from probagg.cli.commands import app
-from probagg.cli.scripts import scripts
+from probagg.app.cli.commands import app
+from probagg.app.cli.scripts import scripts
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -55,7 +55,7 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _embed_photos(name: str, path: Path) -> None:
     """Write the features of a set of photos."""
-    from probagg.embed import embed, open_backbone
+    from probagg.app.embed import embed, open_backbone
 
     images = open_lab_images(name)
     features = embed(images, open_backbone(BACKBONE))

@@ -24,7 +24,7 @@ from PIL import Image
 from record import record
 from speed.photos_speed import unit
 
-from probagg.embed import open_backbone
+from probagg.app.embed import open_backbone
 
 N, REPEATS, BATCHES, SHAPE = 16, 7, (1, 4, 16), (3, 224, 224)
 GEMM = 1024  # rows and columns of the matrices whose product shows what a core can do
@@ -90,7 +90,7 @@ def main() -> None:
     backbone = open_backbone("efficientnet-lite0", device="cpu")  # first: it tunes torch
     import torch
 
-    from probagg.embed.folding import folded
+    from probagg.app.embed.folding import folded
 
     torch.set_num_threads(1)
     ways = {"torch": backbone.network}

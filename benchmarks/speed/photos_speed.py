@@ -26,9 +26,9 @@ from lab_data import open_lab_images
 from PIL import Image
 from record import record
 
+from probagg.app.embed import embed, open_backbone
 from probagg.data.decoding import open_photo
 from probagg.data.threads import in_threads, read_ahead
-from probagg.embed import embed, open_backbone
 
 SIZES = ((1600, 1200), (320, 240))
 WAYS = ("plain", "embed")

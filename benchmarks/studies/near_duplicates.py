@@ -3,7 +3,7 @@
     probagg bench near_duplicates [NAME ...]      needs PROBAGG_DATA
 
 Photos of each class are changed in several ways; the recall is the share of the copies that are
-found to be one of their photo (`probagg.run.duplicates`). What is found among the originals is
+found to be one of their photo (`probagg.app.run.duplicates`). What is found among the originals is
 wrong, or a near-duplicate in the set: look at the groups. The rule was chosen on Imagenette, and
 ImageNet-Dogs was not in view.
 """
@@ -25,9 +25,9 @@ from photo_sets import pixels
 from PIL import Image
 from record import record
 
+from probagg.app.embed import embed, open_backbone
+from probagg.app.run.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 from probagg.data.images import ArrayImages
-from probagg.embed import embed, open_backbone
-from probagg.run.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 
 SETS = {"imagenette": 200, "dogs": 100}  # photos that are changed
 

@@ -62,7 +62,7 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     """Return rows, classes and the metric."""
     name, _, scaling = name.partition(" ")
     if name in PHOTOS:
-        from probagg.embed import embed, open_backbone
+        from probagg.app.embed import embed, open_backbone
 
         images = open_lab_images(name)
         X = embed(images, open_backbone("efficientnet-lite0")).X

@@ -25,7 +25,7 @@ from photo_sets import MOST, lite_features, pixels, some
 from record import record
 
 from probagg import PAC, clustering_accuracy
-from probagg.embed.joint import joined
+from probagg.app.embed.joint import joined
 
 SEEDS = 5
 GRID = 8

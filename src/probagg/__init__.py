@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from probagg.aggregation import Moments, aggregate, critical_m
+    from probagg.app.run.opened import Run, open_run
+    from probagg.app.run.pipeline import cluster
     from probagg.dpac.estimator import DPAC
     from probagg.dpac.recipe import Recipe
     from probagg.errors import ClusteringWarning, Interrupted
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.pac.estimator import PAC
     from probagg.pac.select import select_n_clusters
-    from probagg.run.opened import Run, open_run
-    from probagg.run.pipeline import cluster
 
 __version__ = "0.1.0"
 
@@ -44,9 +44,9 @@ _HOMES = {
     "Diagnosis": "probagg.opa.diagnose",
     "DPAC": "probagg.dpac.estimator",
     "Recipe": "probagg.dpac.recipe",
-    "cluster": "probagg.run.pipeline",
-    "open_run": "probagg.run.opened",
-    "Run": "probagg.run.opened",
+    "cluster": "probagg.app.run.pipeline",
+    "open_run": "probagg.app.run.opened",
+    "Run": "probagg.app.run.opened",
     "ClusteringWarning": "probagg.errors",
     "Interrupted": "probagg.errors",
 }

@@ -1,6 +1,6 @@
 """python -m probagg"""
 
-from probagg.cli import main
+from probagg.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -12,6 +12,8 @@ import pytest
 from faults.fuzz.targets import CSV, compact, run_files
 
 from probagg import DPAC, PAC, Recipe, open_run
+from probagg.app.run.contents import read_contents
+from probagg.app.run.folder import RunFolderError
 from probagg.data.arrays import read_matrix
 from probagg.data.opening import open_images
 from probagg.dpac.checkpoint import (
@@ -25,8 +27,6 @@ from probagg.dpac.checkpoint import (
 from probagg.dpac.history import History
 from probagg.dpac.settings import RecipeError
 from probagg.errors import InputError, NoData, ProbaggError
-from probagg.run.contents import read_contents
-from probagg.run.folder import RunFolderError
 from probagg.storage import check_mapped, read_bytes, seal
 
 

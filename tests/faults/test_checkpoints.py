@@ -11,7 +11,7 @@ import pytest
 from commands import cluster, cluster_by_pac, probagg
 from sklearn.datasets import load_digits
 
-from probagg.run.layout import unfinished
+from probagg.app.run.layout import unfinished
 
 QUICK = ("-k", 3, "--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (
@@ -27,7 +27,7 @@ KILLED_BEFORE_THE_SEAL = textwrap.dedent("""
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
-    from probagg.cli import main
+    from probagg.app.cli import main
     main()
 """)
 

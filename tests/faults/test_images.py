@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 from raw_files import dng, jpeg
 
+from probagg.app.embed.sources import source_of
 from probagg.data import decoding
 from probagg.data.decoding import BadImage, decode, to_channels
 from probagg.data.folders import FolderImages
-from probagg.embed.sources import source_of
 
 pillow_heif.register_heif_opener()  # to write HEIC files
 SIDE = 13_300  # squared, it is just under the limit at which Pillow refuses

@@ -8,9 +8,9 @@ import pytest
 from commands import probagg
 from PIL import Image
 
+from probagg.app.report.pictures import locate
 from probagg.data.folders import OUTSIDE, FolderImages
 from probagg.errors import NoData
-from probagg.report.pictures import locate
 
 rng = np.random.default_rng(0)
 

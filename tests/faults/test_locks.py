@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from probagg import locks
+from probagg.app.report.review.session import StaleReview, version_of
+from probagg.app.review import Review
+from probagg.app.run.contents import read_review
+from probagg.app.run.folder import LOCK, MANIFEST, RunFolder, RunFolderError, add_to_run
+from probagg.app.run.reporting import review_session
 from probagg.locks import Held, hold
-from probagg.report.review.session import StaleReview, version_of
-from probagg.review import Review
-from probagg.run.contents import read_review
-from probagg.run.folder import LOCK, MANIFEST, RunFolder, RunFolderError, add_to_run
-from probagg.run.reporting import review_session
 
 HOLD = """
 import sys, time
@@ -98,7 +98,7 @@ def test_adding_to_a_run_waits_for_its_turn(tmp_path):
 
 
 def test_adding_to_a_run_that_is_being_replaced_is_an_error(tmp_path, monkeypatch, holder):
-    monkeypatch.setattr("probagg.run.folder.PATIENCE", 0.1)
+    monkeypatch.setattr("probagg.app.run.folder.PATIENCE", 0.1)
     with pytest.raises(RunFolderError, match=f"Process {holder.pid} is writing to"):
         add_to_run(tmp_path / "run", "review.json", b"{}")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from probagg.assignments import Assignments
+from probagg.app.assignments import Assignments
 from probagg.formulas import PATH, TEXT, marked, plain
 from probagg.progress import printable
 
@@ -54,7 +54,7 @@ def test_names_cannot_control_the_terminal(made, photos, monkeypatch):
     run, command = made
     assert is_harmless(command.output)
     monkeypatch.chdir(run.parent)
-    monkeypatch.setattr("probagg.cli.terminal.is_terminal", lambda stream: True)
+    monkeypatch.setattr("probagg.app.cli.terminal.is_terminal", lambda stream: True)
     result = probagg("predict", run, photos, "--trust-code")
     assert result.exit_code == 0, result.output
     assert is_harmless(result.output.replace("\r", "")), "but for the progress in one line"
@@ -84,7 +84,7 @@ def test_a_traceback_of_a_bug_cannot_control_the_terminal(tmp_path, monkeypatch)
     def fail(run):
         raise RuntimeError(f"{CLEAR}\n{CLEAR}")
 
-    monkeypatch.setattr("probagg.cli.evaluate.open_run", fail)
+    monkeypatch.setattr("probagg.app.cli.evaluate.open_run", fail)
     result = probagg("evaluate", tmp_path)
     assert "This is a bug" in result.output
     assert is_harmless(result.output)
@@ -97,7 +97,7 @@ def test_a_warning_of_the_log_cannot_control_the_terminal(tmp_path, monkeypatch,
         logger.warning("about %s", CLEAR)
         raise OSError("enough")
 
-    monkeypatch.setattr("probagg.cli.evaluate.open_run", warn)
+    monkeypatch.setattr("probagg.app.cli.evaluate.open_run", warn)
     result = probagg("evaluate", clustered)
     assert "Warning: about \\x1b[2J" in result.output
     assert is_harmless(result.output)
@@ -126,8 +126,8 @@ def test_the_run_knows_its_photos_by_their_names(made, photos):
 
 
 def test_a_class_that_is_a_folder_named_as_a_formula_is_marked_and_read_back(tmp_path):
+    from probagg.app.run.clustering import text_table
     from probagg.data.labels import Classes, read_labels
-    from probagg.run.clustering import text_table
 
     rows = [("=a/1.png", "=a"), ("-b/2.png", "'=b"), ("c/3.png", "-1")]
     text = text_table("path class", rows)

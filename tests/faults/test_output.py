@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from probagg.cli import main
-from probagg.run.folder import MANIFEST
+from probagg.app.cli import main
+from probagg.app.run.folder import MANIFEST
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from commands import cluster_by_pac, probagg
 
+from probagg.app.run.opened import open_run
+from probagg.app.run.output import Output
 from probagg.errors import InputError
-from probagg.run.opened import open_run
-from probagg.run.output import Output
 
 
 def commands(run, rows):

@@ -10,14 +10,14 @@ import textwrap
 import pytest
 from commands import cluster_by_pac, probagg
 
-from probagg.run.folder import RunFolder
-from probagg.run.layout import MANIFEST, UNFINISHED, unfinished
+from probagg.app.run.folder import RunFolder
+from probagg.app.run.layout import MANIFEST, UNFINISHED, unfinished
 
 # Each child is killed at its n-th change of the file system, which an audit hook counts.
 KILLS = textwrap.dedent("""
     import hashlib, json, os, shutil, signal, sys
     from pathlib import Path
-    from probagg.run.folder import RunFolder
+    from probagg.app.run.folder import RunFolder
 
     EVENTS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
     OLD = {"config.toml": "old", "classes.csv": "old", "tensorboard/events.out.tfevents.1": "old"}

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from probagg.cli import main
-from probagg.run.folder import LOCK, RunFolder
+from probagg.app.cli import main
+from probagg.app.run.folder import LOCK, RunFolder
 from probagg.signals import on_signals
 
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -52,10 +52,10 @@ def signalled(monkeypatch, place, number):
 @pytest.mark.parametrize(
     "place",
     [
-        "probagg.cli.cluster.plan",  # start-up
+        "probagg.app.cli.cluster.plan",  # start-up
         "probagg.pac.sweeps.BlockSweeps.sweep",  # PAC
-        "probagg.run.pipeline.write",  # the tables
-        "probagg.run.folder.RunFolder._seal",
+        "probagg.app.run.pipeline.write",  # the tables
+        "probagg.app.run.folder.RunFolder._seal",
     ],
 )
 def test_a_signal_ends_a_run_with_a_line_and_without_a_lock(
@@ -77,10 +77,10 @@ def test_a_signal_ends_a_run_with_a_line_and_without_a_lock(
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_signal_while_features_are_extracted_keeps_those_so_far(monkeypatch, number, capfd):
     """An exception that says how to resume takes the place of the signal's."""
-    from probagg.cli.errors import guarded
-    from probagg.cli.stopping import stop
-    from probagg.cli.terminal import Terminal
-    from probagg.run.samples import embed_images
+    from probagg.app.cli.errors import guarded
+    from probagg.app.cli.stopping import stop
+    from probagg.app.cli.terminal import Terminal
+    from probagg.app.run.samples import embed_images
 
     class Pictures:
         pictures = property(lambda self: signal.raise_signal(number))
@@ -100,9 +100,9 @@ def test_a_signal_ends_the_review_page_and_the_review_is_kept(
     clustered, monkeypatch, number, capfd
 ):
     """As Done does: the page is closed and the report is written with what was reviewed."""
-    from probagg.report.review.server import ReviewServer
-    from probagg.review import Review
-    from probagg.run.contents import read_review, write_review
+    from probagg.app.report.review.server import ReviewServer
+    from probagg.app.review import Review
+    from probagg.app.run.contents import read_review, write_review
 
     write_review(clustered, Review(names={0: "cats"}))
     (clustered / "report.html").unlink(missing_ok=True)

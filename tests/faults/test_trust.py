@@ -10,7 +10,7 @@ from commands import cluster_by_pac, probagg
 from PIL import Image
 
 from probagg import DPAC, Recipe, open_run
-from probagg.embed.backbone import BackboneError
+from probagg.app.embed.backbone import BackboneError
 
 CODE = """
 import pathlib, torch

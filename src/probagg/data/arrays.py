@@ -1,7 +1,7 @@
 """Feature matrices from .npy, .npz, .csv (.tsv, .txt) and .parquet files, arrays, DataFrames.
 
 SciPy's sparse .npz files stay sparse, as CSR. Tables that are not ready (`probagg.data.tables`) are
-for `probagg.run.preparation`.
+for `probagg.app.run.preparation`.
 """
 
 from __future__ import annotations

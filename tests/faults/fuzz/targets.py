@@ -69,8 +69,8 @@ def archives(folder):
 
 
 def read_source(path):
+    from probagg.app.run.samples import open_rows
     from probagg.data.opening import is_image_source, open_images
-    from probagg.run.samples import open_rows
 
     if is_image_source(path):
         return open_images(path).read(np.array([0]))
@@ -96,8 +96,8 @@ def parquet(folder):
 
 
 def read_table(path):
-    from probagg.run.preparation import Preparation
-    from probagg.run.samples import open_rows
+    from probagg.app.run.preparation import Preparation
+    from probagg.app.run.samples import open_rows
 
     return Preparation.fit(open_rows(path).table)
 
@@ -125,7 +125,7 @@ def settings(folder):
 
 def read_settings(path):
     from probagg import Recipe
-    from probagg.run.contents import read_config
+    from probagg.app.run.contents import read_config
 
     return read_config(path.parent) if path.name == "config.toml" else Recipe.of(path)
 
@@ -177,7 +177,7 @@ def assignments(folder):
 
 
 def read_assignments(path):
-    from probagg.assignments import Assignments
+    from probagg.app.assignments import Assignments
 
     return Assignments.read(path, 2).to_csv()
 
@@ -188,7 +188,7 @@ def reviews(folder):
 
 
 def read_review(path):
-    from probagg.run.contents import read_review
+    from probagg.app.run.contents import read_review
 
     return read_review(path.parent).groups(2)
 
@@ -205,8 +205,8 @@ def read_manifest(path):
 
 
 def read_page(path):
-    from probagg.report.page.rendering import render
-    from probagg.run.contents import read_contents
+    from probagg.app.report.page.rendering import render
+    from probagg.app.run.contents import read_contents
 
     return render(read_contents(path.parent), None, "none")
 
@@ -258,9 +258,9 @@ def read_checkpoint(path):
 
 def compact(folder):
     from probagg import Recipe
+    from probagg.app.yardstick import Yardstick
     from probagg.dpac.model import build_model
     from probagg.dpac.saved import save_model
-    from probagg.yardstick import Yardstick
 
     small = ["network.width=2", "network.classifier=[4]", "pretext.head=[4, 4]", "views.size=8"]
     recipe = Recipe.of("digits/fast").override(small)
@@ -273,7 +273,7 @@ def compact(folder):
 
 def read_compact(path):
     from probagg import DPAC
-    from probagg.run.opened import open_run
+    from probagg.app.run.opened import open_run
 
     if path.name == "model.safetensors":
         return DPAC.load(path, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
@@ -282,7 +282,7 @@ def read_compact(path):
 
 def models(folder):
     from probagg import PAC, OPAHead
-    from probagg.export import export_safetensors, labeller_of
+    from probagg.app.export import export_safetensors, labeller_of
     from probagg.pac.checkpoint import Checkpoint
     from probagg.pac.smoothing import Smoothing
 
@@ -306,7 +306,7 @@ def models(folder):
 
 def read_model(path):
     from probagg import PAC, OPAHead
-    from probagg.export import load_exported
+    from probagg.app.export import load_exported
     from probagg.pac.checkpoint import Checkpoint
     from probagg.pac.smoothing import Smoothing
 

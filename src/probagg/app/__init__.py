@@ -1,0 +1,1 @@
+"""The application: what makes, opens and shows runs."""

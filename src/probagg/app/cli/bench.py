@@ -1,0 +1,229 @@
+"""probagg bench: several methods on the same rows, side by side; or a script of a clone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from probagg.app.cli import scripts
+from probagg.app.cli.errors import guarded
+from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
+from probagg.app.cli.terminal import Terminal, deliver
+from probagg.app.run.clustering import scores
+from probagg.app.run.flat import Flat, smoothed
+from probagg.app.run.output import Output
+from probagg.app.run.request import Request, check_k
+from probagg.environment import environment
+from probagg.errors import InputError
+
+EXAMPLE = example(
+    "probagg bench photos/ -k 10 --seeds 10",
+    "Compares PAC, with and without smoothing, an OPA head, k-means and spectral clustering on the "
+    "same features by scores (if labels are known), agreement between seeds, and time.",
+)
+EXAMPLE += "\n\n" + example(
+    "probagg bench table2 --size small",
+    "Runs a script of the repository, here Table 2 of the paper; this needs a clone. Everything "
+    "after the name goes to the script: probagg bench table2 --help shows its options. probagg "
+    "bench --list lists all scripts. For a file of the same name, write ./table2.",
+)
+SCRIPT = f"{__name__}.script"  # the key of a script's name in click's context
+LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
+SILHOUETTE_ROWS = 2_000
+
+
+class BenchCommand(typer.core.TyperCommand):
+    """The command, unless its first argument names a script: that gets all other arguments."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and scripts.names_script(args[0]):
+            ctx.meta[SCRIPT], ctx.args = args[0], args[1:]
+            return ctx.args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        if SCRIPT not in ctx.meta:
+            return super().invoke(ctx)
+        with guarded(Terminal()):
+            code = scripts.find(ctx.meta[SCRIPT]).run(ctx.args)
+        raise typer.Exit(code)
+
+
+def _list(wanted: bool) -> None:
+    if wanted:
+        with guarded(Terminal()):
+            deliver("".join(f"{line}\n" for line in scripts.listed()))
+        raise typer.Exit
+
+
+def bench(
+    source: Annotated[
+        str, typer.Argument(help="As for probagg cluster, or the name of a script (see --list).")
+    ],
+    k: Annotated[
+        str | None,
+        typer.Option(
+            "-k", help="Number of clusters. [default: the number of classes of a named set]"
+        ),
+    ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Methods, separated by commas. pac-smoothed, which probagg cluster uses, is for "
+            "images."
+        ),
+    ] = "pac,pac-smoothed,opa,kmeans,spectral",
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
+    backbone: Backbone = None,
+    weights: Weights = None,
+    labels: Labels = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file for all results.")] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    list_scripts: Annotated[
+        bool,
+        typer.Option("--list", callback=_list, is_eager=True, help="List the scripts."),
+    ] = False,
+) -> None:
+    """Compare several methods on SOURCE, or run a benchmark.
+
+    Labels are used only to report scores. A benchmark is a script of the repository, such as a
+    table of the paper.
+    """
+    terminal = Terminal(aside=as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        if source in scripts.scripts():
+            raise InputError(f"{source} is a script: write its name before the options.")
+        chosen = _checked(methods)
+        read = (Path(source).expanduser(),)
+        output = None if out is None else Output(out, overwrite, read).check()
+        request = Request(source, check_k(parse_k(k)), Path(), 0, labels, terminal)
+        options = {"backbone": backbone, "weights": weights}
+        flat = Flat(request, "pac", {name: v for name, v in options.items() if v is not None})
+        if not isinstance(flat.k, int):
+            raise InputError(f"-k is {k!r}, but bench compares methods for one number of clusters.")
+        samples, embedding = flat.embedded()
+        X, metric = samples.features, flat.options.get("metric", "sqeuclidean")
+        terminal.say(
+            f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {flat.k} clusters, {metric}"
+        )
+        if embedding is not None:
+            terminal.say(f"features of {flat.backbone.name} in {embedding:.1f} s")
+        rows = []
+        for name in chosen:
+            if name == "pac-smoothed" and not flat.smooths(len(X), flat.k):
+                continue  # nor does probagg cluster
+            if name == "spectral" and len(X) > LARGEST_GRAPH:
+                terminal.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
+                continue
+            rows.append(_measure(name, samples, flat.k, metric, seeds))
+            terminal.say(_line(rows[-1]))
+        result = {"source": source, "n_clusters": flat.k, "metric": metric, "methods": rows}
+        result |= {"embedding_seconds": embedding, "env": environment()}
+        if output is not None:
+            output.write((json.dumps(result, indent=2) + "\n").encode())
+            terminal.say(f"written to {out}")
+        give(result)
+
+
+def _checked(methods: str) -> list[str]:
+    chosen = [name.strip() for name in methods.split(",")]
+    unknown = [name for name in chosen if name not in METHODS]
+    if unknown:
+        raise InputError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
+    return chosen
+
+
+def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[str, Any]:
+    """Run one method with every seed; return the scores and how far the runs agree."""
+    from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+    X, found, runs = samples.features, [], []
+    for seed in range(seeds):
+        began = time.perf_counter()
+        labels = np.asarray(METHODS[name](X, K, metric, seed))
+        runs.append({"seed": seed, "seconds": round(time.perf_counter() - began, 3)})
+        if len(np.unique(labels)) > 1:
+            how = "cosine" if metric == "cosine" else "euclidean"
+            size = min(SILHOUETTE_ROWS, len(X))
+            runs[-1]["silhouette"] = float(
+                silhouette_score(X, labels, metric=how, sample_size=size, random_state=0)
+            )
+        runs[-1] |= scores(samples, labels)
+        found.append(labels)
+    pairs = [adjusted_rand_score(a, b) for a, b in itertools.combinations(found, 2)]
+    return {"method": name, "runs": runs, "agreement": float(np.mean(pairs)) if pairs else None}
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Return means and deviations over the seeds as one line."""
+    parts = [f"  {row['method']:<12}"]
+    for key in ("acc", "nmi", "ari"):
+        values = [100 * run[key] for run in row["runs"] if key in run]
+        if values:
+            parts.append(f"{key.upper()} {np.mean(values):.1f} ± {np.std(values):.1f}")
+    values = [run["silhouette"] for run in row["runs"] if "silhouette" in run]
+    if values:
+        parts.append(f"silhouette {np.mean(values):.3f}")
+    if row["agreement"] is not None:
+        parts.append(f"seeds agree {row['agreement']:.2f}")
+    parts.append(f"{np.median([run['seconds'] for run in row['runs']]):.2f} s")
+    return "  ".join(parts)
+
+
+def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    return _fitted(X, K, metric, seed).labels_
+
+
+def _smoothed(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    return smoothed(X, _fitted(X, K, metric, seed).probabilities_, seed).argmax(1)
+
+
+def _fitted(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
+    from probagg import PAC
+
+    return PAC(K, metric=metric, m="auto", random_state=seed).fit(X)
+
+
+def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from probagg import OPAHead
+
+    return OPAHead(K, metric=metric, random_state=seed).fit(X).labels_
+
+
+def _kmeans(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from sklearn.cluster import KMeans
+
+    return KMeans(K, n_init=1, random_state=seed).fit(_unit(X, metric)).labels_
+
+
+def _spectral(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from sklearn.cluster import SpectralClustering
+
+    spectral = SpectralClustering(
+        K, affinity="nearest_neighbors", n_neighbors=min(10, len(X)), random_state=seed
+    )
+    return spectral.fit(_unit(X, metric)).labels_
+
+
+def _unit(X: np.ndarray, metric: str) -> np.ndarray:
+    """Return rows at unit length for cosine, where squared distances are then cosine distances."""
+    if metric != "cosine":
+        return X
+    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
+
+
+METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
+    "pac": _pac,
+    "pac-smoothed": _smoothed,
+    "opa": _opa,
+    "kmeans": _kmeans,
+    "spectral": _spectral,
+}

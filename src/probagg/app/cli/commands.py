@@ -1,0 +1,40 @@
+"""The commands of the command line."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import probagg
+from probagg.app.cli import bench, cluster, evaluate, export, predict, report
+from probagg.app.cli.terminal import show
+
+app = typer.Typer(
+    name="probagg",
+    help="Cluster without labels, by probability aggregation.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command(epilog=cluster.EXAMPLE)(cluster.cluster)
+app.command(epilog=predict.EXAMPLE)(predict.predict)
+app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command(epilog=report.EXAMPLE)(report.report)
+app.command(epilog=export.EXAMPLE)(export.export)
+app.command(epilog=bench.EXAMPLE, cls=bench.BenchCommand)(bench.bench)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        show(f"probagg {probagg.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

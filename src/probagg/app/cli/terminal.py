@@ -1,0 +1,200 @@
+"""What the terminal shows: messages, errors and progress."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+import typer
+
+from probagg.app.run.monitor import Counter, Monitor
+from probagg.progress import duration, printable
+from probagg.storage import encode
+
+if TYPE_CHECKING:
+    from probagg.app.run.monitor import Progress
+
+FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
+SILENCE = 60.0  # seconds after which training is reported without a terminal too
+SOON = 10.0  # the same for its first step, from which the time left is known
+_PLAIN = str.maketrans({"█": "#", "±": "~"})  # for encodings that lack these
+
+
+def show(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text; where nobody reads it any more, or a disk is full, the work goes on in silence.
+
+    Characters that the encoding lacks, as Windows' cp1252 lacks the bars, are replaced.
+    """
+    stream = sys.stderr if err else sys.stdout
+    try:
+        typer.echo(_encodable(text, stream), err=err, nl=nl)
+    except OSError:
+        _silence(stream)
+
+
+def deliver(text: str) -> None:
+    """Print a result on standard output: a program gets its exact bytes, a terminal no controls.
+
+    A reader who has had enough is an exit code without a message; a full disk is an error.
+    """
+    try:
+        if is_terminal(sys.stdout):
+            lines = "\n".join(map(printable, text.split("\n")))
+            typer.echo(_encodable(lines, sys.stdout), nl=False)
+        else:
+            typer.echo(encode(text), nl=False)
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        sys.exit(FAILED)
+    except OSError as error:
+        _silence(sys.stdout)  # or Python would fail again when it exits
+        fail(f"The result cannot be written to standard output ({error.strerror}).", FAILED)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Print one line on standard error and exit."""
+    show(f"Error: {printable(message)}", err=True)
+    sys.exit(code)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person reads a stream; None is one that was closed before the start."""
+    return stream is not None and stream.isatty()
+
+
+def _encodable(text: str, stream: TextIO | None) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+    return text
+
+
+def _silence(stream: TextIO) -> None:
+    """Send what is written to a stream from now on, also by others, to nowhere."""
+    with contextlib.suppress(OSError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+class Terminal(Monitor):
+    """Print messages on standard output, or on standard error where that is kept for JSON.
+
+    All lines are kept for log.txt, also those that `quiet` does not show.
+    """
+
+    def __init__(self, *, quiet: bool = False, aside: bool = False) -> None:
+        super().__init__()
+        self.quiet, self.aside = quiet, aside
+        self.shows_progress = not quiet
+        self._training = TrainingLine(not quiet)
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        super().say(text)
+        if not self.quiet:
+            show(self.lines[-1], err=self.aside)
+
+    def warn(self, text: object) -> None:
+        """Print one line on standard error, also when quiet."""
+        super().say(f"Warning: {text}")
+        show(self.lines[-1], err=True)
+
+    def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
+        """Return a progress line."""
+        return CountLine(what, unit, not self.quiet, scale)
+
+    def train(self, progress: Progress) -> None:
+        """Show the progress of training."""
+        self._training(progress)
+
+
+class TrainingLine:
+    """Show training in one line that is overwritten; without a terminal, a line per tenth."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.live = wanted, is_terminal(sys.stderr)
+        self._shown, self._began, self._stage = 0.0, time.monotonic(), ""
+        self._loss = self._last = ""
+        self._estimated = False  # whether the time left has been shown
+
+    def __call__(self, progress: Progress) -> None:
+        """Show the progress."""
+        if not self.wanted:
+            return
+        now, begins = time.monotonic(), progress.stage != self._stage
+        if begins:
+            self._stage, self._began, self._loss = progress.stage, now, ""
+            self._estimated = False
+            self._first = progress.epoch + progress.step / progress.steps
+        if progress.metrics:
+            self._loss = f"  loss {progress.metrics['loss']:.4f}"
+            self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
+        ends = progress.epoch == progress.epochs
+        wait = 0.2 if self.live else SILENCE if self._estimated else SOON
+        tenth = not self.live and progress.metrics and _is_a_tenth(progress)
+        if begins or ends or tenth or now - self._shown > wait:
+            self._shown = now
+            self._write(progress, now)
+
+    def _write(self, progress: Progress, now: float) -> None:
+        share = progress.epoch + progress.step / progress.steps
+        done = share - self._first
+        text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
+        if progress.step or not done:
+            text += f" step {progress.step}/{progress.steps}"
+        left = "  time left: known after a step"
+        if done:
+            left = f"  {duration((now - self._began) * (progress.epochs - share) / done)} left"
+            self._estimated = True
+        text += self._loss
+        if progress.epoch == progress.epochs:
+            show(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
+            self._last = ""
+        elif self.live:
+            text += left
+            show(f"{self._over()}{text}", err=True, nl=False)
+            self._last = text
+        else:
+            show(f"{text}{left}", err=True)
+
+    def _over(self) -> str:
+        return f"\r{' ' * len(self._last)}\r" if self._last else ""
+
+
+class CountLine:
+    """Show a count in one line that is overwritten; without a terminal, a line per tenth."""
+
+    def __init__(self, what: str, unit: str, wanted: bool, scale: float = 1.0) -> None:
+        self.what, self.unit, self.scale = what, unit, scale
+        self.wanted, self.live = wanted, is_terminal(sys.stderr)
+        self._began, self._shown, self._tenth, self._width = time.monotonic(), 0.0, -1, 0
+        self._first: int | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show the count."""
+        if not self.wanted:
+            return
+        self._first = done if self._first is None else self._first
+        now, tenth = time.monotonic(), 10 * done // max(total, 1)
+        due = tenth != self._tenth if not self.live else now - self._shown > 0.2 or done == total
+        if not due:
+            return
+        self._shown, self._tenth = now, tenth
+        text = f"{self.what}  {done / self.scale:,.0f} of {total / self.scale:,.0f} {self.unit}"
+        if done > self._first and done < total:
+            left = (now - self._began) * (total - done) / (done - self._first)
+            text += f", {duration(left)} left"
+        over = f"\r{text:<{self._width}}" if self.live else text
+        self._width = len(text)
+        show(over, err=True, nl=not self.live or done == total)
+
+
+def _is_a_tenth(progress: Progress) -> bool:
+    before = 10 * (progress.epoch - 1) // progress.epochs
+    return 10 * progress.epoch // progress.epochs > before

@@ -1,0 +1,109 @@
+"""A frozen network and its preprocessing: pictures in, features out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probagg.app.embed.preprocessing import Colour, crop_strip
+from probagg.data.decoding import pillow
+from probagg.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+DEFAULT = "vit_small_patch14_dinov2.lvd142m"  # trained without labels; Apache 2.0
+LITE = "efficientnet-lite0"
+KINDS = (
+    f"any timm model such as resnet50, {LITE}, path/to/model.onnx, or module:function that returns "
+    "a torch module"
+)
+
+
+class BackboneError(InputError):
+    """A backbone that cannot be opened or run; the message says why and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Backbone:
+    """A network that turns preprocessed pictures into features.
+
+    `resize`, `size`, `mean` and `std` describe `transform`: scale the shorter side to `resize`,
+    crop the centred square of `size`, then (x - mean) / std of pixels in [0, 1]. All but `size` are
+    None for a user's own transform; `resize` is None for one that squashes or pads to a square.
+    """
+
+    name: str
+    weights: str | None  # the file, where one was given
+    identity: str  # a digest of architecture, weights and transform
+    transform: Callable[[Image], Any]
+    network: Callable[[np.ndarray], np.ndarray]
+    n_features: int
+    size: int
+    resize: int | None
+    mean: Colour | None
+    std: Colour | None
+    module: Any = None  # torch module that returns pooled features; None for ONNX
+    device: str = "cpu"
+
+    def __repr__(self) -> str:
+        return f"Backbone({self.name!r}, {self.n_features} features, {self.identity})"
+
+    @property
+    def near(self) -> int | None:
+        """The size near which a JPEG may be decoded; None (all pixels) for a user's transform."""
+        return None if self.mean is None else self.resize or self.size
+
+    def prepare(self, image: Image) -> np.ndarray:
+        """Return an RGB Pillow image as the network's input: float32 (3, H, W)."""
+        return np.asarray(self.transform(crop_strip(image)), np.float32)
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        """Return the features (n, n_features) of prepared images (n, 3, H, W), float32."""
+        return self.network(batch)
+
+    def spec(self) -> dict[str, str]:
+        """Return the description that `reopen_backbone` takes."""
+        spec = {"backbone": self.name, "identity": self.identity}
+        return spec if self.weights is None else spec | {"weights": self.weights}
+
+
+def pool(features: Any) -> Any:
+    """Return an array or tensor (n, ...) as rows (n, D); (n, D, H, W) is averaged over space."""
+    if features.ndim == 4:
+        features = features.mean((2, 3))
+    return features.reshape(features.shape[0], -1)
+
+
+def try_out(
+    name: str, transform: Callable[[Image], Any], network: Callable[[np.ndarray], np.ndarray]
+) -> tuple[tuple[int, ...], int]:
+    """Run two blank pictures through; return the shape of one and the number of features."""
+    blanks = [pillow().new("RGB", size, "gray") for size in ((320, 240), (240, 320))]
+    try:
+        prepared = [np.asarray(transform(blank), np.float32) for blank in blanks]
+    except Exception as error:  # a user's own code
+        raise BackboneError(
+            f"The transform of {name} fails on a picture: {first_line(error)}"
+        ) from error
+    shapes = {array.shape for array in prepared}
+    if len(shapes) > 1 or len(prepared[0].shape) != 3 or len(prepared[0]) != 3:
+        raise BackboneError(
+            f"The transform of {name} returns shapes {', '.join(map(str, sorted(shapes)))}, but "
+            "one shape (3, H, W) for all pictures is needed. Scale and crop to one size in it."
+        )
+    try:
+        features = network(np.stack(prepared))
+    except Exception as error:
+        raise BackboneError(
+            f"{name} cannot take a batch of pictures {(2, *prepared[0].shape)}: {first_line(error)}"
+        ) from error
+    if features.ndim != 2 or len(features) != 2 or features.shape[1] == 0:
+        raise BackboneError(
+            f"{name} returns {features.shape} for 2 pictures, but one row of features for each is "
+            "needed. Let it return (n, D) or (n, D, H, W)."
+        )
+    return prepared[0].shape, features.shape[1]

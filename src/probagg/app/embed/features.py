@@ -1,0 +1,314 @@
+"""Extract features of all images of a set, skipping those already in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from probagg.app.embed.backbone import Backbone, BackboneError
+from probagg.app.embed.cache import FeatureCache, cache_path
+from probagg.app.embed.joint import JointBackbone, common, joined
+from probagg.app.embed.pace import DECODING, NETWORK, READING, Pace, Stopwatch
+from probagg.app.embed.sources import Item, Source, source_of
+from probagg.data.decoding import BadImage
+from probagg.data.opening import open_images
+from probagg.data.threads import cores, in_threads, read_ahead
+from probagg.errors import InputError, NoData, first_line
+from probagg.progress import Progress
+
+PROBE = 8  # images that `estimate` times
+AT_ONCE = 128  # images in the network: of a GPU's batch, or of those of all cores
+MIN_BATCH, MAX_BATCH = 4, 16  # images in a batch of one core
+_NO_MEMORY = re.compile(
+    r"out of memory|not enough memory|allocate memory|failed to allocate|bad.?alloc", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Features:
+    """What `embed` returns."""
+
+    X: np.ndarray  # (n, D) float32, of the images that can be read
+    rows: np.ndarray  # (n,) their rows in the set
+    bad: list[tuple[str | int, str]]  # path or row of the others, and the reason
+    cached: int  # images whose features came from the cache
+    pace: Pace  # of the others
+
+
+def embed(
+    images: Any,
+    backbone: Backbone | JointBackbone,
+    *,
+    cache: bool = True,
+    batch_size: int | Literal["auto"] = "auto",
+    progress: Progress | None = None,
+) -> Features:
+    """Return the features of all images (whatever `open_images` takes) that can be read.
+
+    Image files are decoded whole, whatever the size of the set. Features are cached by content, so
+    a second or resumed run computes only what is new; `cache=False` neither reads nor writes the
+    cache. `progress(done, total)` is called for each batch.
+    """
+    if isinstance(backbone, JointBackbone):
+        opened = open_images(images)
+        found = [
+            embed(opened, part, cache=cache, batch_size=batch_size, progress=progress)
+            for part in backbone.parts
+        ]
+        return _joined(found)
+    work = _Embedding(images, backbone, cache)
+    network = _Batches(backbone, _batch_size(batch_size, backbone))
+    with work.cache:
+        work.look_up()
+        todo, total = work.todo(), len(work.images)
+        done = total - len(todo)
+        if progress:
+            progress(done, total)
+        # Closed before the cache, which the threads use.
+        with contextlib.closing(work.extract(todo, network)) as steps:
+            for n in steps:
+                done += n
+                if progress:
+                    progress(done, total)
+    return work.result()
+
+
+def _joined(found: list[Features]) -> Features:
+    """Return the joined features of the images that all backbones could read."""
+    rows = common([part.rows for part in found])
+    if len(rows) == 0:
+        raise NoData("No image can be read by all backbones. Use one of them.")
+    X = joined([part.X[np.searchsorted(part.rows, rows)] for part in found])
+    bad = {name: reason for part in found for name, reason in part.bad}
+    pace = sum((part.pace for part in found), Pace())
+    return Features(X, rows, list(bad.items()), min(part.cached for part in found), pace)
+
+
+def estimate(images: Any, backbone: Backbone | JointBackbone, *, cache: bool = True) -> float:
+    """Return roughly the seconds `embed` will take, timed on a few images that are not cached yet.
+
+    The features of these few are cached.
+    """
+    if isinstance(backbone, JointBackbone):
+        return sum(estimate(images, part, cache=cache) for part in backbone.parts)
+    work = _Embedding(images, backbone, cache)
+    network = _Batches(backbone, PROBE)
+    with work.cache:
+        work.look_up()
+        todo = work.todo()
+        if len(todo) == 0:
+            return 0.0
+        probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
+        list(work.extract(probe[:1], network))  # the first image is slow
+        rest = probe[1:] if len(probe) > 1 else probe
+        began = time.perf_counter()
+        list(work.extract(rest, network))
+        seconds = (time.perf_counter() - began) / len(rest) * len(todo)
+        busy = min(len(rest), cores()) / cores()  # of the cores, which all of the set keeps busy
+        return seconds * busy if backbone.device == "cpu" else seconds
+
+
+@dataclass
+class _Loaded:
+    """Images that were read: with cached features, ready for the network, or bad."""
+
+    found: list[tuple[Item, np.ndarray]]
+    fresh: list[tuple[Item, np.ndarray]]  # the network's input, later its output
+    bad: list[tuple[Item, str]]
+    watch: Stopwatch
+
+
+class _Embedding:
+    """A set, a backbone, a cache, and the features so far."""
+
+    def __init__(self, images: Any, backbone: Backbone, cache: bool) -> None:
+        self.images = open_images(images)
+        self.backbone = backbone
+        self.source: Source = source_of(self.images, backbone.near)
+        n, path = len(self.images), cache_path() if cache else None
+        self.cache = FeatureCache(path, backbone.identity, backbone.n_features)
+        self.known: list[bytes | None] = [None] * n  # content digests
+        self.X = np.zeros((n, backbone.n_features), np.float32)
+        self.have = np.zeros(n, bool)
+        self.bad: dict[int, str] = {}
+        self.cached = 0
+        self.pace = Pace()
+
+    def look_up(self) -> None:
+        """Get the cached features of files that have not changed, without reading them."""
+        self.known = self.cache.digests(self.source.stamps())
+        for start in range(0, len(self.known), 1024):
+            digests = self.known[start : start + 1024]
+            found = self.cache.find(digests)
+            for row, digest in enumerate(digests, start):
+                if digest in found:
+                    self._take(row, found[digest])
+                    self.cached += 1
+
+    def todo(self) -> np.ndarray:
+        """Return the rows without features."""
+        return np.flatnonzero(~self.have)
+
+    def extract(self, rows: np.ndarray, network: _Batches) -> Generator[int, None, None]:
+        """Compute and cache the features of rows; yield how many are done, piece by piece.
+
+        On a CPU every core takes its own piece from the file to the features; for a GPU one thread
+        loads the next piece.
+        """
+        began = time.perf_counter()
+        pieces, on_cpu = network.pieces(rows), network.backbone.device == "cpu"
+
+        def work(piece: np.ndarray) -> _Loaded:
+            loaded = self.load(piece)
+            return self.compute(loaded, network) if on_cpu else loaded
+
+        threads = cores() if on_cpu else 1
+        with (
+            _one_thread_each(network.backbone) as begin,
+            contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
+        ):
+            for piece, loaded in zip(pieces, loading, strict=True):
+                self.finish(loaded if on_cpu else self.compute(loaded, network))
+                yield len(piece)
+        self.pace += Pace(0, time.perf_counter() - began)
+
+    def load(self, rows: np.ndarray) -> _Loaded:
+        """Read images; those whose content is in the cache are not decoded."""
+        watch = Stopwatch()
+        with watch.time(READING):
+            items = self.source.items(rows, self.known)
+            found = self.cache.find(item.digest for item in items)
+        loaded = _Loaded([], [], [], watch)
+        new = []
+        for item in items:
+            if item.digest in found:
+                loaded.found.append((item, found[item.digest]))
+            else:
+                new.append(item)
+        with watch.time(DECODING):
+            for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
+                if isinstance(prepared, str):
+                    loaded.bad.append((item, prepared))
+                else:
+                    loaded.fresh.append((item, prepared))
+        return loaded
+
+    def _prepare(self, item: Item) -> np.ndarray | str:
+        """Return the picture as the network's input, or the reason why it is bad."""
+        try:
+            picture = item.picture()
+        except BadImage as bad:
+            return str(bad)
+        try:
+            return self.backbone.prepare(picture)
+        except Exception as error:  # a user's own transform, which worked on a blank picture
+            return f"the backbone's transform fails on it ({first_line(error)})"
+
+    def compute(self, loaded: _Loaded, network: _Batches) -> _Loaded:
+        """Replace the network's input by its output, and cache that."""
+        if loaded.fresh:
+            items, prepared = zip(*loaded.fresh, strict=True)
+            with loaded.watch.time(NETWORK):
+                loaded.fresh = list(zip(items, network(np.stack(prepared)), strict=True))
+        done = loaded.found + loaded.fresh
+        self.cache.store(
+            [(item.stamp, item.digest) for item, _ in done if item.stamp and item.digest],
+            [(item.digest, features) for item, features in done if item.digest],
+        )
+        return loaded
+
+    def finish(self, loaded: _Loaded) -> None:
+        """Keep the features of what was loaded and went through the network."""
+        for item, features in loaded.found:
+            self._take(item.row, features)
+        self.cached += len(loaded.found)
+        self.bad |= {item.row: reason for item, reason in loaded.bad}
+        for item, features in loaded.fresh:
+            self._take(item.row, features)
+        self.pace += Pace(len(loaded.fresh), 0.0, loaded.watch.seconds)
+
+    def _take(self, row: int, features: np.ndarray) -> None:
+        self.X[row] = features
+        self.have[row] = True
+
+    def result(self) -> Features:
+        """Return the features of all images that could be read."""
+        bad = [(self.source.name(row), reason) for row, reason in sorted(self.bad.items())]
+        if not self.have.any():
+            raise NoData(
+                f"None of the {len(self.have)} images of {self.images.name} can be read; "
+                f"{bad[0][0]}: {bad[0][1]}. Pass images that other programs can open."
+            )
+        rows = np.flatnonzero(self.have)
+        X = self.X if len(rows) == len(self.X) else self.X[rows]
+        return Features(X, rows, bad, self.cached, self.pace)
+
+
+class _Batches:
+    """A backbone that halves its batch size for good when it runs out of memory."""
+
+    def __init__(self, backbone: Backbone, size: int) -> None:
+        self.backbone, self.size = backbone, size
+
+    def pieces(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Return rows in pieces of a batch; few rows are shared out among the cores of a CPU."""
+        size = self.size
+        if self.backbone.device == "cpu":
+            size = max(1, min(size, -(-len(rows) // cores())))
+        return [rows[at : at + size] for at in range(0, len(rows), size)]
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        features = []
+        while len(batch):
+            part = self._attempt(batch[: self.size])
+            if part is not None:
+                features.append(part)
+                batch = batch[len(part) :]
+        return np.concatenate(features)
+
+    def _attempt(self, batch: np.ndarray) -> np.ndarray | None:
+        """Return features, or None after halving the size; the failed batch is freed by then."""
+        try:
+            return self.backbone(batch)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(batch) == 1:
+                raise BackboneError(
+                    f"There is not enough memory for one image in {self.backbone.name}. Choose a "
+                    "smaller --backbone, or --device cpu."
+                ) from error
+            self.size = len(batch) // 2
+        return None
+
+
+@contextlib.contextmanager
+def _one_thread_each(backbone: Backbone) -> Iterator[Callable[[], None] | None]:
+    """Yield what every thread calls first, so that the network computes in that thread alone."""
+    if backbone.module is None or backbone.device != "cpu":  # ONNX sets its threads itself
+        yield None
+        return
+    from probagg.app.embed.networks import one_thread_each
+
+    with one_thread_each() as begin:
+        yield begin
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
+
+
+def _batch_size(given: int | str, backbone: Backbone) -> int:
+    if given == "auto":
+        if backbone.device != "cpu":
+            return AT_ONCE
+        return min(max(AT_ONCE // cores(), MIN_BATCH), MAX_BATCH)
+    if not isinstance(given, int) or given < 1:
+        raise InputError(f"batch_size is {given!r}, but 1 or more, or 'auto', is needed.")
+    return given

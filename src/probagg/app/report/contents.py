@@ -1,0 +1,182 @@
+"""What the pages show of a run, as plain data."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.app.assignments import Assignments
+from probagg.app.review import Review
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two clusters that share samples."""
+
+    first: int
+    second: int
+    probability: float  # mean of what samples of either cluster give to the other
+    samples: int  # of either cluster that are borderline between the two
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """Statistics of the columns of a matrix in each cluster, (clusters, columns) each.
+
+    A kind is "number", "date" (days since 1970) or "share" (of rows, which has no quartiles).
+    """
+
+    clusters: list[int]
+    columns: list[str]
+    kinds: list[str]
+    mean: np.ndarray
+    q25: np.ndarray
+    median: np.ndarray
+    q75: np.ndarray
+
+    def merge(self, groups: np.ndarray, sizes: np.ndarray, remaining: list[int]) -> Profiles:
+        """Return the profiles after merges: means over the parts of a cluster, by their sizes.
+
+        Only of remaining clusters: profiles of the parts of a split one are not known.
+        """
+        survivors = groups[self.clusters]
+        kept = [k for k in np.unique(survivors).tolist() if k in remaining]
+        weights = np.maximum(sizes[self.clusters], 1)
+        parts = [(survivors == k, weights[survivors == k]) for k in kept]
+        merged = (
+            np.array([np.average(values[rows], axis=0, weights=w) for rows, w in parts])
+            for values in (self.mean, self.q25, self.median, self.q75)
+        )
+        return Profiles(kept, self.columns, self.kinds, *merged)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything the pages are made of: the run as it was made, and the review of it.
+
+    Optional parts are None or empty. Properties give what is shown, after the review.
+    """
+
+    run: Path  # its name is shown; nothing is read from it
+    config: dict[str, Any]
+    config_text: str
+    env: dict[str, Any]
+    result: dict[str, Any]
+    records: list[dict[str, Any]]  # metrics.jsonl
+    review: Review
+    n_clusters: int
+    assigned: Assignments
+    classes: list[str | None] | None  # of each sample; None: unknown
+    places: tuple[np.ndarray, np.ndarray] | None  # rows (n,) and their positions (n, 2) on the map
+    overlaps: list[Pair]
+    all_profiles: Profiles | None
+    candidates: list[Row]  # k_selection.csv
+    skipped: list[Row]
+    preparation: list[Row] = field(default_factory=list)  # column, kind and done, of a table
+    representatives: np.ndarray | None = None  # (N,) rows, of near-duplicates; else a row itself
+
+    @property
+    def has_images(self) -> bool:
+        """Whether samples are images and not rows of a matrix."""
+        return self.config.get("kind", "images") == "images"
+
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """The cluster that each is merged into, or itself: of the run, then the new ones."""
+        return self.review.groups(self.n_clusters)
+
+    @cached_property
+    def clusters(self) -> list[int]:
+        """The clusters that remain after merges and splits."""
+        return self.review.clusters(self.n_clusters)
+
+    @cached_property
+    def samples(self) -> Assignments:
+        """The table after the review."""
+        return self.review.apply(self.assigned)
+
+    @cached_property
+    def moved(self) -> np.ndarray:
+        """Which samples a person moved to another cluster, (N,) bool."""
+        unmoved = replace(self.review, moved={}).apply(self.assigned)
+        return self.samples.cluster != unmoved.cluster
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """Which samples a person did not discard, (N,) bool."""
+        return self.samples.cluster >= 0
+
+    @cached_property
+    def drawn(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows and positions on the map of the samples that are kept."""
+        if self.places is None:
+            return None
+        rows, xy = self.places
+        return rows[self.kept[rows]], xy[self.kept[rows]]
+
+    @cached_property
+    def folded(self) -> np.ndarray:
+        """Which samples are not shown, as near-duplicates of one in the same cluster, (N,) bool."""
+        if self.representatives is None:
+            return np.zeros(len(self.samples), bool)
+        cluster, first = self.samples.cluster, self.representatives
+        return (first != np.arange(len(first))) & (cluster == cluster[first])
+
+    @cached_property
+    def copies(self) -> dict[int, int]:
+        """How many near-duplicates of a sample are folded into it, where there are any."""
+        if self.representatives is None:
+            return {}
+        return dict(Counter(self.representatives[self.folded].tolist()))
+
+    @cached_property
+    def sizes(self) -> dict[int, int]:
+        """The number of samples in each cluster."""
+        counts = np.bincount(self.samples.cluster[self.kept], minlength=len(self.groups))
+        return {k: int(counts[k]) for k in self.clusters}
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Pairs of overlapping clusters, each once, the worst first.
+
+        The mean is over the samples of both clusters (`probagg.app.assignments.overlaps`), so sums
+        of merged clusters add up. Overlaps of the parts of a split cluster are not known.
+        """
+        sizes, groups, remaining = self._sizes_before, self.groups, set(self.clusters)
+        given: defaultdict[tuple[int, int], float] = defaultdict(float)
+        samples: defaultdict[tuple[int, int], int] = defaultdict(int)
+        for pair in self.overlaps:
+            parts = [pair.first, pair.second]
+            first, second = sorted(groups[parts].tolist())
+            if first != second and {first, second} <= remaining:
+                given[first, second] += pair.probability * sizes[parts].sum()
+                samples[first, second] += pair.samples
+        merged = np.bincount(groups, weights=sizes, minlength=len(groups))
+        pairs = [
+            Pair(a, b, float(total / max(merged[a] + merged[b], 1)), samples[a, b])
+            for (a, b), total in given.items()
+        ]
+        return sorted(pairs, key=lambda pair: -pair.probability)
+
+    @cached_property
+    def profiles(self) -> Profiles | None:
+        """Profiles of the clusters of a matrix."""
+        return self.all_profiles and self.all_profiles.merge(
+            self.groups, self._sizes_before, self.clusters
+        )
+
+    @property
+    def _sizes_before(self) -> np.ndarray:
+        return np.bincount(self.assigned.cluster, minlength=len(self.groups))
+
+    def title_of(self, row: int) -> str:
+        """Return the path or id of a sample, or "row" and its number."""
+        name = self.samples.names[row]
+        return f"row {name}" if self.samples.heading == "row" else name

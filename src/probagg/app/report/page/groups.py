@@ -1,0 +1,174 @@
+"""What is shown of each cluster: typical, borderline and unusual samples, and numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from probagg.app.assignments import BORDERLINE, OUTLIER
+from probagg.app.report.contents import Contents, Pair
+
+PAIRS = 20  # overlapping pairs on the page; more are in overlaps.csv
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The number of samples of each kind that are shown per cluster."""
+
+    typical: int
+    borderline: int
+    unusual: int
+
+    @property
+    def total(self) -> int:
+        """The number of samples of all kinds."""
+        return self.typical + self.borderline + self.unusual
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster as the page shows it; samples are rows of the table."""
+
+    number: int
+    name: str
+    is_named: bool
+    merged: list[int]  # clusters that a person merged into this one
+    whole: int | None  # the cluster that a person split, of which this one is a part
+    size: int
+    share: float
+    mean_probability: float
+    n_borderline: int
+    n_outliers: int
+    n_moved: int
+    typical: list[int]
+    borderline: list[int]
+    unusual: list[int]
+    neighbours: list[Pair]
+    majority: str | None  # the class that most samples have
+    purity: float | None  # the share that has it
+    high: list[str]  # columns that are high here, of a matrix
+    low: list[str]
+
+    @property
+    def rows(self) -> list[int]:
+        """All samples shown."""
+        return [*self.typical, *self.borderline, *self.unusual]
+
+
+def describe_clusters(contents: Contents, counts: Counts) -> list[Cluster]:
+    """Return the clusters that remain after the review, in the order of their numbers."""
+    order = np.argsort(contents.samples.cluster, kind="stable")
+    ends = np.searchsorted(contents.samples.cluster[order], np.arange(len(contents.groups) + 1))
+    contrasts = _contrasts(contents)
+    return [
+        _describe(contents, k, order[ends[k] : ends[k + 1]], counts, contrasts.get(k, ([], [])))
+        for k in contents.clusters
+    ]
+
+
+def _describe(
+    contents: Contents,
+    k: int,
+    members: np.ndarray,
+    counts: Counts,
+    contrasts: tuple[list[str], list[str]],
+) -> Cluster:
+    samples, pairs = contents.samples, contents.pairs[:PAIRS]
+    typical, borderline, unusual = select(contents, members, counts)
+    majority, purity = _majority(contents.classes or [None] * len(samples), members)
+    return Cluster(
+        number=k,
+        name=contents.review.name_of(k),
+        is_named=k in contents.review.names,
+        merged=[j for j in np.flatnonzero(contents.groups == k).tolist() if j != k],
+        whole=next((s.cluster for s in contents.review.splits if k in s.parts), None),
+        size=len(members),
+        share=len(members) / max(1, int(contents.kept.sum())),
+        mean_probability=float(samples.probability[members].mean()) if len(members) else np.nan,
+        n_borderline=int((samples.flag[members] == BORDERLINE).sum()),
+        n_outliers=int((samples.flag[members] == OUTLIER).sum()),
+        n_moved=int(contents.moved[members].sum()),
+        typical=typical,
+        borderline=borderline,
+        unusual=unusual,
+        neighbours=[p for p in pairs if k in (p.first, p.second) and p.samples][:3],
+        majority=majority,
+        purity=purity,
+        high=contrasts[0],
+        low=contrasts[1],
+    )
+
+
+def select(
+    contents: Contents, members: np.ndarray, counts: Counts
+) -> tuple[list[int], list[int], list[int]]:
+    """Return typical, borderline and unusual samples of a cluster; none is shown twice.
+
+    Of near-duplicates, only the representative is shown.
+
+    Typical: the most probable, then the nearest. Borderline and unusual: first those with the flag,
+    then the smallest margins and the largest distances of the rest. Moved samples are the least
+    typical, and count as having the smallest margins.
+    """
+    members = members[~contents.folded[members]]
+    samples, moved = contents.samples, contents.moved[members]
+    distance = np.nan_to_num(samples.distance[members], nan=np.inf)
+    p = np.where(moved, -1.0, samples.probability[members])
+    flag = samples.flag[members]
+    by_p = members[np.lexsort((distance, -p))]
+    clear = by_p[samples.flag[by_p] == ""]
+    typical = (clear if len(clear) else by_p)[: counts.typical]
+    margin = np.where(moved, -1.0, _margins(contents, members))
+    by_margin = members[np.lexsort((margin, flag != BORDERLINE))]
+    borderline = _first(by_margin, counts.borderline, typical, avoid=members[flag == OUTLIER])
+    far = np.nan_to_num(samples.distance[members], nan=-np.inf)
+    by_distance = members[np.lexsort((-far, flag != OUTLIER))]
+    taken = np.concatenate([typical, borderline])
+    unusual = _first(by_distance, counts.unusual, taken, avoid=members[flag == BORDERLINE])
+    return typical.tolist(), borderline.tolist(), unusual.tolist()
+
+
+def _margins(contents: Contents, rows: np.ndarray) -> np.ndarray:
+    """Return how much more probable the cluster of each sample is than the second one."""
+    return contents.samples.probability[rows] - contents.samples.second_probability[rows]
+
+
+def _first(ranked: np.ndarray, n: int, taken: np.ndarray, avoid: np.ndarray) -> np.ndarray:
+    return ranked[~np.isin(ranked, taken) & ~np.isin(ranked, avoid)][:n]
+
+
+def _majority(classes: list[str | None], members: np.ndarray) -> tuple[str | None, float | None]:
+    """Return the most common known class of the samples, and its share of the known ones."""
+    counts = Counter(name for row in members if (name := classes[row]) is not None)
+    if not counts:
+        return None, None
+    name, count = counts.most_common(1)[0]
+    return name, count / counts.total()
+
+
+def _contrasts(contents: Contents) -> dict[int, tuple[list[str], list[str]]]:
+    """Return the columns in which each cluster's mean is far above and far below the others'."""
+    profiles = contents.profiles
+    if profiles is None or len(profiles.clusters) < 2:
+        return {}
+    known = np.isfinite(profiles.mean)
+    means = np.where(known, profiles.mean, profiles.mean.mean(axis=0, where=known))
+    Z = np.nan_to_num((means - means.mean(axis=0)) / np.maximum(means.std(axis=0), 1e-12))
+    contrasts = {}
+    for k, z in zip(profiles.clusters, Z, strict=True):
+        order = np.argsort(-z, kind="stable")
+        high = [profiles.columns[j] for j in order[:3] if z[j] > 0.5]
+        contrasts[k] = high, [profiles.columns[j] for j in order[::-1][:3] if z[j] < -0.5]
+    return contrasts
+
+
+def between(contents: Contents, pair: Pair, n: int) -> list[int]:
+    """Return samples between two clusters, those with the smallest margin first."""
+    samples, (a, b) = contents.samples, (pair.first, pair.second)
+    ways = ((samples.cluster == a) & (samples.second_cluster == b)) | (
+        (samples.cluster == b) & (samples.second_cluster == a)
+    )
+    rows = np.flatnonzero(ways & (samples.flag != OUTLIER) & ~contents.moved & ~contents.folded)
+    return rows[np.argsort(_margins(contents, rows), kind="stable")][:n].tolist()

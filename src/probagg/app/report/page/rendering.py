@@ -1,0 +1,271 @@
+"""The bytes of report.html, from the contents of a run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import shlex
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from probagg.app.assignments import BORDERLINE, OUTLIER
+from probagg.app.report.contents import Contents
+from probagg.app.report.page.charts import amount, parallel
+from probagg.app.report.page.colours import palette
+from probagg.app.report.page.groups import PAIRS, Cluster, Counts, between, describe_clusters
+from probagg.app.report.page.tables import Chart, Confusion, Stage, confusion, selection, training
+from probagg.app.report.page.thumbnails import Level, Thumbnails, levels
+from probagg.data.images import ImageSet
+from probagg.errors import import_optional
+from probagg.progress import duration
+
+TEMPLATES = Path(__file__).parent / "templates"
+SHARED = Path(__file__).parents[1] / "templates"
+SCRIPTS = ("dots.js", "map.js", "report.js", "enlarge.js")
+MANY = 20  # clusters above which each is closed at first
+EXAMPLES = 4  # samples shown between two clusters
+ROWS = Counts(16, 8, 8)  # of a matrix, per cluster
+_FIGURE = 650  # bytes of HTML around a picture, about
+
+
+def render(
+    contents: Contents, images: ImageSet | None, reason: str, max_bytes: int = 20_000_000
+) -> bytes:
+    """Return the page of a run in UTF-8.
+
+    Without `images`, `reason` says why, and names are shown. Pictures are fewer and smaller where
+    the page would otherwise be larger than `max_bytes`.
+    """
+    thumbnails = Thumbnails(images, contents.samples)
+    data = map_data(contents)
+    html = b""
+    for level in levels(len(contents.clusters)):
+        page = Page(contents, level, thumbnails, data, reason)
+        most = level.share * max_bytes
+        if level.pixels and page.expected_length() > 1.2 * most:
+            continue
+        html = page.render().encode("utf-8", "replace")
+        if len(html) <= most:
+            break
+    return html
+
+
+class Page:
+    """What the templates read: a run at one level of detail."""
+
+    def __init__(
+        self, contents: Contents, level: Level, thumbnails: Thumbnails, data: str, reason: str
+    ) -> None:
+        self.contents = contents
+        counts = level.counts if contents.has_images else ROWS  # names cost next to nothing
+        self.clusters = describe_clusters(contents, counts)
+        self.by_number = {cluster.number: cluster for cluster in self.clusters}
+        self.map_data = data
+        self.why_no_images = reason
+        self.pixelated = thumbnails.pixelated
+        self.pairs = [
+            (pair, between(contents, pair, EXAMPLES))
+            for pair in contents.pairs[:PAIRS]
+            if pair.probability >= 0.001 or pair.samples
+        ]
+        self._thumbnails, self._level = thumbnails, level
+        self._uris: dict[int, str | None] = {}
+        self._placed: set[int] = set()
+
+    @property
+    def rows(self) -> list[int]:
+        """The samples on the page, each as often as it is shown."""
+        shown = [row for cluster in self.clusters for row in cluster.rows]
+        return shown + [row for _, rows in self.pairs for row in rows]
+
+    def expected_length(self) -> float:
+        """Return about how many bytes the page will have."""
+        rows = self.rows
+        picture = self._thumbnails.mean_length(rows, self._level)
+        return len(self.map_data) + len(set(rows)) * picture + len(rows) * _FIGURE
+
+    def render(self) -> str:
+        """Return the page as text."""
+        if self.contents.has_images:
+            self._uris = self._thumbnails.make(self.rows, self._level)
+        self._placed = set()
+        css = _read(SHARED, "style.css") + _read(TEMPLATES, "report.css")
+        css += _colour_rules(len(self.contents.groups))
+        theme = _read(SHARED, "theme.js")
+        script = "".join(_read(TEMPLATES, name) for name in SCRIPTS)
+        policy = (
+            f"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
+            f"style-src {_digest(css)}; script-src {_digest(theme)} {_digest(script)}"
+        )
+        template = _environment().get_template("report.html")
+        return template.render(
+            page=self, run=self.contents, css=css, theme=theme, script=script, policy=policy
+        )
+
+    def embed(self, row: int) -> str | None:
+        """Return the picture of a sample where it is first shown; the script copies it later on."""
+        if row in self._placed:
+            return None
+        self._placed.add(row)
+        return self._uris.get(row)
+
+    def has_picture(self, row: int) -> bool:
+        """Return whether the page holds a picture of this sample."""
+        return bool(self._uris.get(row))
+
+    @property
+    def n_kept(self) -> int:
+        """The number of samples that a person did not discard."""
+        return int(self.contents.kept.sum())
+
+    @property
+    def n_shown(self) -> int:
+        """The number of samples that the clusters show."""
+        return sum(len(cluster.rows) for cluster in self.clusters)
+
+    @property
+    def discarded(self) -> list[int]:
+        """The samples that a person discarded."""
+        return np.flatnonzero(~self.contents.kept).tolist()
+
+    @property
+    def many(self) -> bool:
+        """Whether clusters are closed at first."""
+        return len(self.clusters) > MANY
+
+    @property
+    def title(self) -> str:
+        """The name of what was clustered."""
+        source = str(self.contents.config.get("source", "")) or self.contents.run.name
+        return PurePath(source).name or source
+
+    @property
+    def what(self) -> str:
+        """The word for the samples."""
+        return "images" if self.contents.has_images else "rows"
+
+    @property
+    def by_size(self) -> list[Cluster]:
+        """The clusters, the largest first."""
+        return sorted(self.clusters, key=lambda cluster: -cluster.size)
+
+    @property
+    def n_flagged(self) -> dict[str, int]:
+        """The number of samples with each flag."""
+        names, counts = np.unique(self.contents.samples.flag, return_counts=True)
+        return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+    @cached_property
+    def confusion(self) -> Confusion | None:
+        """Clusters against known classes."""
+        return confusion(self.contents)
+
+    @cached_property
+    def training(self) -> list[Stage]:
+        """Training curves."""
+        return training(self.contents.records)
+
+    @cached_property
+    def selection(self) -> list[Chart]:
+        """The curves by which the number of clusters was chosen."""
+        return selection(self.contents)
+
+    @cached_property
+    def profiles(self) -> str:
+        """The SVG of the profiles of a matrix, or ""."""
+        names = {cluster.number: cluster.name for cluster in self.clusters}
+        return parallel(self.contents.profiles, names) if self.contents.profiles else ""
+
+    @property
+    def command(self) -> str:
+        """The command that made the run."""
+        words = self.contents.env.get("command")
+        return shlex.join(map(str, words)) if isinstance(words, list) else ""
+
+
+def map_data(contents: Contents) -> str:
+    """Return the map as JSON for a <script>: typed arrays in base64, and texts of the tooltip."""
+    if contents.drawn is None:
+        return ""
+    rows, xy = contents.drawn
+    samples = contents.samples
+    p = np.where(contents.moved[rows], 2.0, samples.probability[rows])  # above 1: moved
+    flags = np.select([samples.flag[rows] == BORDERLINE, samples.flag[rows] == OUTLIER], [1, 2])
+    return script_json(
+        {
+            "xy": _packed(np.round(xy * 65_535), "<u2"),
+            "rows": _packed(rows, "<u4"),
+            "cluster": _packed(samples.cluster[rows], "<u2"),
+            "probability": _packed(np.round(p * 1000), "<u2"),
+            "flag": _packed(flags, "u1"),
+            "names": [samples.names[row] for row in rows] if samples.heading != "row" else None,
+            "clusters": {k: contents.review.name_of(k) for k in contents.clusters},
+        }
+    )
+
+
+def _packed(values: np.ndarray, kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode()
+
+
+def script_json(value: Any) -> str:
+    """Return JSON that cannot end the <script> around it; non-ASCII is escaped, so U+2028 too."""
+    text = json.dumps(value, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _colour_rules(n_clusters: int) -> str:
+    pairs = enumerate(palette(n_clusters))
+    return "".join(f".k{k} {{ --cluster: light-dark({a}, {b}); }}\n" for k, (a, b) in pairs)
+
+
+def _digest(text: str) -> str:
+    """Return the source expression of a Content-Security-Policy that allows exactly this text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _read(folder: Path, name: str) -> str:
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _environment() -> Any:
+    jinja2 = import_optional("jinja2", "A report", "report")
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters.update(
+        count=lambda n: f"{n:,}", percent=percent, p=probability, duration=duration, amount=amount
+    )
+    return environment
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent, with one more digit where it is small.
+
+    >>> percent(0.5), percent(0.0123), percent(0.0)
+    ('50%', '1.2%', '0%')
+    """
+    digits = 1 if 0 < share < 0.1 else 0
+    return f"{100 * share:.{digits}f}%"
+
+
+def probability(p: float) -> str:
+    """Return a probability with two digits, which is 1.00 only for exactly 1.
+
+    >>> probability(0.9996), probability(0.51), probability(float("nan"))
+    ('>0.99', '0.51', '-')
+    """
+    if not math.isfinite(p):
+        return "-"
+    return ">0.99" if 0.995 <= p < 1 - 1e-9 else f"{p:.2f}"

@@ -1,0 +1,122 @@
+"""Small pictures for the page, each embedded once, as many and as large as the size allows."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from probagg.app.assignments import Assignments
+from probagg.app.report.page.groups import Counts
+from probagg.app.report.pictures import TINY, locate, read_picture
+from probagg.data.decoding import BadImage, decode
+from probagg.data.folders import FolderImages
+from probagg.data.images import ImageSet, converted
+from probagg.data.threads import in_threads
+
+MAX_PICTURES = 2_600  # on a page: more make a browser slow
+
+
+@dataclass(frozen=True)
+class Level:
+    """How much is embedded: samples of each kind per cluster, pixels and JPEG quality."""
+
+    counts: Counts
+    pixels: int
+    quality: int
+    share: float = 1.0  # of the largest page allowed, that a page of this level may have
+
+
+_COUNTS = [
+    Counts(20, 10, 10),
+    Counts(10, 5, 5),
+    Counts(6, 3, 3),
+    Counts(4, 2, 2),
+    Counts(2, 1, 1),
+]
+_QUALITIES = [(112, 80), (96, 70), (80, 60), (64, 50)]
+
+
+def levels(n_clusters: int) -> list[Level]:
+    """Return levels from the richest page to the smallest: fewer pictures, then smaller ones."""
+    fitting = [c for c in _COUNTS if n_clusters * c.total <= MAX_PICTURES] or _COUNTS[-1:]
+    sharp = Level(fitting[0], 256, 80, share=0.5)  # when enlarged; not worth the largest page
+    fewer = [Level(counts, *_QUALITIES[0]) for counts in fitting]
+    smaller = [Level(fitting[-1], *quality) for quality in _QUALITIES[1:]]
+    return [
+        sharp,
+        *fewer,
+        *smaller,
+        Level(Counts(1, 0, 0), *_QUALITIES[-1]),
+        Level(Counts(0, 0, 0), 0, 0),
+    ]
+
+
+class Thumbnails:
+    """Data URIs of pictures of samples, made on demand; None where one cannot be read."""
+
+    def __init__(self, images: ImageSet | None, samples: Assignments) -> None:
+        self._images = images
+        self._rows = locate(images, samples)
+        self._made: dict[tuple[int, int, int], str | None] = {}
+        self._sets: dict[int, ImageSet] = {}
+
+    @cached_property
+    def pixelated(self) -> bool:
+        """Whether pictures are so small that they are shown with sharp edges."""
+        return self._images is not None and _side(self._images) <= TINY
+
+    def make(self, rows: Iterable[int], level: Level) -> dict[int, str | None]:
+        """Return the data URI of the picture of each row at a level's size and quality."""
+        keys = list(dict.fromkeys((row, level.pixels, level.quality) for row in rows))
+        if self._images is None or not level.pixels:
+            return {row: None for row, _, _ in keys}
+        todo = [key for key in keys if key not in self._made]
+        images = self._at_size(self._images, level.pixels)
+
+        def work(key: tuple[int, int, int]) -> str | None:
+            picture = read_picture(images, self._rows[key[0]])
+            return None if picture is None else _data_uri(picture, level.quality)
+
+        self._made.update(zip(todo, in_threads(work, todo), strict=True))
+        return {key[0]: self._made[key] for key in keys}
+
+    def mean_length(self, rows: Sequence[int], level: Level) -> float:
+        """Return about how long a data URI is at a level, measured on a few of the rows."""
+        some = rows[:: max(1, len(rows) // 32)]
+        lengths = [len(uri or "") for uri in self.make(some, level).values()]
+        return float(np.mean(lengths)) if lengths else 0.0
+
+    def _at_size(self, images: ImageSet, pixels: int) -> ImageSet:
+        if pixels not in self._sets:
+            size = min(pixels, _side(images))  # a browser enlarges as well as we could
+            self._sets[pixels] = converted(images, size, None)
+        return self._sets[pixels]
+
+
+def _side(images: ImageSet) -> int:
+    """Return the longer side of the images as stored; for a folder, that of a few of its files."""
+    if not isinstance(images, FolderImages):
+        return max(images.size or (TINY + 1,))
+    sides = []
+    for path in images.paths[:: max(1, len(images) // 3)]:
+        with contextlib.suppress(BadImage):
+            sides.append(max(decode(images.folder / path, None, images.channels).shape[:2]))
+    return max(sides, default=TINY + 1)
+
+
+def _data_uri(image: Any, quality: int) -> str:
+    file = io.BytesIO()
+    if max(image.size) <= TINY:
+        kind = "png"
+        image.save(file, "PNG", optimize=True)
+    else:
+        kind = "jpeg"
+        image.save(file, "JPEG", quality=quality, optimize=True)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,0 +1,281 @@
+"""The files of a run folder, read as what the pages show; and its review, read and written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from datetime import date
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from probagg.app.assignments import Assignments
+from probagg.app.report.contents import Contents, Pair, Profiles, Row
+from probagg.app.review import Review, ReviewError
+from probagg.app.run.folder import RunFolderError, add_to_run
+from probagg.app.run.layout import CONFIG, DUPLICATES, REVIEW
+from probagg.app.run.preparation import FILE, Preparation
+from probagg.data.arrays import read_npz
+from probagg.data.cells import days_of
+from probagg.data.labels import UNKNOWN, read_labels
+from probagg.errors import NoData, reading
+from probagg.formulas import PATH, plain
+from probagg.storage import decode, read_bytes
+
+Part = TypeVar("Part")
+ASSIGNMENTS, RESULT = "assignments.csv", "result.json"
+RESTORE = "Restore it, or run the command again."
+# The types of what is used of a file, where it is there; float is any finite number.
+CONFIG_TYPES: dict[str, type] = {
+    "source": str, "kind": str, "method": str, "n_clusters": int, "seed": int, "embed": dict,
+    "smooth": bool, "columns": list, "image_size": list,
+}  # fmt: skip
+RESULT_TYPES: dict[str, type] = {
+    "method": str, "n_clusters": int, "n_samples": int, "seconds": float,
+    "embedding_seconds": float, "k_seconds": float, "k_reason": str,
+}  # fmt: skip
+ENV_TYPES: dict[str, type] = {"time": str, "command": list, "packages": dict}
+MAX_CLUSTERS = 10**6
+_STATISTICS = ("mean", "q25", "median", "q75")
+
+
+def read_contents(run: str | PathLike[str]) -> Contents:
+    """Read a run folder; a missing or damaged file is an error that names it."""
+    run = Path(run)
+    for name in (CONFIG, RESULT, ASSIGNMENTS):
+        if not (run / name).is_file():
+            raise RunFolderError(
+                f"{run} has no {name}. Give the folder of a finished run, as --out named it."
+            )
+    n_clusters = read_n_clusters(run)
+    assigned = Assignments.read(run / ASSIGNMENTS, n_clusters)
+    if n_clusters > max(1000, len(assigned)):
+        raise RunFolderError(
+            f"{run / RESULT} states {n_clusters} clusters of {len(assigned)} samples. {RESTORE}"
+        )
+    return Contents(
+        run=run,
+        config=read_config(run),
+        config_text=_text(run / CONFIG),
+        env=_checked(run / "env.json", lambda path: _json(path, ENV_TYPES)),
+        result=read_result(run),
+        records=_read_records(run / "metrics.jsonl"),
+        review=read_review(run),
+        n_clusters=n_clusters,
+        assigned=assigned,
+        classes=_classes(run / "classes.csv", assigned.names),
+        places=_checked(run / "map.npz", lambda path: _places(path, len(assigned))),
+        overlaps=_checked(run / "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
+        all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
+        candidates=_checked(run / "k_selection.csv", _candidates),
+        skipped=_checked(run / "skipped.csv", lambda path: _table(path, ("path", "reason"))),
+        preparation=_checked(run / FILE, _preparation),
+        representatives=_checked(run / DUPLICATES, lambda path: _representatives(path, assigned)),
+    )
+
+
+def read_config(run: str | PathLike[str]) -> dict[str, Any]:
+    """Return the content of config.toml, with what is used of it checked."""
+    return _checked(Path(run) / CONFIG, _config)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    config = _shaped(tomllib.loads(_text(path)), CONFIG_TYPES)
+    for key, known in (("kind", ("images", "matrix")), ("method", ("pac", "opa", "dpac"))):
+        if config.get(key, known[0]) not in known:
+            raise ValueError(f"{key} is {config[key]!r:.40}, not one of {', '.join(known)}")
+    embed = config.get("embed", {"backbone": ""})
+    for key in ("backbone", "weights", "identity"):
+        if type(embed.get(key, None if key == "backbone" else "")) is not str:
+            raise ValueError(f"embed.{key} is not text")
+    if not 1 <= config.get("n_clusters", 1) <= MAX_CLUSTERS:
+        raise ValueError(f"n_clusters is {config['n_clusters']!r:.40}")
+    if not all(isinstance(name, str) for name in config.get("columns", [])):
+        raise ValueError("columns are not names")
+    if not all(type(side) is int and side > 0 for side in config.get("image_size", [])):
+        raise ValueError("image_size is not a height and a width")
+    return config
+
+
+def read_result(run: str | PathLike[str]) -> dict[str, Any]:
+    """Return the content of result.json, with what is used of it checked."""
+    return _checked(Path(run) / RESULT, lambda path: _json(path, RESULT_TYPES))
+
+
+def read_n_clusters(run: str | PathLike[str]) -> int:
+    """Return the number of clusters of a run, by its result.json."""
+    found = read_result(run).get("n_clusters") or 0
+    if not 1 <= found <= MAX_CLUSTERS:
+        raise RunFolderError(
+            f"{Path(run) / RESULT} does not give the number of clusters. Give the folder of a "
+            "finished run."
+        )
+    return found
+
+
+def read_review(run: str | PathLike[str]) -> Review:
+    """Read the review in a run folder; an empty one where there is none."""
+    path = Path(run) / REVIEW
+    if not path.exists():
+        return Review()
+    n_clusters = read_n_clusters(run)
+    try:
+        with reading(path, "Correct it, or remove it to start over.", ReviewError):
+            return Review.from_bytes(read_bytes(path), n_clusters)
+    except ReviewError as error:
+        raise ReviewError(
+            f"{path} is not a review of this run: {error} Correct it, or remove it to start over."
+        ) from error
+
+
+def write_review(
+    run: str | PathLike[str], review: Review, check: Callable[[], None] | None = None
+) -> Path:
+    """Write review.json into a run folder, whole or not at all, and return its path.
+
+    `check` is called first, while no other process can write, and may raise.
+    """
+    return add_to_run(run, REVIEW, review.to_bytes(), check)
+
+
+def _checked(path: Path, read: Callable[[Path], Part]) -> Part:
+    """Read a file; damage is an error that names it."""
+    with reading(path, RESTORE, RunFolderError):
+        return read(path)
+
+
+def _text(path: Path) -> str:
+    # A file name need not be valid UTF-8; it is kept as it is here and cleaned when shown.
+    return decode(read_bytes(path)) if path.exists() else ""
+
+
+def _json(path: Path, types: dict[str, type]) -> dict[str, Any]:
+    return _shaped(json.loads(_text(path) or "{}"), types)
+
+
+def _shaped(value: Any, types: dict[str, type]) -> dict[str, Any]:
+    """Return a table of keys whose values have the types of those that are used."""
+    if not isinstance(value, dict):
+        raise ValueError("it is not a table of keys and values")
+    for key, kind in types.items():
+        found = value.get(key)
+        good = _is_finite(found) if kind is float else type(found) is kind
+        if found is not None and not good:
+            raise ValueError(f"{key} is {found!r:.40}, but {kind.__name__} is needed")
+    return value
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _table(path: Path, columns: Sequence[str] = ()) -> list[Row]:
+    """Return the lines of a table that has at least these columns; none where there is no file."""
+    table = list(csv.DictReader(io.StringIO(_text(path), newline="")))
+    for row in table:
+        if None in row or None in row.values() or not set(columns) <= row.keys():
+            raise ValueError(f"a line does not fit its header: {[*row.values()]!r:.80}")
+    return table
+
+
+def _candidates(path: Path) -> list[Row]:
+    table = _table(path)
+    if not all(math.isfinite(float(row.get("n_clusters", 0))) for row in table):
+        raise ValueError("a number of clusters is not finite")
+    return table
+
+
+def _read_records(path: Path) -> list[dict[str, Any]]:
+    """Read the records of a run, without a line that a killed process left half written."""
+    records = []
+    for line in _checked(path, _text).splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
+def _classes(path: Path, names: list[str]) -> list[str | None] | None:
+    """Read the class of each sample; None where no class is known."""
+    try:
+        classes = _checked(path, lambda _: read_labels(path, names))
+    except NoData:
+        return None
+    return [classes.names[k] if k != UNKNOWN else None for k in classes.y]
+
+
+def _places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Read the positions on the map."""
+    if not path.exists():
+        return None
+    arrays = read_npz(path)
+    rows, xy = arrays["rows"], arrays["xy"]
+    if rows.dtype.kind not in "iu" or xy.dtype.kind != "f" or xy.shape != (*rows.shape, 2):
+        raise ValueError("its arrays do not belong together")
+    known = (rows >= 0) & (rows < n_samples) & np.isfinite(xy).all(axis=1)
+    return rows[known], np.clip(xy[known], 0.0, 1.0)
+
+
+def _cluster(text: str, n_clusters: int) -> int:
+    if not 0 <= int(text) < n_clusters:
+        raise ValueError(f"cluster {text} is not among 0 to {n_clusters - 1}")
+    return int(text)
+
+
+def _overlaps(path: Path, n_clusters: int) -> list[Pair]:
+    return [
+        Pair(
+            _cluster(row["first"], n_clusters),
+            _cluster(row["second"], n_clusters),
+            float(row["mean_probability"]),
+            int(row["samples"]),
+        )
+        for row in _table(path, ("first", "second", "mean_probability", "samples"))
+    ]
+
+
+def _profiles(path: Path, n_clusters: int) -> Profiles | None:
+    table = _table(path, ("cluster", "column", *_STATISTICS))
+    if not table:
+        return None
+    kinds = {row["column"]: row.get("kind") or "number" for row in table}
+    columns = {column: j for j, column in enumerate(kinds)}
+    clusters = sorted({_cluster(row["cluster"], n_clusters) for row in table})
+    values = np.zeros((len(_STATISTICS), len(clusters), len(columns)))
+    for row in table:
+        place = clusters.index(int(row["cluster"])), columns[row["column"]]
+        values[:, *place] = _numbers((row[name] for name in _STATISTICS), kinds[row["column"]])
+    return Profiles(clusters, list(columns), list(kinds.values()), *values)
+
+
+def _numbers(values: Iterable[str], kind: str) -> np.ndarray:
+    """Return mean and quartiles; a date as days since 1970, a share in the place of each."""
+    if kind == "date":
+        return np.array([days_of(date.fromisoformat(v)) if v else np.nan for v in values])
+    found = np.array([float(value) if value else np.nan for value in values])
+    return np.full(len(found), found[0]) if kind == "share" else found
+
+
+def _representatives(path: Path, assigned: Assignments) -> np.ndarray:
+    """Read the row of the photo that represents each sample; itself where none is listed."""
+    rows = {name: row for row, name in enumerate(assigned.names)}
+    found = np.arange(len(assigned))
+    for line in _table(path, (assigned.heading, "representative") if path.exists() else ()):
+        name, first = (plain(line[key], PATH) for key in (assigned.heading, "representative"))
+        if not {name, first} <= rows.keys():
+            raise ValueError(f"{name!r:.40} or {first!r:.40} is not a sample of the run")
+        found[rows[name]] = rows[first]
+    return found
+
+
+def _preparation(path: Path) -> list[Row]:
+    return Preparation.load(path).table() if path.exists() else []

@@ -1,0 +1,338 @@
+"""A source, opened: images or the rows of a matrix, with their names and known classes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from probagg.app.assignments import COLUMNS
+from probagg.app.run.monitor import Monitor
+from probagg.app.run.preparation import Preparation, Prepared
+from probagg.data import benchmarks
+from probagg.data.arrays import matrix_of_table
+from probagg.data.folders import FolderImages
+from probagg.data.formats import count_by_kind, needed_extra, why_not
+from probagg.data.hub import is_hub, known_classes
+from probagg.data.labels import Classes, read_labels
+from probagg.data.opening import open_images, open_matrix, open_table
+from probagg.data.tables import Table, table_of
+from probagg.errors import InputError, Interrupted, NoData, did_you_mean
+
+if TYPE_CHECKING:
+    from probagg.data.images import ImageSet
+    from probagg.dpac.recipe import Recipe
+    from probagg.pac.files import FileRows
+
+FEW = 5  # skipped samples with the same reason that are named one by one
+READ_IN_PARTS = 2**28  # bytes of a Parquet file from which it is
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images or rows to cluster or to assign, and what is known of them."""
+
+    source: str | None  # the name of a set, or an absolute path; None for data in memory
+    names: list[str]  # paths in the folder, row numbers, or ids of a table
+    heading: str  # of the names: path, row, or the name of the id column
+    X: Any = None  # features, an array or the rows of a file; images have none at first
+    images: ImageSet | None = None
+    columns: list[str] | None = None
+    classes: Classes | None = None
+    skipped: tuple[tuple[str, str], ...] = ()  # photos or rows that could not be used, and why
+    others: tuple[tuple[str, str], ...] = ()  # files in the folder that are not images
+    table: Table | None = None  # which must be prepared before it has features
+    units: np.ndarray | None = None  # the columns of X in the user's units
+    preparation: Preparation | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def noun(self) -> str:
+        """The word for these samples in a message."""
+        one = "image" if self.images is not None else "row"
+        return one if len(self) == 1 else f"{one}s"
+
+    @property
+    def features(self) -> Any:
+        """X, which must be there."""
+        assert self.X is not None
+        return self.X
+
+    @property
+    def pictures(self) -> ImageSet:
+        """The images, which must be there."""
+        assert self.images is not None
+        return self.images
+
+    def only(self, rows: np.ndarray, skipped: Sequence[tuple[object, str]]) -> Samples:
+        """Return the given rows, with the others noted as skipped."""
+        return replace(
+            self,
+            names=[self.names[row] for row in rows],
+            classes=self.classes and self.classes.of(rows),
+            skipped=(*self.skipped, *((str(name), reason) for name, reason in skipped)),
+        )
+
+    def left_out(self) -> list[str]:
+        """Return a line for each skipped sample; many with one reason share a line."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.skipped:
+            by_reason.setdefault(reason, []).append(name)
+        lines = []
+        for reason, names in by_reason.items():
+            if len(names) <= FEW:
+                lines += [f"{name} is left out: {reason}" for name in names]
+            else:
+                rest = f"{names[0]} and {len(names) - 1:,} others"
+                lines.append(f"{rest} are left out: {reason}")
+        return lines
+
+    def prepared(self, preparation: Preparation, found: Prepared, labels: Any = None) -> Samples:
+        """Return a table as numbers, with classes if given; rows without a value are skipped."""
+        names, heading = self.names, self.heading
+        if found.names is not None:
+            taken = ("", "row", "path", "name", *COLUMNS)
+            names, heading = found.names, preparation.id or "id"
+            heading = "id" if heading in taken else heading
+        kept = set(found.rows.tolist())
+        skipped = [(name, "no value") for row, name in enumerate(names) if row not in kept]
+        named = replace(self, names=names, heading=heading).label(labels)
+        return replace(
+            named.only(found.rows, skipped),
+            X=found.X,
+            units=found.units,
+            columns=preparation.outputs,
+            preparation=preparation,
+        )
+
+    def as_table(self) -> Table:
+        """Return the table, or the columns of a matrix as one without names."""
+        if self.table is not None:
+            return self.table
+        X = self.features.load() if is_in_file(self.X) else self.features
+        X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        names: Sequence[Any] = self.columns or range(X.shape[1])
+        return table_of(self.source or "The array", zip(names, X.T, strict=True))
+
+    def select(self, columns: list[str] | None) -> Samples:
+        """Return a matrix with the columns of a model, in its order, where both have names."""
+        if self.table is not None:
+            table = self.table
+            if columns is not None and set(columns) <= set(table.names):
+                table = replace(table, columns=[table[name] for name in columns])
+            data = matrix_of_table(table)
+            return replace(self, X=data.X, columns=data.columns, table=None).select(columns)
+        if columns is None or self.columns is None or self.columns == columns:
+            return self
+        missing = [name for name in columns if name not in self.columns]
+        if missing:
+            raise NoData(
+                f"{self.source or 'The matrix'} has no column {missing[0]!r}, but the run was made "
+                f"with {', '.join(columns)}. Give the same columns; their order is free."
+            )
+        places = [self.columns.index(name) for name in columns]
+        X = self.features.load() if is_in_file(self.X) else self.features
+        return replace(self, X=X[:, places], columns=columns)
+
+    def sample(self, size: int, seed: int) -> np.ndarray:
+        """Return the features; of a file that is read in parts, those of some random rows."""
+        X = self.features
+        if not is_in_file(X):
+            return X
+        size = min(size, len(X))
+        return X[np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))]
+
+    def names_in(self, source: str | None) -> list[str] | None:
+        """Return the names of these samples in another source, "" for others; None for no files."""
+        if source is None or self.source == source:
+            return self.names if source else None
+        if self.heading != "path" or not isinstance(self.images, FolderImages):
+            return None
+        folder = self.images.folder.resolve()
+        paths = (Path(os.path.normpath(folder / name)) for name in self.names)
+        inside = (path.is_relative_to(source) and path.relative_to(source) for path in paths)
+        return [path.as_posix() if path else "" for path in inside]
+
+    def label(self, labels: Any) -> Samples:
+        """Return the samples with these classes (see `classes_of`) in place of the source's own."""
+        if labels is None:
+            return self
+        if self.table is not None and (name := self.column_named(labels)) is not None:
+            return replace(self, classes=classes_of(self.table[name].texts(), self.names))
+        if self.table is not None and _is_name(labels):
+            columns = self.table.names
+            raise NoData(
+                f"labels is {str(labels)!r}, which is neither a file nor a column of "
+                f"{self.table.where} ({', '.join(columns)}).{did_you_mean(str(labels), columns)}"
+            )
+        return replace(self, classes=classes_of(labels, self.names, self.source))
+
+    def column_named(self, labels: Any) -> str | None:
+        """Return the column of the table that labels name; None where they are something else."""
+        if self.table is None or not _is_name(labels):
+            return None
+        return str(labels) if str(labels) in self.table.names else None
+
+
+def _is_name(labels: Any) -> bool:
+    """Return whether labels are text that names no file."""
+    return isinstance(labels, str | PathLike) and not Path(labels).is_file()
+
+
+def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Classes:
+    """Return the classes of samples from a CSV file, a mapping by name, or one value per sample.
+
+    `folder` is where the samples are: the CSV file may have absolute paths.
+    """
+    if isinstance(labels, str | PathLike):
+        return read_labels(Path(labels), names, folder)
+    if isinstance(labels, Mapping):
+        found = [labels.get(name) for name in names]
+    else:
+        found = list(labels)
+        if len(found) != len(names):
+            raise InputError(
+                f"labels has {len(found)} entries for {len(names)} samples. Pass one per sample, "
+                "in their order, or a mapping from names to classes."
+            )
+    known = (c is not None and c == c and c != "" for c in found)  # NaN differs from itself
+    return Classes.of_text([str(c) if k else None for c, k in zip(found, known, strict=True)])
+
+
+def open_rows(source: Any, *, in_parts: bool = False) -> Samples:
+    """Open the rows of a matrix or a table; with `in_parts`, a large Parquet file is not read yet.
+
+    A table has no features until it is prepared, or read as numbers by `select`.
+    """
+    if in_parts and _is_large_table(source):
+        return _open_in_parts(source)
+    if (table := open_table(source)) is not None:
+        names = [str(row) for row in range(len(table))]
+        classes = _classes(*known_classes(source)) if is_hub(source) else None
+        return Samples(place_of(source), names, "row", table=table, classes=classes)
+    data = open_matrix(source)
+    heading = "row" if data.names is None else "id"
+    names = data.names or [str(row) for row in range(data.X.shape[0])]
+    classes = _classes(data.y, None)
+    return Samples(place_of(source), names, heading, data.X, columns=data.columns, classes=classes)
+
+
+def _open_in_parts(source: Any) -> Samples:
+    """Open a Parquet file that is too large to be prepared as a table: it must be numbers."""
+    from pyarrow import parquet, types  # `is_large_table` needs nothing of it
+
+    from probagg.pac.files import open_file  # which loads scikit-learn
+
+    path = Path(source).expanduser()
+    others = [
+        f"{field.name} ({field.type})"
+        for field in parquet.read_schema(path)
+        if not (types.is_floating(field.type) or types.is_integer(field.type))
+    ]
+    if others:
+        raise NoData(
+            f"{path} has {path.stat().st_size / 1e9:.2g} GB; a Parquet file from "
+            f"{READ_IN_PARTS / 1e9:.2g} GB is read in parts, and all of its columns must be "
+            f"numbers without missing values. Not numbers: {', '.join(others)}. Write a file "
+            "without these columns or with them encoded, or cluster a sample of the rows as a "
+            "smaller file, which is prepared as a table, and predict."
+        )
+    rows = open_file(source)
+    # As for matrices in memory, the model has no names: `select` finds the columns.
+    columns, rows.columns = rows.columns, None
+    names = [str(row) for row in range(len(rows))]
+    return Samples(place_of(source), names, "row", rows, columns=columns)
+
+
+def is_in_file(X: Any) -> TypeGuard[FileRows]:
+    """Return whether rows are read from a file in parts."""
+    from probagg.pac.files import FileRows  # which loads scikit-learn
+
+    return isinstance(X, FileRows)
+
+
+def _is_large_table(source: Any) -> bool:
+    if not isinstance(source, str | PathLike) or source in benchmarks.ALL_NAMES:
+        return False
+    path = Path(source).expanduser()
+    return path.suffix.lower() == ".parquet" and path.stat().st_size >= READ_IN_PARTS
+
+
+def open_pictures(source: Any, monitor: Monitor) -> Samples:
+    """Open images; nothing is decoded yet."""
+    progress = monitor.count("downloading", "MB", 1e6)
+    return of_images(source, open_images(source, progress=progress), monitor)
+
+
+def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
+    """Open images at the size and with the channels of a recipe; no photo is decoded yet."""
+    from probagg.dpac.plan import open_for  # which loads torch
+
+    progress = monitor.count("downloading", "MB", 1e6)
+    return of_images(source, open_for(source, recipe, progress=progress), monitor)
+
+
+def of_images(source: Any, images: ImageSet, monitor: Monitor) -> Samples:
+    """Return an image set as samples; say which files of a folder are not read."""
+    names = images.paths or [str(row) for row in range(len(images))]
+    heading = "row" if images.paths is None else "path"
+    classes = _classes(images.y, images.class_names)
+    is_path = isinstance(source, str | PathLike)
+    if classes is not None and is_path and Path(source).expanduser().is_dir():
+        classes = replace(classes, origin="the sub-folders")
+    samples = Samples(place_of(source), names, heading, images=images, classes=classes)
+    if not isinstance(images, FolderImages):
+        return samples
+    if n := len(images.passed):
+        what = "files are not images" if n != 1 else "file is not an image"
+        monitor.say(f"{n:,} {what} that can be read: {count_by_kind(images.passed)}")
+    photos = [(path, why_not(path)) for path in images.passed if needed_extra(path)]
+    others = [(path, why_not(path)) for path in images.passed if not needed_extra(path)]
+    return replace(samples, skipped=(*images.outside, *photos), others=tuple(others))
+
+
+def place_of(source: Any) -> str | None:
+    """Return the name of a set or the absolute path of a source; None for data in memory."""
+    if not isinstance(source, str | PathLike):
+        return None
+    if source in benchmarks.ALL_NAMES:
+        return str(source)
+    return str(Path(source).expanduser().resolve())
+
+
+def readable(samples: Samples, monitor: Monitor) -> Samples:
+    """Return the samples without photos that cannot be decoded, which are noted as skipped."""
+    if not isinstance(samples.images, FolderImages):
+        return samples
+    images, bad = samples.images.check(monitor.count("checking", "images"))
+    good = set(images.paths)
+    rows = np.array([row for row, name in enumerate(samples.names) if name in good])
+    return replace(samples.only(rows, bad), images=images)
+
+
+def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
+    """Return the samples with features of a frozen network; unreadable files are skipped."""
+    from probagg.app.embed import embed
+
+    try:
+        found = embed(samples.pictures, backbone, progress=monitor.count("features", "images"))
+    except KeyboardInterrupt:
+        raise Interrupted("Interrupted; the features so far are kept.") from None
+    if found.pace.n_images:
+        monitor.say(f"features: {found.pace}")
+    kept = samples.only(found.rows, found.bad)
+    return replace(kept, X=found.X)
+
+
+def _classes(y: np.ndarray | None, names: list[str] | None) -> Classes | None:
+    if y is None:
+        return None
+    codes, y = np.unique(y, return_inverse=True)
+    return Classes(y, [names[k] if names else str(k) for k in codes])

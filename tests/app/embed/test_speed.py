@@ -1,0 +1,134 @@
+"""Features on a CPU: the quick path gives the features of the plain one, and says what limits."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from timm.layers import BatchNormAct2d
+from torch import nn
+
+from probagg.app.embed import embed, open_backbone
+from probagg.app.embed.folding import folded
+from probagg.app.embed.preprocessing import Preprocessing
+from probagg.app.run.monitor import Monitor
+from probagg.app.run.samples import embed_images, open_pictures
+from probagg.data.decoding import open_photo
+from probagg.environment import keep_memory
+
+SHAPE = (3, 16, 16)
+
+
+def normed(norm):
+    """Return a network of a convolution and a batch norm that changes what it gets."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.Conv2d(8, 4, 1))
+        nn.init.uniform_(norm.running_mean, -1.0, 1.0)
+        nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    return nn.Sequential(network, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+
+
+def unit(X):
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def test_embed_has_the_features_of_the_plain_network(tmp_path):
+    """One photo after the other through the network as it is, on all threads of torch."""
+    rng = np.random.default_rng(0)
+    for k in range(5):
+        patches = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+        patches.resize((400 * (1 + k), 300 * (1 + k))).save(tmp_path / f"{k}.jpg")
+    backbone = open_backbone("efficientnet-lite0", device="cpu")
+    photos = [open_photo(path, backbone.near) for path in sorted(tmp_path.iterdir())]
+    inputs = [torch.from_numpy(backbone.prepare(photo))[None] for photo in photos]
+    with torch.inference_mode():
+        plain = torch.cat([backbone.module(image) for image in inputs]).numpy()
+    X = embed(tmp_path, backbone, cache=False).X
+    assert np.linalg.norm(unit(X) - unit(plain), axis=1).max() < 1e-3
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm2d, BatchNormAct2d])
+def test_batch_norms_are_folded_in_a_copy(norm):
+    """timm's norm has an activation, which stays."""
+    network, images = normed(norm(8)), torch.randn(5, *SHAPE)
+    quick = folded(network, SHAPE)
+    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in quick.modules())
+    assert any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules())
+    torch.testing.assert_close(quick(images), network(images))
+
+
+def test_a_convolution_that_is_used_twice_is_not_folded():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = normed(nn.BatchNorm2d(8))[0][:2]
+
+        def forward(self, images):
+            once = self.conv(images)
+            return (self.norm(once) + once).mean((2, 3))
+
+    network = Twice().eval()
+    assert folded(network, SHAPE) is network
+
+
+def test_every_core_has_a_network_of_one_thread(photos, network, backbone_of):
+    threads, plain = [], network.forward
+
+    def forward(images):
+        threads.append(torch.get_num_threads())
+        return plain(images)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        backbone = backbone_of(network)
+        network.forward = forward
+        embed(photos, backbone)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(threads) == {1}
+
+
+@pytest.mark.parametrize("stage", ["the network", "decoding"])
+def test_what_limits_is_measured(photos, network, backbone_of, stage):
+    plain, view = network.forward, Preprocessing(32, 36)
+
+    def slow_network(images):
+        time.sleep(0.05)
+        return plain(images)
+
+    def slow_view(image):
+        time.sleep(0.05)
+        return view(image)
+
+    network.forward = slow_network if stage == "the network" else plain
+    backbone = backbone_of(network)
+    object.__setattr__(backbone, "transform", view if stage == "the network" else slow_view)
+    pace = embed(photos, backbone, cache=False).pace
+    assert pace.n_images == 10
+    assert sum(pace.shares().values()) == pytest.approx(1.0)
+    assert f"images/s, limited by {stage} (" in str(pace)
+    assert 0 < pace.images_per_second < 10 / 0.05 * os.cpu_count()
+
+
+def test_a_run_says_the_pace_of_features_that_were_computed(photos, backbone):
+    monitor = Monitor()
+    samples = open_pictures(photos, monitor)
+    embed_images(samples, backbone, monitor)
+    (line,) = [line for line in monitor.lines if line.startswith("features: ")]
+    assert "images/s, limited by " in line
+    embed_images(samples, backbone, monitor)  # from the cache
+    assert len([line for line in monitor.lines if line.startswith("features: ")]) == 1
+
+
+def test_torch_keeps_memory_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.delenv("MIMALLOC_PURGE_DELAY", raising=False)
+    keep_memory()
+    assert os.environ["MIMALLOC_PURGE_DELAY"] == "-1"
+    monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "100")
+    keep_memory()
+    assert os.environ["MIMALLOC_PURGE_DELAY"] == "100"

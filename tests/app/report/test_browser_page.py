@@ -1,0 +1,234 @@
+"""report.html in a browser: no errors, offline, usable by keyboard, safe, fast."""
+
+import pytest
+
+from probagg.app.run.reporting import write_report
+
+QUIET = 'document.documentElement.style.scrollBehavior = "auto"'
+
+
+@pytest.fixture
+def opened(new_page):
+    """opened(run, **page options) -> the report of a run in a new page."""
+
+    def create(run, **options):
+        path = write_report(run)
+        page = new_page(**options)
+        page.goto(path.as_uri())
+        page.evaluate(QUIET)
+        page.address = path.as_uri()
+        return page
+
+    return create
+
+
+def focused(page):
+    return page.evaluate("document.activeElement.id || document.activeElement.textContent.trim()")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["photo", "digits", "matrix"])
+def test_the_page_opens_without_errors_or_requests(kind, theme, opened, request):
+    page = opened(request.getfixturevalue(f"{kind}_run"), theme=theme)
+    page.wait_for_function("window.probaggMap.lastDraw > 0")
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert back == ("rgb(246, 247, 246)" if theme == "light" else "rgb(18, 21, 23)")
+    asked = {url.partition("#")[0] for url in page.requests if not url.startswith("data:")}
+    assert asked == {page.address}
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("kind", ["photo", "digits", "matrix", "large"])
+def test_a_phone_needs_no_horizontal_scrolling(kind, opened, request):
+    page = opened(request.getfixturevalue(f"{kind}_run"), width=390, height=844)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_role("button", name="Contents").click()
+    page.locator("#contents").get_by_role("link", name="The run").click()
+    assert not page.locator("#contents").is_visible()
+    assert page.complaints == []
+
+
+def test_every_picture_is_drawn(opened, photo_run):
+    page = opened(photo_run)
+    widths = page.evaluate("[...document.querySelectorAll('main img')].map((i) => i.naturalWidth)")
+    assert len(widths) > 60
+    assert min(widths) > 0
+
+
+def test_an_image_is_enlarged_by_click_or_enter_and_arrows_go_on(opened, photo_run):
+    page = opened(photo_run)
+    pictures = page.locator("#cluster-1 .thumbs img")
+    pictures.nth(2).click()
+    dialog = page.get_by_role("dialog", name=pictures.nth(2).get_attribute("alt"))
+    assert dialog.is_visible()
+    page.keyboard.press("ArrowRight")
+    assert page.get_attribute("#viewer-image", "src") == pictures.nth(3).get_attribute("src")
+    assert page.text_content("#viewer-title") == pictures.nth(3).get_attribute("alt")
+    page.keyboard.press("Escape")
+    assert not page.locator("#viewer").is_visible()
+    focused = "(picture) => picture === document.activeElement"  # after the event close
+    page.wait_for_function(focused, arg=pictures.nth(3).element_handle())
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    assert page.text_content("#viewer-facts") == f"3 of {pictures.count()} here"
+    page.get_by_role("button", name="Close").click()
+    assert not page.locator("#viewer").is_visible()
+    stops = page.locator("#cluster-1 .thumbs img[tabindex='0']").count()
+    assert stops == page.locator("#cluster-1 .thumbs").count(), "Tab goes from list to list"
+    assert page.complaints == []
+
+
+def test_hostile_names_are_shown_and_do_nothing(opened, photo_run):
+    page = opened(photo_run)
+    for point in range(page.evaluate("probaggMap.data.n")):
+        page.evaluate("(i) => probaggMap.pin(i)", point)
+    page.evaluate("probaggMap.pin(probaggMap.data.names.findIndex((n) => n.includes('<img')))")
+    assert page.locator("#map-tip .name").text_content().endswith("__pwned=1>.png")
+    assert "<img src=x onerror=" in page.locator("main").inner_text()
+    assert page.evaluate("window.__pwned") is None
+    assert page.locator("img[src='x']").count() == 0
+    assert page.title().endswith("clusters - probagg")
+    assert page.complaints == []
+
+
+def test_the_theme_is_switched_by_the_button_and_remembered(opened, photo_run):
+    page = opened(photo_run, theme="light")
+    page.get_by_role("button", name="Dark theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 23)"
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 21, 23)"
+    assert page.get_by_role("button", name="Light theme").is_visible()
+
+
+def test_the_keyboard_reaches_everything(opened, photo_run):
+    page = opened(photo_run)
+    page.keyboard.press("Tab")
+    assert focused(page) == "Skip to the report"
+    page.keyboard.press("Enter")
+    assert focused(page) == "main"
+    page.reload()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert focused(page) == "theme"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.locator("nav").get_by_role("link", name="Cluster 1").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#cluster-1"
+    assert page.locator("#cluster-1").is_visible()
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    page.keyboard.press("Tab")
+    assert page.evaluate(outline) == "solid"
+
+
+def test_the_map_is_moved_by_keys(opened, photo_run):
+    page = opened(photo_run)
+    page.locator("#map-view").focus()
+    for key in ("+", "+", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    scale, centre = page.evaluate("[probaggMap.scale, probaggMap.centre]")
+    start = page.evaluate("probaggMap.box.middle")
+    assert scale == pytest.approx(1.96)
+    assert centre[0] > start[0]
+    assert centre[1] > start[1]
+    page.keyboard.press("0")
+    assert page.evaluate("[probaggMap.scale, probaggMap.centre]") == [1, start]
+
+
+def place(page, i):
+    """Return the position of a dot of the map on the screen."""
+    page.locator("#map-view").scroll_into_view_if_needed()
+    box = page.locator("#map-view").bounding_box()
+    script = "(i) => probaggMap.toScreen(probaggMap.data.xy[2 * i], probaggMap.data.xy[2 * i + 1])"
+    x, y = page.evaluate(script, i)
+    return box["x"] + x, box["y"] + y
+
+
+def test_hovering_names_a_dot_and_a_click_links_to_its_cluster(opened, photo_run):
+    page = opened(photo_run)
+    page.mouse.move(*place(page, 5))
+    pointed = page.evaluate("probaggMap.hovered")
+    assert pointed >= 0
+    name = page.evaluate("(i) => probaggMap.data.names[i]", pointed)
+    assert page.locator("#map-tip .name").text_content() == name
+    cluster = page.evaluate("(i) => probaggMap.data.cluster[i]", pointed)
+    page.mouse.click(*place(page, 5))
+    page.mouse.move(5, 400)
+    page.locator("#map-tip a").click()
+    assert page.evaluate("location.hash") == f"#cluster-{cluster}"
+
+
+def test_the_wheel_zooms_only_a_map_that_was_clicked(opened, photo_run):
+    """The page must scroll past a map that does not have the focus."""
+    page = opened(photo_run)
+    page.mouse.move(*place(page, 0))
+    page.mouse.wheel(0, -200)
+    page.wait_for_timeout(100)
+    assert page.evaluate("probaggMap.scale") == 1
+    x, y = place(page, 0)
+    page.mouse.click(x, y)
+    page.mouse.wheel(0, -200)
+    page.wait_for_function("probaggMap.scale > 1.2")
+    page.mouse.down()
+    page.mouse.move(x + 60, y, steps=3)
+    page.mouse.up()
+    assert page.evaluate("probaggMap.centre[0] !== probaggMap.box.middle[0]")
+
+
+def test_the_legend_filters_the_map(opened, photo_run):
+    page = opened(photo_run)
+    button = page.locator(".legend").get_by_role("button", name="Cluster 1")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    other = page.evaluate("probaggMap.data.cluster.findIndex((k) => k !== 1)")
+    page.mouse.move(*place(page, other))
+    found = page.evaluate("probaggMap.hovered")
+    assert found == -1 or page.evaluate("(i) => probaggMap.data.cluster[i]", found) == 1
+    page.locator("#legend-all").click()
+    assert button.get_attribute("aria-pressed") == "false"
+
+
+def test_fifty_thousand_dots_are_drawn_in_less_than_50_ms(opened, large_run):
+    page = opened(large_run)
+    assert page.evaluate("probaggMap.data.n") == 50_000
+    times = page.evaluate("""() => Array.from({ length: 15 }, (_, turn) => {
+      probaggMap.zoom(turn % 2 ? 1.1 : 1 / 1.1);
+      const began = performance.now();
+      probaggMap.draw();
+      return performance.now() - began;
+    })""")
+    assert min(times) < 50, times  # of a busy machine too
+    hover = page.evaluate("""() => {
+      const began = performance.now();
+      for (let i = 0; i < 100; i++) probaggMap.dotAt(100 + 5 * i, 300);
+      return (performance.now() - began) / 100;
+    }""")
+    assert hover < 2
+
+
+def test_a_hundred_clusters_are_closed_until_opened(opened, large_run):
+    page = opened(large_run)
+    assert page.locator(".cluster[open]").count() == 0
+    page.locator("nav").get_by_role("link", name="Cluster 42").click()
+    page.wait_for_function("document.querySelector('#cluster-42').open")
+    top = page.locator("#cluster-42").bounding_box()["y"]
+    assert 0 <= top < 400
+    page.get_by_role("button", name="Open all").click()
+    assert page.locator(".cluster[open]").count() == 100
+
+
+def test_a_chosen_profile_stands_out(opened, matrix_run):
+    page = opened(matrix_run)
+    page.locator("[data-profile='2']").focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".profile.active").get_attribute("data-cluster") == "2"
+    page.keyboard.press("Enter")
+    page.mouse.move(0, 0)
+    assert page.locator(".profile.active").count() == 0
+
+
+def test_the_command_is_copied(opened, photo_run):
+    page = opened(photo_run)
+    page.locator("#copy").click()
+    page.wait_for_function("/Copied|Selected/.test(document.querySelector('#copy').textContent)")
+    assert page.complaints == []

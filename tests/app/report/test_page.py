@@ -1,0 +1,381 @@
+"""The content of report.html."""
+
+import base64
+import hashlib
+import itertools
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from probagg.app.report.page.groups import Counts, select
+from probagg.app.report.page.rendering import script_json
+from probagg.app.report.page.tables import confusion
+from probagg.app.run.contents import read_contents
+from probagg.app.run.folder import RunFolderError
+from probagg.app.run.reporting import write_report
+from probagg.data.opening import open_images
+from probagg.metrics import evaluate
+
+
+class Document(HTMLParser):
+    """Elements with their attributes, and texts."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self.texts = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+    def all(self, tag, **wanted):
+        return [a for t, a in self.elements
+                if t == tag and all(a.get(k) == v for k, v in wanted.items())]  # fmt: skip
+
+
+def report(run, **options):
+    html = write_report(run, **options).read_text(encoding="utf-8")
+    return html, Document(html)
+
+
+def words(document):
+    return re.sub(r"\s+([.,:;])", r"\1", document.text)
+
+
+def test_the_page_is_one_file_that_requests_nothing(photo_run):
+    html, document = report(photo_run)
+    addresses = [a[name] for _, a in document.elements for name in ("src", "href") if a.get(name)]
+    assert addresses
+    assert all(address.startswith(("#", "data:")) for address in addresses)
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org)", html)
+
+
+def test_the_policy_allows_exactly_the_scripts_and_styles_of_the_page(photo_run):
+    html, document = report(photo_run)
+    policy = document.all("meta", **{"http-equiv": "Content-Security-Policy"})[0]["content"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    parts = re.findall(r"<style>(.*?)</style>|<script>(.*?)</script>", html, re.S)
+    for text in ("".join(part) for part in parts):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert not any("style" in a or any(name.startswith("on") for name in a)
+                   for _, a in document.elements)  # fmt: skip
+
+
+def test_no_picture_is_embedded_twice(photo_run):
+    html, document = report(photo_run)
+    uris = re.findall(r'src="(data:image/[^"]+)"', html)
+    assert len(uris) > 60
+    assert len(uris) == len(set(uris))
+    rows = [image["data-row"] for image in document.all("img") if "data-row" in image]
+    assert len(rows) > len(uris)  # those of overlapping clusters are shown again
+
+
+def test_a_smaller_limit_gives_a_smaller_page_that_still_shows_pictures(photo_run):
+    rich, _ = report(photo_run)
+    for limit, least in ((len(rich) - 50_000, 20), (150_000, 1), (1_000, 0)):
+        html, _ = report(photo_run, max_bytes=limit)
+        assert len(html.encode()) <= max(limit, 120_000)
+        assert len(re.findall('src="data:image/', html)) >= least
+
+
+def test_every_picture_has_its_name_cluster_and_probability_as_alt_text(photo_run):
+    _, document = report(photo_run)
+    shown = [image for image in document.all("img") if "data-row" in image]
+    samples = read_contents(photo_run).samples
+    for image in shown:
+        row = int(image["data-row"])
+        assert image["alt"].startswith(samples.names[row])
+        assert re.search(r", cluster \d, probability >?\d\.\d\d$", image["alt"])
+
+
+def test_hostile_names_stay_text(photo_run):
+    html, document = report(photo_run)
+    assert "onerror=window.__pwned=1&gt;" in html  # it is there, as text
+    assert not re.search(r"<img src=x|<script>window|[^=]'\s*onmouseover", html)
+    assert not document.all("img", src="x")
+    data = re.search(r'id="map-data">(.*?)</script>', html, re.S).group(1)
+    assert not set("<>&\u2028") & set(data)
+    assert any("<img src=x" in name for name in json.loads(data)["names"])
+
+
+def test_json_for_a_script_cannot_end_it():
+    value = {"</script><!--": "\u2028 & \ud800 <b>"}
+    text = script_json(value)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+
+
+def test_the_summary_states_the_results(photo_run):
+    _, document = report(photo_run)
+    text = words(document)
+    contents = read_contents(photo_run)
+    assert "120 images were grouped into 3 clusters" in text
+    assert f"The largest is cluster {max(contents.sizes, key=contents.sizes.get)}" in text
+    scores = evaluate(contents.classes, contents.samples.cluster)
+    assert f"ACC {scores['acc']:.3f}, NMI {scores['nmi']:.3f}, ARI {scores['ari']:.3f}" in text
+    borderline = int((contents.samples.flag == "borderline").sum())
+    assert borderline > 0
+    assert f"{borderline} ({100 * borderline / 120:.1f}%) are borderline" in text
+    assert "Most easily confused" in text
+
+
+def test_an_automatic_number_of_clusters_comes_with_its_reason_and_curve(digits_run):
+    table = "n_clusters,stability,note,chosen\n10,0.5,x,0\n12,0.9,y,1\n14,0.7,z,0\n"
+    (digits_run / "k_selection.csv").write_text(table)
+    html, document = report(digits_run)
+    assert "chosen automatically: 12 clusters are the most that stay" in words(document)
+    section = re.search(r'<section id="selection".*?</section>', html, re.S).group(0)
+    assert section.count("<svg") == 1  # a column of text is not drawn
+    assert 'class="mark"' in section
+
+
+def test_without_the_source_names_are_shown_and_the_page_says_so(photo_run, tmp_path):
+    text = (photo_run / "config.toml").read_text()
+    gone = re.sub(r"source = .*", f'source = "{tmp_path / "gone"}"', text)
+    (photo_run / "config.toml").write_text(gone)
+    _, document = report(photo_run)
+    assert not [image for image in document.all("img") if "data-row" in image]
+    assert len(document.all("span", **{"class": "placeholder"})) > 60
+    assert "The images are not shown, only their names" in words(document)
+
+
+def test_a_file_that_became_unreadable_is_a_placeholder(photo_run, photos, tmp_path):
+    copy = shutil.copytree(photos, tmp_path / "copy")
+    contents = read_contents(photo_run)
+    row = next(r for r, name in enumerate(contents.samples.names) if "013" in name)
+    (copy / contents.samples.names[row]).write_bytes(b"no picture")
+    other = next(r for r, name in enumerate(contents.samples.names) if "016" in name)
+    (copy / contents.samples.names[other]).unlink()
+    _, document = report(photo_run, images=open_images(copy))
+    broken = [a["aria-label"] for a in document.all("span", **{"class": "placeholder"})]
+    named = {contents.samples.names[row], contents.samples.names[other]}
+    assert {label.partition(",")[0] for label in broken} <= named
+    assert len([image for image in document.all("img") if "data-row" in image]) > 60
+
+
+def test_small_grey_images_are_embedded_as_they_are_and_drawn_with_sharp_edges(digits_run):
+    html, document = report(digits_run)
+    assert "data:image/png" in html
+    assert "data:image/jpeg" not in html
+    shown = [image for image in document.all("img") if "data-row" in image]
+    assert all(image["class"] == "pixelated" for image in shown)
+    assert shown[0]["alt"].startswith("row ")
+
+
+def test_small_images_in_a_folder_get_sharp_edges_too(tmp_path, photo_run):
+    from PIL import Image
+
+    names = read_contents(photo_run).samples.names
+    for name in names:
+        (tmp_path / "small" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), len(name)).save(tmp_path / "small" / name)
+    html, document = report(photo_run, images=open_images(tmp_path / "small"))
+    assert "data:image/jpeg" not in html
+    assert len(document.all("img", **{"class": "pixelated"})) > 60
+
+
+def test_a_review_is_applied(photo_run):
+    before = read_contents(photo_run)
+    moved = int(np.flatnonzero(before.samples.cluster == 0)[0])
+    review = {"format": "probagg.review/1", "names": {"0": "crosses <b>"}, "merged": {"2": 1},
+              "moved": {before.samples.names[moved]: 1}}  # fmt: skip
+    (photo_run / "review.json").write_text(json.dumps(review))
+    contents = read_contents(photo_run)
+    assert contents.clusters == [0, 1]
+    assert contents.sizes[0] == before.sizes[0] - 1
+    assert contents.sizes[1] == before.sizes[1] + before.sizes[2] + 1
+    html, document = report(photo_run)
+    assert "crosses &lt;b&gt;" in html
+    reviewed = "1 named, 1 merged, 0 split, 1 images moved, 0 discarded."
+    assert f"A person reviewed this run: {reviewed}" in words(document)
+    assert not document.all("details", id="cluster-2")
+    assert "includes the former cluster 2" in words(document)
+
+
+def test_merged_clusters_add_their_probabilities(photo_run):
+    before = read_contents(photo_run).samples
+    review = {"format": "probagg.review/1", "names": {}, "merged": {"1": 0}, "moved": {}}
+    (photo_run / "review.json").write_text(json.dumps(review))
+    after = read_contents(photo_run).samples
+    both = np.isin(before.cluster, [0, 1]) & np.isin(before.second_cluster, [0, 1])
+    assert both.any()
+    sums = before.probability[both] + before.second_probability[both]
+    np.testing.assert_allclose(after.probability[both], sums)
+    assert (after.second_cluster[both] == -1).all()
+    pairs = read_contents(photo_run).pairs
+    assert {frozenset((pair.first, pair.second)) for pair in pairs} == {frozenset((0, 2))}
+
+
+def test_a_moved_sample_has_the_same_numbers_on_the_page_as_in_the_table(photo_run):
+    """By Review.apply: probability 1, and the model's cluster second; the page says "moved"."""
+    before = read_contents(photo_run).assigned
+    row = int(np.flatnonzero(before.flag == "borderline")[0])
+    target = int(before.second_cluster[row])
+    review = {"format": "probagg.review/1", "moved": {before.names[row]: target}}
+    (photo_run / "review.json").write_text(json.dumps(review))
+    contents = read_contents(photo_run)
+    assert np.flatnonzero(contents.moved).tolist() == [row]
+    assert contents.samples.records() == contents.review.apply(before).records()
+    assert contents.samples.probability[row] == 1.0
+    html, document = report(photo_run)
+    alts = [a["alt"] for a in document.all("img", **{"data-row": str(row)})]
+    assert alts == [f"{before.names[row]}, cluster {target}, moved by hand"]
+    assert f'title="Moved from: cluster {before.cluster[row]}"' in html
+    data = json.loads(re.search(r'id="map-data">(.*?)</script>', html, re.S).group(1))
+    p = np.frombuffer(base64.b64decode(data["probability"]), "<u2")
+    assert (p[data["names"].index(before.names[row])], p.max()) == (2000, 2000)
+
+
+def test_typical_borderline_and_unusual_are_as_defined(digits_run):
+    contents = read_contents(digits_run)
+    samples = contents.samples
+    members = np.flatnonzero(samples.cluster == 3)
+    typical, borderline, unusual = select(contents, members, Counts(10, 5, 5))
+    assert not set(typical) & set(borderline) | set(borderline) & set(unusual)
+    clear = members[samples.flag[members] == ""]
+    assert samples.probability[typical].min() >= np.sort(samples.probability[clear])[-10]
+    flagged = members[samples.flag[members] == "borderline"]
+    least = flagged[np.argsort((samples.probability - samples.second_probability)[flagged])][
+        :5
+    ].tolist()
+    assert len(least) > 2
+    assert borderline[: len(least)] == least
+    out = members[samples.flag[members] == "outlier"]
+    farthest = out[np.argsort(-samples.distance[out])]
+    assert unusual[: len(farthest)] == farthest[:5].tolist()
+
+
+def test_the_confusion_matrix_counts_every_sample_once(digits_run):
+    contents = read_contents(digits_run)
+    table = confusion(contents)
+    assert table.counts.sum() == len(contents.samples)
+    assert table.counts.sum(axis=1).tolist() == list(contents.sizes.values())
+    j = table.classes.index("7")
+    expected = sum(c == "7" and k == 4 for c, k in zip(contents.classes, contents.samples.cluster,
+                                                       strict=True))  # fmt: skip
+    assert table.counts[4, j] == expected
+
+
+def test_samples_without_a_class_do_not_count_in_scores(digits_run):
+    lines = (digits_run / "classes.csv").read_text().splitlines()
+    (digits_run / "classes.csv").write_text("\n".join([lines[0], *lines[5:1005]]) + "\n")
+    contents = read_contents(digits_run)
+    table = confusion(contents)
+    expected = evaluate(contents.classes[4:1004], contents.samples.cluster[4:1004])
+    assert table.scores == pytest.approx(expected)
+    assert table.counts.sum() == 1000
+    assert "of the 1,000 images that have one lie in" in words(report(digits_run)[1])
+
+
+def test_a_matrix_shows_profiles_and_no_pictures(matrix_run):
+    html, document = report(matrix_run)
+    assert not document.all("img")
+    lines = document.all("g", **{"data-cluster": "0"}) + document.all("g", **{"data-cluster": "2"})
+    assert len(lines) == 2
+    assert "alcalinity_of_ash" in html
+    assert "178 rows were grouped into 3 clusters" in words(document)
+    assert "high in" in words(document)
+
+
+def test_training_gets_a_chart_for_each_stage_and_term(photo_run):
+    records = [{"stage": stage, "epoch": e, "loss": 1 / e, "opa": 2 / e, "images_per_second": 100.0}
+               for stage in ("pretrain", "cluster") for e in range(1, 6)]  # fmt: skip
+    lines = [json.dumps(record) for record in records]
+    (photo_run / "metrics.jsonl").write_text("\n".join([*lines, '{"stage": "cluster", "ep']))
+    html, document = report(photo_run)
+    section = re.search(r'<section id="training".*?</section>', html, re.S).group(0)
+    assert section.count("<svg") == 6
+    assert "Pre-training" in document.text
+
+
+def test_skipped_files_are_listed(photo_run):
+    (photo_run / "skipped.csv").write_text("path,reason\nbad <i>.jpg,it is no image\n")
+    html, document = report(photo_run)
+    assert "1 file could not be used and was left out" in words(document)
+    assert "bad &lt;i&gt;.jpg" in html
+
+
+def test_the_command_and_the_settings_are_on_the_page(photo_run):
+    env = json.loads((photo_run / "env.json").read_text())
+    env["command"] = ["probagg", "cluster", "my photos", "-k", "3"]
+    (photo_run / "env.json").write_text(json.dumps(env))
+    _, document = report(photo_run)
+    assert "probagg cluster 'my photos' -k 3" in document.text
+    assert 'method = "pac"' in document.text
+    assert "name another one with --out, or add --overwrite" in words(document)
+
+
+def test_a_missing_map_is_computed_and_saved(photo_run):
+    """A run made with --no-report, or interrupted before its map, has features too."""
+    (photo_run / "map.npz").unlink()
+    html, _ = report(photo_run)
+    data = json.loads(re.search(r'id="map-data">(.*?)</script>', html, re.S).group(1))
+    assert len(data["names"]) == 120
+    kept = (photo_run / "map.npz").read_bytes()
+    sealed = json.loads((photo_run / "manifest.json").read_text())["sha256"]
+    assert sealed["map.npz"] == hashlib.sha256(kept).hexdigest()
+    assert report(photo_run)[0] == html  # read from the file now
+    assert (photo_run / "map.npz").read_bytes() == kept
+
+
+def test_a_matrix_without_a_map_gets_a_page_without_one(matrix_run):
+    (matrix_run / "map.npz").unlink()
+    html, _ = report(matrix_run)
+    assert 'id="map-data"' not in html
+    assert not (matrix_run / "map.npz").exists()
+
+
+def test_features_that_do_not_fit_the_run_are_refused_in_one_line(photo_run):
+    (photo_run / "map.npz").unlink()
+    np.save(photo_run / "embeddings.npy", np.zeros((7, 3), np.float32))
+    with pytest.raises(RunFolderError, match=r"shape \(7, 3\), but a row for each of 120 samples"):
+        write_report(photo_run)
+    (photo_run / "embeddings.npy").write_text("version https://git-lfs.github.com/spec/v1")
+    with pytest.raises(RunFolderError, match=r"is not an array .* for a page without a map"):
+        write_report(photo_run)
+
+
+def test_headings_skip_no_level(photo_run, digits_run, matrix_run):
+    for run in (photo_run, digits_run, matrix_run):
+        _, document = report(run)
+        ranks = [int(tag[1]) for tag, _ in document.elements if re.fullmatch("h[1-6]", tag)]
+        assert ranks[0] == 1
+        assert ranks.count(1) == 1
+        assert all(b - a <= 1 for a, b in itertools.pairwise(ranks))
+        assert document.all("html", lang="en")
+
+
+def test_one_cluster_and_an_empty_cluster_can_be_shown(photo_run):
+    header, *lines = (
+        (photo_run / "assignments.csv").read_text().splitlines()[:1],
+        "a.png,0,1.0,,,0.5,",
+    )
+    (photo_run / "assignments.csv").write_text("\n".join([*header, *lines]) + "\n")
+    (photo_run / "classes.csv").unlink()
+    _, document = report(photo_run)
+    assert "it is empty" in words(document)
+    result = json.loads((photo_run / "result.json").read_text())
+    (photo_run / "result.json").write_text(json.dumps({**result, "n_clusters": 1}))
+    for name in ("overlaps.csv", "map.npz", "embeddings.npy", "env.json", "metrics.jsonl"):
+        (photo_run / name).unlink()
+    _, document = report(photo_run)
+    assert "1 images were grouped into 1 cluster " in words(document)
+
+
+def test_without_jinja2_one_line_names_the_packages(photo_run, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    with pytest.raises(ImportError, match="pip install jinja2 pillow"):
+        write_report(photo_run)

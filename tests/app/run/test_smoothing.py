@@ -1,0 +1,174 @@
+"""Runs on photos: the table, `predict` and exported models smooth in the same way."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from commands import cluster as cluster_command
+from commands import probagg as command
+from exported import run_onnx
+from PIL import Image
+
+import probagg
+from probagg import PAC
+from probagg.app.export import load_exported
+from probagg.app.run.folder import RunFolderError
+from probagg.app.run.handover import probabilities
+from probagg.app.run.layout import SMOOTHING
+from probagg.errors import InputError
+from probagg.pac import smoothing
+
+K = 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Sixty smooth pictures of three weak tints: as few per cluster as are smoothed."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        coarse = rng.integers(0, 200, (5, 5, 3)) + 40 * np.eye(K, dtype=int)[number % K]
+        picture = Image.fromarray(coarse.astype(np.uint8))
+        picture.resize((64, 64), Image.Resampling.BICUBIC).save(folder / f"{number:02d}.png")
+    return folder
+
+
+def run_of(source, out, **options):
+    shared = {"backbone": "efficientnet-lite0", "report": False}
+    return probagg.cluster(source, K, out=out, **shared | options)
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    """Return a run that keeps 40 of its photos."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(smoothing, "SAMPLE", 40)
+        return run_of(folder, tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def plain(folder, tmp_path_factory):
+    return run_of(folder, tmp_path_factory.mktemp("runs") / "plain", smooth=False)
+
+
+def test_a_run_says_that_it_is_smoothed(run):
+    assert run.config["smooth"] is run.result["smooth"] is True
+    assert probagg.open_run(run.path).model().n_clusters == K
+    assert "smooth = true" in (run.path / "config.toml").read_text()
+    assert "by PAC, smoothed, " in (run.path / "log.txt").read_text()
+    assert "Probabilities are averaged over similar images." in run.report().read_text()
+
+
+def test_predict_on_a_fitted_photo_gives_its_row_of_the_table(run, folder):
+    opened = probagg.open_run(run.path)
+    table = (run.path / "assignments.csv").read_text()
+    assert opened.predict(folder).to_csv() == table
+    one = opened.predict(folder / "07.png").to_csv()
+    assert one.splitlines()[1] == table.splitlines()[8]
+
+
+def test_exported_models_give_the_labels_of_predict(run):
+    X, table = np.array(run.embeddings), run.assignments
+    P, labels = run_onnx(run.export("onnx", features=True), X)
+    np.testing.assert_array_equal(labels, table["cluster"])
+    np.testing.assert_allclose(P.max(1), table["probability"], atol=1e-5)
+    labeller, _ = load_exported(run.export("safetensors", features=True))
+    np.testing.assert_allclose(labeller(torch.tensor(X)).amax(1), table["probability"], atol=1e-5)
+
+
+def test_other_tools_get_the_probabilities_of_the_table(run):
+    P = probabilities(run, run.embeddings)
+    np.testing.assert_allclose(P.max(1), run.assignments["probability"], atol=1e-5)
+
+
+def test_without_smoothing_a_run_is_plain_pac(plain, run):
+    assert plain.config["smooth"] is plain.result["smooth"] is False
+    assert not (plain.path / SMOOTHING).exists()
+    assert isinstance(plain.model(), PAC)
+    P = plain.model().predict_proba(np.array(plain.embeddings))
+    np.testing.assert_allclose(plain.assignments["probability"], P.max(1), rtol=1e-5)
+    assert (plain.assignments["probability"] != run.assignments["probability"]).any()
+
+
+def test_a_run_of_an_earlier_version_is_plain_pac(plain, folder, tmp_path):
+    """Its config.toml does not say smooth."""
+    config = shutil.copytree(plain.path, tmp_path / "run") / "config.toml"
+    config.write_text(config.read_text().replace("smooth = false\n", ""))
+    with pytest.warns(UserWarning, match="was changed"):
+        old = probagg.open_run(tmp_path / "run")
+    assert old.predict(folder).to_csv() == (plain.path / "assignments.csv").read_text()
+    labeller, _ = load_exported(old.export("safetensors", features=True))
+    labels = labeller(torch.tensor(np.array(plain.embeddings))).argmax(1)
+    np.testing.assert_array_equal(labels, plain.assignments["cluster"])
+
+
+def test_the_command_has_the_switch_and_says_in_the_plan_that_it_smooths(folder, tmp_path):
+    options = ("-k", K, "--dry-run", "--out", tmp_path / "run")
+    planned = cluster_command(folder, *options, "--backbone", "efficientnet-lite0")
+    assert "PAC into 3 clusters, smoothed; about" in planned.output
+    refused = cluster_command("digits", *options, "--method", "pac", "--no-smooth")
+    assert refused.exit_code == 2
+    assert "smooth is for images" in refused.output
+
+
+def test_fewer_than_twenty_photos_per_cluster_are_not_smoothed(folder, tmp_path):
+    """A photo would be averaged with members of other clusters: here each is one."""
+    photos = sorted(folder.iterdir())[:K]
+    run = run_of(photos, tmp_path / "run", smooth=True)
+    assert run.result["smooth"] is False
+    assert "not smoothed: fewer than 20 images per cluster" in (run.path / "log.txt").read_text()
+    assert sorted(run.assignments["cluster"]) == [0, 1, 2]
+
+
+def test_one_cluster_is_smoothed_to_itself(folder, tmp_path):
+    run = probagg.cluster(
+        folder, 1, out=tmp_path / "run", backbone="efficientnet-lite0", report=False
+    )
+    assert run.result["smooth"] is True
+    assert set(run.assignments["probability"]) == {1.0}
+
+
+def test_near_duplicates_that_count_as_one_share_their_probabilities(folder, tmp_path):
+    names = [*sorted(folder.iterdir()), *sorted(folder.iterdir())[:5]]
+    copies = tmp_path / "photos"
+    copies.mkdir()
+    for number, path in enumerate(names):
+        (copies / f"{number:02d}.png").write_bytes(path.read_bytes())
+    run = run_of(copies, tmp_path / "run", deduplicate=True)
+    assert run.result["n_duplicates"] >= 5
+    table = run.assignments
+    np.testing.assert_array_equal(table["probability"][:5], table["probability"][60:])
+
+
+def test_smooth_is_for_pac_on_images(folder, tmp_path):
+    with pytest.raises(InputError, match="smooth is for images"):
+        probagg.cluster(np.eye(9), 3, out=tmp_path / "run", smooth=True)
+    with pytest.raises(InputError, match="smooth: not used by method opa"):
+        run_of(folder, tmp_path / "run", smooth=True, method="opa")
+
+
+def test_a_damaged_or_missing_smoothing_is_an_error(folder, tmp_path):
+    run = run_of(folder, tmp_path / "run")
+    path = run.path / SMOOTHING
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 4
+    path.write_bytes(bytes(data))
+    with pytest.raises(RunFolderError, match=f"{SMOOTHING} is damaged"):
+        run.predict(folder)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=SMOOTHING):
+        run.predict(folder)
+
+
+def test_bench_shows_smoothed_clusters_of_images_only(folder):
+    """Those of `probagg cluster`: none of a matrix."""
+    options = ("--methods", "pac,pac-smoothed", "--seeds", 1, "--json")
+
+    def methods(*arguments):
+        result = command("bench", *arguments, *options)
+        return [row["method"] for row in json.loads(result.stdout)["methods"]]
+
+    assert methods(folder, "-k", K, "--backbone", "efficientnet-lite0") == ["pac", "pac-smoothed"]
+    assert methods("digits", "-k", 10) == ["pac"]

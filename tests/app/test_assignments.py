@@ -1,0 +1,215 @@
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from probagg.app.assignments import COLUMNS, Assignments, overlaps
+from probagg.app.yardstick import Yardstick
+from probagg.errors import InputError
+
+
+def test_far_samples_are_outliers_and_undecided_ones_borderline(two_clusters):
+    X, labels = two_clusters
+    yardstick = Yardstick.of(X, labels, 2, "sqeuclidean")
+    P = np.where(labels[:, None] == [0, 1], 0.9, 0.1)
+    P[3] = [0.6, 0.4]
+    assigned = Assignments.of(P, X, yardstick, range(len(X)))
+    assert assigned.flag[40] == "outlier"
+    assert assigned.flag[3] == "borderline"
+    assert set(assigned.flag[20:40]) == {""}
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path, two_clusters):
+    X, labels = two_clusters
+    P = np.where(labels[:, None] == [0, 1], 0.75, 0.25)
+    names = ['a,"b".jpg', "zwei\nzeilen.png", *map(str, range(39))]
+    assigned = Assignments.of(P, X, Yardstick.of(X, labels, 2, "cosine"), names, heading="path")
+    (tmp_path / "a.csv").write_bytes(assigned.to_csv().encode())
+    read = Assignments.read(tmp_path / "a.csv")
+    assert (read.names, read.heading) == (names, "path")
+    assert read.to_csv() == assigned.to_csv()
+    np.testing.assert_array_equal(read.cluster, assigned.cluster)
+    np.testing.assert_array_equal(read.second_cluster, assigned.second_cluster)
+    np.testing.assert_allclose(read.distance, assigned.distance, rtol=1e-5)
+    assert read.flag.tolist() == assigned.flag.tolist()
+
+
+def test_one_cluster_has_no_second(tmp_path):
+    assigned = Assignments.of(np.ones((3, 1)), np.zeros((3, 2)), None, "abc", heading="path")
+    assert assigned.to_csv().splitlines()[1] == "a,0,1.000000,,,,"
+    (tmp_path / "a.csv").write_text(assigned.to_csv())
+    read = Assignments.read(tmp_path / "a.csv")
+    assert read.second_cluster.tolist() == [-1, -1, -1]
+    assert np.isnan(read.distance).all()
+
+
+def test_a_moved_sample_is_certain(two_clusters):
+    X, labels = two_clusters
+    P = np.where(labels[:, None] == [0, 1], 0.6, 0.4)
+    assigned = Assignments.of(P, X, Yardstick.of(X, labels, 2, "cosine"), range(41))
+    clusters = assigned.cluster.copy()
+    clusters[0] = 1
+    moved = assigned.move(clusters)
+    first = moved.records()[0]
+    assert first == {
+        "row": "0", "cluster": 1, "probability": 1.0, "second_cluster": 0,
+        "second_probability": 0.0, "distance": None, "flag": None,
+    }  # fmt: skip
+    assert moved.probability[1] == assigned.probability[1]
+
+
+def test_clusters_that_share_samples_overlap_most():
+    P = np.array([[0.5, 0.4, 0.1], [0.4, 0.5, 0.1], [0.0, 0.1, 0.9], [0.9, 0.1, 0.0]])
+    assigned = Assignments.of(P, P, None, range(4))
+    pairs = overlaps(P, assigned)
+    assert pairs[0][:2] == (0, 1)
+    assert pairs[0][2] == pytest.approx((0.4 + 0.1 + 0.4) / 3)
+    assert pairs[0][3] == 2
+    assert {pair[:2] for pair in pairs} == {(0, 1), (0, 2), (1, 2)}
+
+
+def test_an_outlier_is_not_counted_as_borderline_too():
+    P = np.array([[0.5, 0.4], [0.4, 0.5], [0.5, 0.4]])
+    far = Yardstick("sqeuclidean", np.zeros((2, 1)), np.ones(2))
+    assigned = Assignments.of(P, np.array([[0.5], [0.5], [9.0]]), far, range(3))
+    assert assigned.flag.tolist() == ["borderline", "borderline", "outlier"]
+    assert overlaps(P, assigned)[0][3] == 2
+
+
+def test_discarded_samples_are_listed_without_a_cluster(tmp_path, two_clusters):
+    X, labels = two_clusters
+    P = np.where(labels[:, None] == [0, 1, 2], 0.8, 0.1)
+    gone = np.arange(41) < 3
+    table = Assignments.of(P, X, None, range(41)).discard(gone)
+    assert "3 discarded" in repr(table)
+    assert table.cluster[:4].tolist() == [-1, -1, -1, labels[3]]
+    assert table.second_cluster[:3].tolist() == labels[:3].tolist(), "where they came from"
+    (tmp_path / "table.csv").write_text(table.to_csv())
+    again = Assignments.read(tmp_path / "table.csv", 3)
+    np.testing.assert_array_equal(again.cluster, table.cluster)
+    np.testing.assert_array_equal(again.flag, table.flag)
+    (tmp_path / "table.csv").write_text(table.to_csv().replace("discarded", ""))
+    with pytest.raises(ValueError, match="a cluster is not among 0 to 2"):
+        Assignments.read(tmp_path / "table.csv", 3)
+
+
+def test_distances_in_merged_clusters_are_to_the_own_part(two_clusters):
+    """Merging does not make the members of the absorbed cluster outliers of the other one."""
+    X, labels = two_clusters
+    yardstick = Yardstick.of(X, labels, 3, "sqeuclidean")
+    P = np.where(labels[:, None] == [0, 1, 2], 0.8, 0.1)
+    apart = Assignments.of(P, X, yardstick, range(41))
+    merged = Assignments.of(P, X, yardstick, range(41), groups=np.array([0, 0, 2]))
+    assert set(merged.cluster) == {0}
+    np.testing.assert_allclose(merged.probability, 0.9)
+    assert set(merged.second_cluster) == {2}
+    np.testing.assert_allclose(merged.distance, apart.distance)
+    assert merged.flag.tolist() == apart.flag.tolist()
+    whole = Assignments.of(P, X, yardstick, range(41), groups=np.array([1, 1, 1]))
+    assert (set(whole.cluster), set(whole.second_cluster)) == ({1}, {-1})
+
+
+def test_merging_both_clusters_of_a_sample_adds_their_probabilities(two_clusters):
+    X, labels = two_clusters
+    P = np.where(labels[:, None] == [0, 1, 2], 0.5, 0.25) + np.array([0.0, 0.1, -0.1])
+    assigned = Assignments.of(P, X, None, range(41))
+    groups = np.array([0, 0, 2])
+    merged = assigned.relabel(groups[assigned.cluster], groups[assigned.second_cluster])
+    assert set(merged.cluster) == {0}
+    np.testing.assert_allclose(merged.probability, P[:, 0] + P[:, 1])
+    assert set(merged.second_cluster) == {-1}
+    assert set(merged.flag) == {""}
+
+
+@pytest.fixture
+def small():
+    P = np.array([[0.9, 0.1], [0.4, 0.6]])
+    names = ["a\udcff.jpg", "b.jpg"]
+    return Assignments.of(P, P, Yardstick("cosine", np.eye(2), np.ones(2)), names, heading="path")
+
+
+def test_a_table_is_a_mapping_of_columns(small):
+    assert list(small) == small.keys() == ["path", *COLUMNS]
+    assert len(small) == 2
+    assert dict(small)["cluster"] is small.cluster
+    assert {small[name].dtype for name in ("cluster", "second_cluster")} == {np.dtype("int64")}
+    with pytest.raises(KeyError, match=r"'clusters' is not a column\. There are path, cluster,"):
+        small["clusters"]
+    rows = Assignments.of(np.ones((2, 1)), np.ones((2, 1)), None, [7, 3])
+    assert rows["row"].tolist() == [7, 3]
+
+
+def test_records_are_the_lines_of_the_csv(small):
+    """`predict --json` prints them: numbers as in the CSV, and null for what is unknown."""
+    kinds = dict.fromkeys(("cluster", "second_cluster"), int)
+    kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
+    lines = csv.DictReader(io.StringIO(small.to_csv(), newline=""))
+    parsed = [{k: kinds.get(k, str)(v) if v else None for k, v in line.items()} for line in lines]
+    assert small.records() == parsed
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_a_table_becomes_a_data_frame(small, package):
+    pytest.importorskip(package)
+    frame = getattr(small, f"to_{package}")()
+    assert list(frame.columns) == small.keys()
+    assert frame["cluster"].to_list() == [0, 1]
+    assert frame["path"].to_list() == ["a?.jpg", "b.jpg"], "a frame holds only valid text"
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_a_missing_package_is_named(small, package, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    convert = small.to_parquet if package == "pyarrow" else getattr(small, f"to_{package}")
+    with pytest.raises(ImportError, match=f"{package} is not installed: pip install {package}"):
+        convert()
+
+
+def test_parquet_has_the_columns_with_null_for_a_missing_second_cluster():
+    parquet = pytest.importorskip("pyarrow.parquet")
+    one = Assignments.of(np.ones((1, 1)), np.ones((1, 1)), None, [5])
+    table = parquet.read_table(io.BytesIO(one.to_parquet()))
+    assert table.to_pylist() == [
+        {"row": "5", "cluster": 0, "probability": 1.0, "second_cluster": None,
+         "second_probability": None, "distance": pytest.approx(np.nan, nan_ok=True), "flag": ""}
+    ]  # fmt: skip
+
+
+HEADER = "path,cluster,probability,second_cluster,second_probability,distance,flag\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "its first line is ''"),
+        ("\0", "its first line is"),
+        ("a,b\n1,2\n", "its first line is 'a,b'"),
+        ("path,cluster\na,0\n", "its first line is 'path,cluster'"),
+        (HEADER, "it has no samples"),
+        (HEADER + "a,0,1,,,,\nb,0,1\n", "'b' has 3 cells, but the first line has 7"),
+        (HEADER + "a,x,1,,,,\n", "invalid literal for int"),
+        (HEADER + "a,0,high,,,,\n", "could not convert string to float"),
+        (HEADER + "a,9,1,,,,\n", "a cluster is not among 0 to 2"),
+        (HEADER + "a,0,1,3,0.1,,\n", "a cluster is not among 0 to 2"),
+        (HEADER + "a,-1,1,,,,\n", "a cluster is not among 0 to 2"),
+        (HEADER.replace("path", "row") + "a,0,1,,,,\n", "invalid literal for int"),
+        (HEADER + f"a,{10**30},1,,,,\n", "too large"),
+    ],
+)
+def test_a_damaged_table_is_one_clear_error(tmp_path, text, why):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=r"a\.csv cannot be read \(.*Restore") as e:
+        Assignments.read(tmp_path / "a.csv", n_clusters=3)
+    assert why in str(e.value)
+
+
+def test_a_missing_table_is_one_clear_error(tmp_path):
+    with pytest.raises(InputError, match=r"a\.csv cannot be read \(No such file"):
+        Assignments.read(tmp_path / "a.csv")
+
+
+def test_the_names_of_clusters_come_back_from_the_file(tmp_path, small):
+    named = Assignments(**{**vars(small), "cluster_names": {0: "cats, dogs"}})
+    (tmp_path / "a.csv").write_bytes(named.to_csv().encode("utf-8", "surrogateescape"))
+    assert Assignments.read(tmp_path / "a.csv").cluster_names == {0: "cats, dogs"}
