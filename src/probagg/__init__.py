@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from probagg.aggregation import Moments, aggregate, critical_m
-    from probagg.app.run.opened import Run, open_run
     from probagg.app.run.pipeline import cluster
+    from probagg.app.run.run import Run, open_run
     from probagg.dpac.estimator import DPAC
     from probagg.dpac.recipe import Recipe
     from probagg.errors import ClusteringWarning, Interrupted
@@ -45,8 +45,8 @@ _HOMES = {
     "DPAC": "probagg.dpac.estimator",
     "Recipe": "probagg.dpac.recipe",
     "cluster": "probagg.app.run.pipeline",
-    "open_run": "probagg.app.run.opened",
-    "Run": "probagg.app.run.opened",
+    "open_run": "probagg.app.run.run",
+    "Run": "probagg.app.run.run",
     "ClusteringWarning": "probagg.errors",
     "Interrupted": "probagg.errors",
 }

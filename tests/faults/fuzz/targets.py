@@ -273,7 +273,7 @@ def compact(folder):
 
 def read_compact(path):
     from probagg import DPAC
-    from probagg.app.run.opened import open_run
+    from probagg.app.run.run import open_run
 
     if path.name == "model.safetensors":
         return DPAC.load(path, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))

@@ -16,7 +16,7 @@ from types import FrameType
 
 from probagg.data.benchmarks import ALL_NAMES
 from probagg.errors import NoData, did_you_mean
-from probagg.signals import on_signals
+from probagg.processes import on_signals
 
 FOLDERS = {  # of benchmarks/
     "paper": "Tables and figures of the paper",
