@@ -15,6 +15,7 @@ import typer
 from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
 from probagg.app.run.by_pac import Flat, smoothed
+from probagg.app.run.options import Request, check_k
 from probagg.app.run.output import Output
 from probagg.app.run.result import scores
 from probagg.environment import environment
