@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from paper import algorithm_1 as reference
 from problems import soft
 from sklearn.metrics import pairwise_distances
 
@@ -20,7 +21,6 @@ from probagg.aggregation import (
     lifted_growth,
     objective,
 )
-from probagg.pac import reference
 
 
 @pytest.mark.parametrize("metric", LINEAR_METRICS)

@@ -28,10 +28,9 @@ import torch.nn.functional as F
 from record import record
 from torch import Tensor
 
-from probagg import PAC, clustering_accuracy
+from probagg import PAC, clustering_accuracy, smoothing
 from probagg.aggregation import embed
-from probagg.pac import smoothing
-from probagg.pac.smoothing import Smoothing
+from probagg.smoothing import Smoothing
 
 NAMES = ("dogs:lite0", "cifar10:lite0", "imagenette:lite0", "cifar10:simclr")
 SEEDS, STEPS = 3, 60
