@@ -27,7 +27,7 @@ from PIL import Image
 from record import record
 
 from probagg.app.embed import embed, open_backbone
-from probagg.data.decoding import open_photo
+from probagg.data.photo import open_photo
 from probagg.data.threads import in_threads, read_ahead
 
 SIZES = ((1600, 1200), (320, 240))
