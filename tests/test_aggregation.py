@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
-from paper import algorithm_1 as reference
 from problems import soft
 from sklearn.metrics import pairwise_distances
 
+from benchmarks.paper import algorithm_1 as reference
 from probagg import critical_m
 from probagg.aggregation import (
     LINEAR_METRICS,

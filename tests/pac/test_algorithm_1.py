@@ -4,11 +4,11 @@ import warnings
 
 import numpy as np
 import pytest
-from paper.algorithm_1 import algorithm_1
 from problems import soft
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances
 
+from benchmarks.paper.algorithm_1 import algorithm_1
 from probagg import PAC
 
 
