@@ -174,7 +174,7 @@ def split_cluster(
 
 def _fitted(X: np.ndarray, n: int) -> Any:
     """Return PAC fitted with the settings of features of a network."""
-    from probagg.pac.estimator import PAC  # scikit-learn is slow to import
+    from probagg.pac.pac import PAC  # scikit-learn is slow to import
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the page shows the parts, and a part may be empty
