@@ -149,7 +149,7 @@ def _features(run: Run, n_samples: int) -> Any:
     """Return the features of images, or the rows as they were clustered; None where unknown."""
     X = run._rows if run.embeddings is None else run.embeddings
     if X is None and "source" in run.config:
-        X = run._open_rows(run.config["source"], Monitor()).features
+        X = run.open_new(run.config["source"], Monitor()).features
     if X is not None and X.shape[0] != n_samples:
         raise NoData(
             f"{run.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
