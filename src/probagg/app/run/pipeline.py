@@ -277,7 +277,6 @@ def plan(
             f"folder for {chosen.upper()}, or replace the unfinished run with --overwrite "
             "(overwrite=True)."
         )
-    request.clusters()  # a missing K is an error before anything is opened
     is_for_images = chosen == DPAC or "backbone" in given
     samples = open_samples(
         request.data,
