@@ -30,7 +30,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign
-from probagg.dpac.neighbours import modularity, nearest
+from probagg.dpac.start import modularity, nearest
 from probagg.pac.smoothing import sharpness, smooth
 
 DERIVE = (

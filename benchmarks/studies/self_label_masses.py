@@ -25,8 +25,7 @@ from record import record
 from torch import Tensor, nn
 
 from probagg import PAC
-from probagg.dpac.initialization import fit_head
-from probagg.dpac.neighbours import nearest
+from probagg.dpac.start import fit_head, nearest
 from probagg.metrics import evaluate
 from probagg.pac.smoothing import sharpen, sharpness, smooth
 
