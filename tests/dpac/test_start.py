@@ -12,8 +12,8 @@ from probagg.dpac.recipe import ClusterSettings
 from probagg.dpac.start import fit_head, initialize_classifier, nearest, recut, select_run
 from probagg.metrics import clustering_accuracy
 from probagg.pac import solver
-from probagg.pac.smoothing import sharpen, sharpness, smooth
 from probagg.pac.solver import Solver
+from probagg.smoothing import sharpen, sharpness, smooth
 
 
 def clusters(generator, n=300, dim=16):

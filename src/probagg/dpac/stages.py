@@ -28,7 +28,7 @@ from probagg.errors import ClusteringWarning
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes, sum_over_processes
 from probagg.opa.targets import as_float, full_precision
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.smoothing import sharpen, sharpness, smooth
 
 MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
 

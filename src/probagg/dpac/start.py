@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from probagg.aggregation import embed
 from probagg.dpac.recipe import ClusterSettings
 from probagg.opa.targets import full_precision
-from probagg.pac.assigner import Assigner
-from probagg.pac.smoothing import count_nearest, sharpen, sharpness, smooth
+from probagg.pac.clusters import Assigner
 from probagg.pac.solver import Solution, Solver
 from probagg.progress import logger
+from probagg.smoothing import count_nearest, sharpen, sharpness, smooth
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # annealed runs often reach a lower objective
 ROUNDS = 5  # of smoothing before runs are compared
