@@ -128,7 +128,7 @@ class Samples:
 
     def for_recipe(self, source: Any, recipe: Recipe) -> Samples:
         """Return photos as a recipe reads them; an image set as the source stays as it is."""
-        from probagg.dpac.plan import decoded_for  # which loads torch
+        from probagg.dpac.dpac import decoded_for  # which loads torch
 
         if isinstance(source, ImageSet):
             return self
