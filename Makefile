@@ -45,18 +45,18 @@ docs: $(VENV)/.dev
 
 # docs/results.md and the README's table, from benchmarks/results/*.json.
 results: $(VENV)/.dev
-	$(BIN)/python docs/make_results.py
+	$(BIN)/python -m benchmarks results_page
 
 # The benchmarks of docs/reproduce.md that need no GPU; PROBAGG_DATA names the folder with the data.
 bench: $(VENV)/.dev
-	$(BIN)/probagg bench pac_equality
-	$(BIN)/probagg bench table2
-	$(BIN)/probagg bench pac_order
-	$(BIN)/probagg bench pac_speed
-	$(BIN)/probagg bench opa_cost
-	$(BIN)/probagg bench opa_head
-	$(BIN)/probagg bench opa_sphere
-	$(BIN)/probagg bench dpac_digits
+	$(BIN)/python -m benchmarks pac_equality
+	$(BIN)/python -m benchmarks table2
+	$(BIN)/python -m benchmarks pac_order
+	$(BIN)/python -m benchmarks pac_speed
+	$(BIN)/python -m benchmarks opa_cost
+	$(BIN)/python -m benchmarks opa_head
+	$(BIN)/python -m benchmarks opa_sphere
+	$(BIN)/python -m benchmarks dpac_digits
 
 clean:
 	rm -rf $(VENV) $(VENV)-tools runs site build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

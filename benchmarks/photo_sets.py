@@ -13,8 +13,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-from lab_data import open_lab_images
 
+from benchmarks.data import open_lab_images
 from probagg.app.embed import embed, open_backbone
 from probagg.data.benchmarks import load as load_rows
 from probagg.data.images import ArrayImages

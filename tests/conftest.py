@@ -6,7 +6,7 @@ import torch
 from served import Client, start
 from sklearn.datasets import load_digits, make_blobs
 
-from probagg.data import decoding, formats
+from probagg.data import photo
 from probagg.dpac import initialization
 
 
@@ -71,9 +71,9 @@ def without_packages(monkeypatch):
     """As if neither pillow-heif nor rawpy were installed."""
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     monkeypatch.setitem(sys.modules, "rawpy", None)
-    formats.readable_suffixes.cache_clear()
-    decoding._formats.cache_clear()
+    photo.readable_suffixes.cache_clear()
+    photo._formats.cache_clear()
     yield
     monkeypatch.undo()
-    formats.readable_suffixes.cache_clear()
-    decoding._formats.cache_clear()
+    photo.readable_suffixes.cache_clear()
+    photo._formats.cache_clear()

@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paper.study import Run
-from paper.training import Job, Scores, open_data, train
 from torch import Tensor
 
+from benchmarks import ROOT
+from benchmarks.paper.training import Job, Scores, open_data, train
+from benchmarks.study import Run
 from probagg import Recipe
 from probagg.data.images import ArrayImages
 from probagg.dpac.stages import NetworkStage
 
-RUNS = Path(__file__).parents[2] / "runs" / "bench"
+RUNS = ROOT / "runs" / "bench"
 RECIPES = {"imagenette": "imagenet10"}  # of data sets without a recipe of their own
 ON_GPU = ("full", "short")  # sizes with convolutional networks
 CHANGES = {  # of the recipe fast; on a CPU, the convolutions of digits/fast take minutes

@@ -1,8 +1,8 @@
 """Features of Table 3: one row per image, from networks that are trained already.
 
     cifar10         $PROBAGG_DATA/cifar10_simclr.npz, or cifar10.npz in $PROBAGG_FEATURES
-    cifar10-byol    cifar10-byol.npz in $PROBAGG_FEATURES (X and y, as `probagg bench training
-                    --features` writes them)
+    cifar10-byol    cifar10-byol.npz in $PROBAGG_FEATURES (X and y, as `python -m
+                    benchmarks training --features` writes them)
     cifar100-20     cifar100-20.npz in $PROBAGG_FEATURES
     imagenette      EfficientNet-Lite0 on photos of 96 pixels, kept in runs/features/
     imagenet-dogs   the same
@@ -17,11 +17,12 @@ import os
 from pathlib import Path
 
 import numpy as np
-from lab_data import open_lab_images
 
+from benchmarks import ROOT
+from benchmarks.data import open_lab_images
 from probagg.errors import NoData
 
-KEPT = Path(__file__).parents[2] / "runs" / "features"
+KEPT = ROOT / "runs" / "features"
 PHOTOS = ("imagenette", "imagenet-dogs")
 BACKBONE = "efficientnet-lite0"
 
@@ -36,7 +37,7 @@ def load_features(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     if name not in PHOTOS:
         raise NoData(
             f"{name!r} needs {name}.npz with X and y in the folder that PROBAGG_FEATURES names. "
-            "probagg bench training --stages pretrain --features writes such a file."
+            "python -m benchmarks training --stages pretrain --features writes such a file."
         )
     path = KEPT / f"{name}.npz"
     if not path.is_file():

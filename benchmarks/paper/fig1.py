@@ -7,19 +7,14 @@ ACC says little. `docs/make_fig1_figure.py` draws the result.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 from functools import cache, partial
 
 import numpy as np
-from paper.methods import fcm, pac
-from paper.study import Cell, Run, Study, main
-from paper.table2 import ROWS, score, some_rows
 
+from benchmarks.paper.methods import fcm, pac
+from benchmarks.paper.table2 import ROWS, score, some_rows
+from benchmarks.study import Cell, Run, Study
 from probagg.aggregation import critical_m
 from probagg.data.benchmarks import load
 
@@ -52,5 +47,4 @@ def rows(data: str, size: str) -> tuple[np.ndarray, np.ndarray, float]:
     return X, y, critical_m(X)
 
 
-if __name__ == "__main__":
-    main(Study("fig1", cells, run))
+STUDY = Study("fig1", cells, run)

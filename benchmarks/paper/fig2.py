@@ -7,16 +7,11 @@ These are runs of Table 7, which are not trained again; docs/make_fig2_figure.py
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 
-from paper.deep import available
-from paper.study import DEEP_SIZES, Cell, Run, Study, main
-from paper.table7 import NAMES, clustered
+from benchmarks.paper.deep import available
+from benchmarks.paper.table7 import NAMES, clustered
+from benchmarks.study import DEEP_SIZES, Cell, Run, Study
 
 CURVES = (("dpac-opa", "online"), ("offline-pac", "20"), ("offline-k-means", "20"))
 
@@ -35,6 +30,3 @@ def run(cell: Cell, size: str) -> Run:
 
 
 STUDY = Study("fig2", cells, run, seeds=1, sizes=DEEP_SIZES)
-
-if __name__ == "__main__":
-    main(STUDY)

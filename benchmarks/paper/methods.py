@@ -73,7 +73,7 @@ def spkf(X: np.ndarray, K: int, seed: int) -> Labels:
 
 def rcc(X: np.ndarray, K: int, seed: int) -> Labels:
     """Robust continuous clustering, which finds the number of clusters and has no random start."""
-    from paper.rcc import robust_continuous_clustering
+    from benchmarks.paper.rcc import robust_continuous_clustering
 
     return robust_continuous_clustering(X)
 

@@ -6,19 +6,14 @@ set that is not found is recorded as such, with where to get it; `--again` looks
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 
 import numpy as np
-from lab_data import open_lab_images
-from paper.expected import expected, misprint
-from paper.study import Cell, Run, Study, main
-from paper.table2 import digest
 
+from benchmarks.data import open_lab_images
+from benchmarks.paper.expected import expected, misprint
+from benchmarks.paper.table2 import digest
+from benchmarks.study import Cell, Run, Study
 from probagg.data.benchmarks import NAMES as MATRICES
 from probagg.data.benchmarks import load
 from probagg.errors import NoData
@@ -71,5 +66,4 @@ def _beside(run: Run, quantity: str) -> str:
     return f"{quantity} {ours:,}" + ("" if ours == theirs else f" (paper {theirs:,})")
 
 
-if __name__ == "__main__":
-    main(Study("table1", cells, run, seeds=1, lines=beside_paper))
+STUDY = Study("table1", cells, run, seeds=1, lines=beside_paper)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import time
 import warnings
 from collections.abc import Iterable
 
 import numpy as np
-from paper.methods import METHODS, ONCE, Methods
-from paper.study import Cell, Run, Study, main
 
+from benchmarks.paper.methods import METHODS, ONCE, Methods
+from benchmarks.study import Cell, Run, Study
 from probagg.data.benchmarks import load
 from probagg.metrics import evaluate
 from probagg.storage import fingerprint
@@ -70,5 +65,4 @@ def digest(X: np.ndarray) -> str:
     return fingerprint([memoryview(np.ascontiguousarray(X)).cast("B")])
 
 
-if __name__ == "__main__":
-    main(Study("table2", cells, run, shown=("acc", "nmi", "ari")))
+STUDY = Study("table2", cells, run, shown=("acc", "nmi", "ari"))

@@ -6,11 +6,6 @@ memory grows with the square of the number of rows get a random sample; a run re
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
@@ -18,12 +13,12 @@ from itertools import compress
 from operator import not_
 
 import numpy as np
-from paper.deep_features import BACKBONE, load_features
-from paper.methods import FOR_FEATURES, ONCE
-from paper.study import Cell, Run, Study, beside_paper, main
-from paper.table2 import score, some_rows
 from sklearn.preprocessing import normalize
 
+from benchmarks.paper.deep_features import BACKBONE, load_features
+from benchmarks.paper.methods import FOR_FEATURES, ONCE
+from benchmarks.paper.table2 import score, some_rows
+from benchmarks.study import Cell, Run, Study, beside_paper
 from probagg.data.benchmarks import load
 
 NAMES = ("cifar10", "cifar10-byol", "cifar100-20", "imagenette", "imagenet-dogs")
@@ -68,5 +63,4 @@ def lines(study: Study, runs: list[Run]) -> Iterable[str]:
     yield from beside_paper(replace(study, name=BACKBONE), compress(runs, labelled))
 
 
-if __name__ == "__main__":
-    main(Study("table3", cells, run, shown=("acc", "nmi", "ari"), lines=lines))
+STUDY = Study("table3", cells, run, shown=("acc", "nmi", "ari"), lines=lines)

@@ -7,15 +7,10 @@ sizes small and tiny a fully connected network clusters scikit-learn's digits.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 
-from paper.deep import Experiment, available
-from paper.study import DEEP_SIZES, Cell, Run, Study, main
+from benchmarks.paper.deep import Experiment, available
+from benchmarks.study import DEEP_SIZES, Cell, Run, Study
 
 NAMES = ("cifar10", "cifar100-20", "stl10", "imagenet10", "imagenet-dogs")
 METHODS = {  # settings of the clustering stage
@@ -53,6 +48,3 @@ STUDY = Study(
     sizes=DEEP_SIZES,
     on_request=frozenset({"paper"}),
 )
-
-if __name__ == "__main__":
-    main(STUDY)

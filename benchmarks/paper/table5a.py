@@ -7,15 +7,10 @@ scikit-learn's digits, and MoCo's queue has 1,024 keys.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 
-from paper.deep import ON_GPU, Experiment, available
-from paper.study import DEEP_SIZES, Cell, Run, Study, main
+from benchmarks.paper.deep import ON_GPU, Experiment, available
+from benchmarks.study import DEEP_SIZES, Cell, Run, Study
 
 METHODS = {"simclr-opa": "simclr", "moco-opa": "moco", "dpac-opa": "wcl"}
 
@@ -40,6 +35,3 @@ def run(cell: Cell, size: str) -> Run:
 
 
 STUDY = Study("table5a", cells, run, seeds=1, sizes=DEEP_SIZES)
-
-if __name__ == "__main__":
-    main(STUDY)

@@ -7,16 +7,10 @@ images. At size tiny a smaller autoencoder clusters scikit-learn's digits.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 
-from paper.deep import Experiment
-from paper.study import Cell, Run, Study, main
-
+from benchmarks.paper.deep import Experiment
+from benchmarks.study import Cell, Run, Study
 from probagg import Recipe
 
 SHORT = ("pretrain.epochs=10", "cluster.epochs=10")
@@ -71,6 +65,3 @@ STUDY = Study(
     shown=("acc", "nmi"),
     on_request=frozenset(SETTINGS) - {""},
 )
-
-if __name__ == "__main__":
-    main(STUDY)

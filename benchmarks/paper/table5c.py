@@ -6,15 +6,10 @@ connected network clusters scikit-learn's digits.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 
-from paper.deep import Experiment, available
-from paper.study import DEEP_SIZES, Cell, Run, Study, main
+from benchmarks.paper.deep import Experiment, available
+from benchmarks.study import DEEP_SIZES, Cell, Run, Study
 
 METHODS = {"dpac-jpac": ("cluster.objective=pac",), "dpac-opa": ()}
 SETTINGS = {"with-cr": ("cluster.regularization=1.0",), "without-cr": ()}
@@ -37,6 +32,3 @@ def run(cell: Cell, size: str) -> Run:
 
 
 STUDY = Study("table5c", cells, run, seeds=1, sizes=DEEP_SIZES)
-
-if __name__ == "__main__":
-    main(STUDY)

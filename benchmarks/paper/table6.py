@@ -8,22 +8,18 @@ no cluster forms, probabilities are near 1/K (`state` is "uniform") and ACC mean
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import os
 import time
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
-from paper.deep import ON_GPU, Experiment, available
-from paper.expected import expected
-from paper.study import DEEP_SIZES, Cell, Run, Study, main
-from paper.table2 import digest, some_rows
 
+from benchmarks.paper.deep import ON_GPU, Experiment, available
+from benchmarks.paper.expected import expected
+from benchmarks.paper.table2 import digest, some_rows
+from benchmarks.study import DEEP_SIZES, Cell, Run, Study
 from probagg import OPAHead
 from probagg.aggregation import critical_m
 from probagg.data.arrays import read_numpy
@@ -107,6 +103,3 @@ def frozen(data: str) -> tuple[np.ndarray, np.ndarray, str]:
 
 
 STUDY = Study("table6", cells, run, seeds=3, sizes=DEEP_SIZES)
-
-if __name__ == "__main__":
-    main(STUDY)

@@ -7,20 +7,15 @@ fewer runs (`offline_runs`) at the same intervals. `seconds` are those of the cl
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from paper.deep import Experiment, Trained, available, images
-from paper.study import DEEP_SIZES, Cell, Run, Study, main
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from benchmarks.paper.deep import Experiment, Trained, available, images
+from benchmarks.study import DEEP_SIZES, Cell, Run, Study
 from probagg import opa_targets
 from probagg.dpac.engine import effective_batch_size
 from probagg.dpac.stages import ClusterStage
@@ -117,6 +112,3 @@ def online_labels(stage: ClusterStage, X: Tensor, P: Tensor) -> np.ndarray:
 
 
 STUDY = Study("table7", cells, run, seeds=1, sizes=DEEP_SIZES)
-
-if __name__ == "__main__":
-    main(STUDY)

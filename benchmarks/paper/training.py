@@ -1,9 +1,9 @@
 """DPAC from scratch, stage by stage: what is seen without labels, and apart from it the scores.
 
-    probagg bench training --out runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
-    probagg bench training --out runs/cifar10/jpac --stages cluster \\
+    python -m benchmarks training --out runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
+    python -m benchmarks training --out runs/cifar10/jpac --stages cluster \\
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
-    probagg bench training --out runs/imagenette --data imagenette --recipe imagenet10/fast
+    python -m benchmarks training --out runs/imagenette --data imagenette --recipe imagenet10/fast
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
 against the classes), STAGE.labels.npy and the compact model STAGE/, which --weights takes, and
@@ -14,26 +14,23 @@ command, here or wherever its folder is copied to. `dpac_cifar10_ways.py` compar
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import dataclasses
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lab_data import open_lab_images
-from paper.readings import Subject, knn, quick_reading, read_stage
-from record import record
 from torch import Tensor
 
+from benchmarks.data import open_lab_images
+from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
+from benchmarks.record import record
 from probagg import Recipe
 from probagg.data.images import ArrayImages, ImageSet
 from probagg.dpac.checkpoint import load_compact, weights_hash
@@ -238,7 +235,3 @@ def main() -> None:
     (a.out / "result.json").write_text(text)
     if a.name:
         record(a.name, result)
-
-
-if __name__ == "__main__":
-    main()

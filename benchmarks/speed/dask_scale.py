@@ -1,14 +1,9 @@
 """PAC on Dask: objective and passes beside the fit in memory, bytes exchanged, a killed worker.
 
-probagg bench dask_scale [checks] [blobs] [sets] [forced] [clusters]
+python -m benchmarks dask_scale [checks] [blobs] [sets] [forced] [clusters]
 
 Needs PROBAGG_DATA; an hour on two cores. Parts that are not named keep their earlier results.
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import json
@@ -26,11 +21,11 @@ import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, wait
-from record import HERE, record
 
 import probagg.pac.dask_rows as dask_rows
 import probagg.pac.solver as solver
 import probagg.pac.sources as sources
+from benchmarks.record import HERE, record
 from probagg import PAC
 from probagg.data.benchmarks import load
 from probagg.pac.dask_rows import DaskChunks
@@ -382,7 +377,3 @@ def main() -> None:
     print(f"{len(missed)} combinations missed 0.5 % or 1.5 times the passes:")
     for cell in missed:
         print({name: cell[name] for name in ("data", "order", "chunks", "objective", "passes")})
-
-
-if __name__ == "__main__":
-    main()

@@ -2,26 +2,22 @@
 
 Images of the set, two views each; the images are random, which costs what real ones cost.
 
-    probagg bench dpac_speed [--batch 512] [--backbones resnet18 resnet34] [--seconds 20]
+    python -m benchmarks dpac_speed [--batch 512] [--backbones resnet18 resnet34] [--seconds 20]
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import json
 import statistics
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
-from record import record
 
+from benchmarks.record import record
 from probagg import DPAC, Recipe, WeightedContrastiveLoss
 from probagg.dpac.model import build_model
 from probagg.dpac.randomness import key
@@ -206,7 +202,3 @@ def main() -> None:
         print(backbone, json.dumps(row), flush=True)
     gpu = torch.cuda.get_device_name()
     record("dpac_speed", {"gpu": gpu, "batch": batch, "workers": arguments.workers, **results})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,29 +1,25 @@
 """CPU time per photo of EfficientNet-Lite0 in one thread: torch beside other runtimes.
 
-probagg bench network_ways     needs PROBAGG_DATA; four minutes
+python -m benchmarks network_ways     needs PROBAGG_DATA; four minutes
 
 onnxruntime, and ncnn with pnnx, which converts for it, are measured where they are installed.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 import numpy as np
-from lab_data import open_lab_images
 from PIL import Image
-from record import record
-from speed.photos_speed import unit
 
+from benchmarks.data import open_lab_images
+from benchmarks.record import record
+from benchmarks.speed.photos_speed import unit
 from probagg.app.embed import open_backbone
 
 N, REPEATS, BATCHES, SHAPE = 16, 7, (1, 4, 16), (3, 224, 224)
@@ -113,7 +109,3 @@ def main() -> None:
     (product,) = cpu_times({"": lambda A: A @ A}, [torch.randn(GEMM, GEMM)]).values()
     results["product_gflop_per_second"] = 2e-9 * GEMM**3 / product
     record("network_ways", results)
-
-
-if __name__ == "__main__":
-    main()

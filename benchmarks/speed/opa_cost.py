@@ -1,20 +1,15 @@
 """What OPALoss costs: forward and backward beside cross-entropy plus one B x B x D product.
 
-probagg bench opa_cost [cpu|cuda]        seconds; by default on CUDA where there is one
+python -m benchmarks opa_cost [cpu|cuda]        seconds; by default on CUDA where there is one
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import time
 
 import numpy as np
 import torch
-from record import record
 
+from benchmarks.record import record
 from probagg import OPALoss
 
 B, D, K = 1024, 512, 100
@@ -82,7 +77,3 @@ def main() -> None:
         }
         print(name, {key: round(value, 3) for key, value in results[name].items() if value})
     record(f"opa_cost_{device}", results)
-
-
-if __name__ == "__main__":
-    main()

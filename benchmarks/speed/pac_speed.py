@@ -1,26 +1,23 @@
 """Time of `PAC.fit` beside `KMeans(n_init=1).fit`, alternating in one process; memory; import time.
 
-probagg bench pac_speed        needs PROBAGG_DATA; about five minutes on two cores
+python -m benchmarks pac_speed        needs PROBAGG_DATA; about five minutes on two cores
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import os
 import subprocess
+import sys
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
-from record import record
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -135,7 +132,7 @@ def main() -> None:
     results["quadratic"] = against_quadratic(data.X, data.n_classes, 2)
     print(f"quadratic sweeps on pendigits: {results['quadratic']['ratio']:.0f}x slower")
     fresh = subprocess.run(  # a process that has freed nothing yet
-        [sys.executable, "-m", "speed.pac_speed", "memory"],
+        [sys.executable, "-m", "benchmarks", "pac_speed", "memory"],
         check=True,
         capture_output=True,
         text=True,
@@ -149,7 +146,3 @@ def main() -> None:
     results["import"] = import_time()
     print(f"import: {results['import']['ratio']:.2f}x sklearn.cluster")
     record("pac_speed", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Photos per second from JPEG files to features on a CPU: the plain path beside `embed`.
 
-probagg bench photos_speed     needs PROBAGG_DATA; about ten minutes on two cores
+python -m benchmarks photos_speed     needs PROBAGG_DATA; about ten minutes on two cores
 
 The plain path decodes ahead in threads and runs the network as it is on batches of 16 with all
 threads of torch and its default allocator. Both run in turn, each time in a process of its own.
@@ -8,26 +8,23 @@ threads of torch and its default allocator. Both run in turn, each time in a pro
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
-from lab_data import open_lab_images
 from PIL import Image
-from record import record
 
+from benchmarks.data import open_lab_images
+from benchmarks.record import record
 from probagg.app.embed import embed, open_backbone
-from probagg.data.decoding import open_photo
+from probagg.data.photo import open_photo
 from probagg.data.threads import in_threads, read_ahead
 
 SIZES = ((1600, 1200), (320, 240))
@@ -89,7 +86,7 @@ def start(way: str, folder: Path, name: str, out: Path) -> dict:
     """Measure in a process of its own; plain torch returns memory to the system after 10 ms."""
     env = os.environ | ({"MIMALLOC_PURGE_DELAY": "10"} if way == "plain" else {})
     arguments = ["--way", way, "--folder", folder, "--backbone", name, "--out", out]
-    command = [sys.executable, "-m", "speed.photos_speed", *map(str, arguments)]
+    command = [sys.executable, "-m", "benchmarks", "photos_speed", *map(str, arguments)]
     return json.loads(subprocess.check_output(command, env=env, text=True))
 
 
@@ -162,7 +159,3 @@ def main() -> None:
             results["reduced_size"][f"noise {noise}"] = reduced(folder, given.backbone)
         print(json.dumps(results["reduced_size"]))
     record("photos_speed", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Time, memory and objective over three decades of N, D and K, beside k-means.
 
-probagg bench scale [--size full|small] [--only N|D|K]    20 minutes
+python -m benchmarks scale [--size full|small] [--only N|D|K]    20 minutes
 
 Each cell is a process of one thread, which reads the same blobs from a file; its seconds are the
 processor time of `fit`, its memory the largest anonymous (not file-backed) above that before. "pac
@@ -8,21 +8,20 @@ file" fits the memory map in a process that may not allocate more than a quarter
 Cells that are in results/scale.json already are not run again.
 """
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
+
+from benchmarks.record import HERE, record
 
 METHODS = ("pac", "pac file", "k-means", "mini-batch k-means", "faiss k-means")
 CENTER = {"N": 10**5, "D": 32, "K": 20}
@@ -132,8 +131,9 @@ def indicator(labels, K: int):
 
 def main() -> None:
     """Run the cells that are missing, and record all."""
-    from record import HERE, record
-
+    if sys.argv[1:2] == ["cell"]:
+        run_cell(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--only", choices=tuple(DECADES))
@@ -154,7 +154,7 @@ def main() -> None:
                 path = Path(folder) / "rows.npy"
                 write_blobs(path, shape["N"], shape["D"], shape["K"])
                 for method in missing:
-                    command = [sys.executable, "-m", "speed.scale", "cell", method]
+                    command = [sys.executable, "-m", "benchmarks", "scale", "cell", method]
                     command += [str(path), str(shape["K"])]
                     try:
                         run = subprocess.run(
@@ -172,10 +172,3 @@ def main() -> None:
                     results[f"{axis} {value} {method}"] = shape | (found or {"error": error})
                     print(f"{axis} {value:>9,} {method:>20}", found or error, flush=True)
                     record("scale", results)
-
-
-if __name__ == "__main__":
-    if sys.argv[1:2] == ["cell"]:
-        run_cell(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-    else:
-        main()

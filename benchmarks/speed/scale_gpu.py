@@ -1,6 +1,6 @@
 """PAC on a CUDA GPU beside a plain Lloyd in torch, on the same tensors.
 
-probagg bench scale_gpu [--out FILE] [--small]        about two minutes on an H200
+python -m benchmarks scale_gpu [--out FILE] [--small]        about two minutes on an H200
 
 ImageNet's shape: 1,281,167 x 768, K = 1000, a mixture with overlap. Then the time of a sweep over
 10^8 x 128 in half precision, generated on the device.
@@ -180,7 +180,3 @@ def main() -> None:
         print("half", precision, seconds, flush=True)
     del X
     beside_lloyd(N, 768, K, 0.9, partial(save, "imagenet 0.9"))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,15 +1,10 @@
 """Streams: `PAC.partial_fit` beside `fit` and MiniBatchKMeans, each row seen once.
 
-probagg bench stream        needs PROBAGG_DATA; about ten minutes on two cores
+python -m benchmarks stream        needs PROBAGG_DATA; about ten minutes on two cores
 
 1. Ten million rows from a generator: speed and memory. 2. Known sets in chunks of 100, shuffled and
 sorted by class. 3. Clusters that move, with and without forgetting.
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import resource
@@ -19,11 +14,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from record import record
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
+from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 from probagg.aggregation import objective
 from probagg.data.benchmarks import load
@@ -188,7 +183,3 @@ def main() -> None:
     results["moving"] = moving_clusters()
     results["sets"] = known_sets()
     record("stream", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Rank ways of clustering CIFAR-10 without labels; then, if asked, see how right the ranking was.
 
-    probagg bench dpac_cifar10_ways runs/cifar10/ways --neighbours FILE.npy \\
+    python -m benchmarks dpac_cifar10_ways runs/cifar10/ways --neighbours FILE.npy \\
         [--reveal] [--name dpac_cifar10_ways]
 
 The folder holds runs of `training` from the same pre-trained weights, and FILE the neighbours
@@ -15,20 +15,16 @@ pac          labels that PAC on the way's own features agrees with
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record import record
 from scipy.stats import rankdata, spearmanr
 
+from benchmarks.record import record
 from probagg.metrics import clustering_accuracy
 
 READINGS = ("strong", "frozen", "consensus", "pac")
@@ -111,7 +107,3 @@ def correlations(ways: dict[str, Any], acc: list[float], order: list[str]) -> di
     values = {key: [ways[name][key] for name in order] for key in READINGS}
     values["ranking"] = [-place for place in range(len(order))]
     return {key: round(float(spearmanr(v, acc)[0]), 2) for key, v in values.items()}
-
-
-if __name__ == "__main__":
-    main()

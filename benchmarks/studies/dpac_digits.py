@@ -1,14 +1,9 @@
 """DPAC end to end on scikit-learn's digits, on the CPU: ACC of several seeds beside PAC's.
 
-probagg bench dpac_digits [--seeds 5]
+python -m benchmarks dpac_digits [--seeds 5]
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import statistics
@@ -16,9 +11,9 @@ import time
 
 import numpy as np
 import torch
-from record import record
 from sklearn.datasets import load_digits
 
+from benchmarks.record import record
 from probagg import DPAC, PAC
 from probagg.metrics import evaluate
 
@@ -52,7 +47,3 @@ def main() -> None:
     mean, low = statistics.mean(accuracies), min(accuracies)
     print(f"ACC {100 * mean:.1f}, lowest {100 * low:.1f}, n={len(rows)}")
     record("dpac_digits", {"threads": torch.get_num_threads(), "mean_acc": mean, "runs": rows})
-
-
-if __name__ == "__main__":
-    main()

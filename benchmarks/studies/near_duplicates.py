@@ -1,6 +1,6 @@
 """Near-duplicates that are made, and different photos that are taken for them.
 
-    probagg bench near_duplicates [NAME ...]      needs PROBAGG_DATA
+    python -m benchmarks near_duplicates [NAME ...]      needs PROBAGG_DATA
 
 Photos of each class are changed in several ways; the recall is the share of the copies that are
 found to be one of their photo (`probagg.app.run.duplicates`). What is found among the originals is
@@ -10,21 +10,16 @@ ImageNet-Dogs was not in view.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import io
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from photo_sets import pixels
 from PIL import Image
-from record import record
 
+from benchmarks.photo_sets import pixels
+from benchmarks.record import record
 from probagg.app.embed import embed, open_backbone
 from probagg.app.run.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 from probagg.data.images import ArrayImages
@@ -108,7 +103,3 @@ def main() -> None:
         results.append(measure(name, SETS[name]))
         print(results[-1], flush=True)
     record("near_duplicates", results)
-
-
-if __name__ == "__main__":
-    main()

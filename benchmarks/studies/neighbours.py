@@ -1,6 +1,6 @@
 """Which run of PAC to choose, and what smoothing over the kNN graph adds.
 
-    probagg bench neighbours [NAME or FILE.npz ...]      needs PROBAGG_DATA
+    python -m benchmarks neighbours [NAME or FILE.npz ...]      needs PROBAGG_DATA
 
 Ten runs of PAC and two annealed ones. For each run: PAC's ACC, the ACC after smoothing ("asked" in
 the results; `probagg.pac.smoothing`), and what is known without labels: PAC's objective, the
@@ -8,26 +8,23 @@ sharpness of the smoothed probabilities, and their modularity. Then the run that
 of the ten the lowest objective; of the annealed ones the lower; of all twelve the sharpest
 ("surest"), and the highest modularity. `cluster.start = "pac"` compares them with runs from
 divided clusters (`probagg.dpac.neighbours.recut`) too.
-A file has features X of photos and their classes y; `probagg bench training --features` writes one.
+A file has features X of photos and their classes y; `python -m benchmarks training --features`
+writes one.
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import os
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from record import record
 
+from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 from probagg.dpac.initialization import INITS
@@ -121,7 +118,3 @@ def main() -> None:
         results.append(compare(name))
         report(results[-1])
     record("neighbours", results)
-
-
-if __name__ == "__main__":
-    main()

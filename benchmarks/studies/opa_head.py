@@ -1,24 +1,19 @@
 """OPAHead beside PAC, k-means, a Gaussian mixture and spectral clustering: ten seeds each.
 
-probagg bench opa_head        needs PROBAGG_DATA; about fifteen minutes on two cores
+python -m benchmarks opa_head        needs PROBAGG_DATA; about fifteen minutes on two cores
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import time
 import warnings
 
 import numpy as np
-from record import record
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from benchmarks.record import record
 from probagg import PAC, OPAHead
 from probagg.data.benchmarks import load
 from probagg.metrics import evaluate
@@ -65,7 +60,3 @@ def main() -> None:
                 flush=True,
             )
     record("opa_head", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """OPA is a feedback loop: when does a classifier keep the clusters it begins with?
 
-    probagg bench opa_loop        PROBAGG_DATA has cifar10_simclr.npz
+    python -m benchmarks opa_loop        PROBAGG_DATA has cifar10_simclr.npz
 
 A classifier (two hidden layers, as DPAC's) is fitted to PAC's clusters of 60,000 SimCLR features of
 CIFAR-10 and then trained with OPA's loss alone (m = 1.02, batches of 1024, SGD with momentum 0.9).
@@ -11,20 +11,16 @@ clusters, the mean KL, and the largest deviation of a batch's mass from 1/K.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from record import record
 from torch import Tensor
 
+from benchmarks.record import record
 from probagg import PAC, OPALoss, clustering_accuracy, opa_targets
 from probagg.dpac.initialization import fit_head
 from probagg.dpac.pretext import mlp
@@ -99,7 +95,3 @@ def main() -> None:
                 flush=True,
             )
     record("opa_loop", {"pac_acc": clustering_accuracy(y, first), "rows": rows})
-
-
-if __name__ == "__main__":
-    main()

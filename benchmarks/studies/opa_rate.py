@@ -1,24 +1,20 @@
 """OPAHead at learning rates from an eighth to eight times the default, from both starts.
 
-probagg bench opa_rate        needs PROBAGG_DATA; about ten minutes on two cores
+python -m benchmarks opa_rate        needs PROBAGG_DATA; about ten minutes on two cores
 
 At most 3,000 rows of a set. The rate is in units of the default, 0.08 over the square root of the
 number of features.
 """
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import os
 import warnings
+from pathlib import Path
 
 import numpy as np
-from record import record
 from sklearn.base import ClusterMixin
 
+from benchmarks.record import record
 from probagg import PAC, OPAHead, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -64,7 +60,3 @@ def main() -> None:
         for way, found in runs.items():
             print(f"{name:15} {way:15} {100 * np.mean(found):.1f} ± {100 * np.std(found):.1f}")
     record("opa_rate", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,22 +1,17 @@
 """OPA against batch size and m, on unit features of ten Gaussian clusters on a sphere.
 
-probagg bench opa_sphere        two minutes on one core, no data needed
+python -m benchmarks opa_sphere        two minutes on one core, no data needed
 
 N = 10,000 rows in D = 64 dimensions: ten random unit centres, Gaussian noise of length 1.2 around
 them (0.15 in each dimension), scaled back to the sphere. A linear head, Adam, 300 steps each time.
 """
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 
 import numpy as np
 import torch
-from record import record
 
+from benchmarks.record import record
 from probagg import OPALoss, clustering_accuracy, critical_m
 
 N, D, K, NOISE, STEPS, SEEDS = 10_000, 64, 10, 0.15, 300, 3
@@ -74,7 +69,3 @@ def main() -> None:
     record(
         "opa_sphere", {**settings, "critical_m": predicted, "largest_m": max(alive), "rows": rows}
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Groups of unequal size: balance 1, 0 and "auto" beside k-means.
 
-probagg bench pac_balance [--seeds 5] [NAME ...]        needs PROBAGG_DATA; 15 minutes
+python -m benchmarks pac_balance [--seeds 5] [NAME ...]        needs PROBAGG_DATA; 15 minutes
 
 Blobs, and real sets as they are and with long tails: the sizes of the classes fall geometrically by
 a factor, the largest having at most 1,000 samples, in a random order of the classes. Features of
@@ -10,23 +10,19 @@ keep their results.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import json
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lab_data import open_lab_images
-from record import HERE, record
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import StandardScaler, normalize
 
+from benchmarks.data import open_lab_images
+from benchmarks.record import HERE, record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -130,7 +126,3 @@ def main() -> None:
                 kept = tail(y, ratio, rng)
                 add(f"{name} 1:{ratio}", X[kept], y[kept], metric, seed)
         record("pac_balance", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,22 +1,17 @@
 """Is the linear form Algorithm 1? The largest difference to pac/reference.py after some sweeps.
 
-probagg bench pac_equality        about ten seconds, no data needed
+python -m benchmarks pac_equality        about ten seconds, no data needed
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import warnings
 
 import numpy as np
-from record import record
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances
 
+from benchmarks.record import record
 from probagg import PAC
 from probagg.pac.reference import algorithm_1
 
@@ -46,7 +41,3 @@ def main() -> None:
                 )
                 print(f"{metric:12} {name:7} weights  {n_sweeps:2} sweeps  {difference:.1e}")
     record("pac_equality", {"n": N, "n_clusters": K, "m": M, "rows": results})
-
-
-if __name__ == "__main__":
-    main()

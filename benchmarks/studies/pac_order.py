@@ -1,20 +1,15 @@
 """Does the order of the samples matter, and what do more starts buy? Ten seeds of each.
 
-probagg bench pac_order        needs PROBAGG_DATA; about three minutes on two cores
+python -m benchmarks pac_order        needs PROBAGG_DATA; about three minutes on two cores
 """
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import warnings
 
 import numpy as np
-from record import record
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -41,7 +36,3 @@ def main() -> None:
             )
             print(f"{name:11} {way:24} ACC {np.mean(acc):.1f} ± {np.std(acc):.1f}", flush=True)
     record("pac_order", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How many clusters: `select_n_clusters` on blobs, on clouds without clusters and on real sets.
 
-probagg bench pac_select [--quick] [--as now] [NAME ...]   needs PROBAGG_DATA; 5 CPU minutes
+python -m benchmarks pac_select [--quick] [--as now] [NAME ...]   needs PROBAGG_DATA; 5 CPU minutes
 
 Every set is drawn at several sizes, with "auto" candidates (COIL-100 of 2,000 rows and more: 2 to
 130). The rule and its constants were chosen on the sets of DESIGN; the others report only. Labels
@@ -9,21 +9,17 @@ are computed. With another version of probagg on PYTHONPATH, `--as before` recor
 beside those of `now`. Sets named on the command line replace theirs; the others stay.
 """
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import json
 import os
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
-from lab_data import open_lab_images
-from record import HERE, record
 
+from benchmarks.data import open_lab_images
+from benchmarks.record import HERE, record
 from probagg.data.benchmarks import load
 from probagg.pac.select import select_n_clusters
 
@@ -136,7 +132,3 @@ def main() -> None:
         known = json.loads(path.read_text())["results"] if path.exists() else {}
         version = known.get(given.version, {}) | {name: result}
         record("pac_select", known | {given.version: version})
-
-
-if __name__ == "__main__":
-    main()

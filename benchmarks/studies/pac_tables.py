@@ -1,28 +1,24 @@
 """Tables as they come: `probagg.cluster` beside PAC and k-means on the numbers as they are.
 
-probagg bench pac_tables        one minute
+python -m benchmarks pac_tables        one minute
 
 The tables come with scikit-learn. "mixed" is wine with 5 % of its cells missing, a column of ids,
 and alcohol as a category in three steps.
 """
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import tempfile
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from record import record
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
 import probagg
+from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 
 SEEDS = 3
@@ -82,7 +78,3 @@ def main() -> None:
         results[name] = {"n": len(frame), "K": len(np.unique(y)), "runs": runs}
         print(name, *runs, sep="\n  ")
     record("pac_tables", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,21 +1,16 @@
 """Smoothing over the kNN graph, and the choice of a start, for PAC on features of photos.
 
-    probagg bench photo_smoothing [NAME ...]      needs PROBAGG_DATA
+    python -m benchmarks photo_smoothing [NAME ...]      needs PROBAGG_DATA
 
 PAC runs as in `probagg cluster photos/` (cosine, m="auto", balance="auto", three starts per seed),
 five seeds per set. For each start: ACC of PAC, of its smoothed probabilities, and of the clusters
 whose sums are those of the smoothed probabilities ("refitted", which `predict` could use); and what
 is known without labels. A rule is derived on the sets of `DERIVE` and tested on those of `TEST`.
 cifar100-20:dpac is X and y of a file cifar100-20.npz in PROBAGG_FEATURES, which
-`probagg bench training --features` writes.
+`python -m benchmarks training --features` writes.
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import itertools
@@ -24,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from photo_sets import load
-from record import record
 from sklearn.metrics import adjusted_rand_score
 
+from benchmarks.photo_sets import load
+from benchmarks.record import record
 from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign
 from probagg.dpac.neighbours import modularity, nearest
@@ -123,7 +118,3 @@ def report(result: dict[str, Any]) -> None:
             print(f" {100 * np.mean([run[key] for run in chosen]):5.1f}", end="")
         print(" |", end="")
     print(flush=True)
-
-
-if __name__ == "__main__":
-    main()

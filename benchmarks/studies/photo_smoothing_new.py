@@ -1,6 +1,6 @@
 """Clusters smoothed over the kNN graph, for new photos.
 
-    probagg bench photo_smoothing_new [NAME ...]      needs PROBAGG_DATA
+    python -m benchmarks photo_smoothing_new [NAME ...]      needs PROBAGG_DATA
 
 A fifth of each set is held out. PAC clusters the rest, three starts, as `probagg cluster photos/`
 does. ACC of fitted and of held-out photos by PAC, by the smoothing that `predict` and exported
@@ -11,23 +11,19 @@ with classes on the fitted and on the held-out photos separately.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
+import sys
 import time
 import warnings
 from typing import Any
 
 import numpy as np
-import photo_sets
 import torch
 import torch.nn.functional as F
-from record import record
 from torch import Tensor
 
+from benchmarks import photo_sets
+from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 from probagg.aggregation import embed
 from probagg.pac import smoothing
@@ -119,7 +115,3 @@ def main() -> None:
         print(name, {key: runs[0][key] for key in ("rows", "kept", "bytes", "fit_seconds")})
         sys.stdout.flush()
     record("photo_smoothing_new", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,30 +1,28 @@
 """5,000 Imagenette photos, a frozen EfficientNet-Lite0: PAC, OPA head, k-means, spectral.
 
-probagg bench photos_imagenette [--seeds 10]        (PROBAGG_DATA names the folder with data)
+python -m benchmarks photos_imagenette [--seeds 10]        (PROBAGG_DATA names the folder with data)
 
 Those weights were trained with ImageNet's labels, Imagenette's ten classes among them.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import json
 import os
 import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
-from lab_data import open_lab_images
-from record import record
+
+from benchmarks.data import open_lab_images
+from benchmarks.record import record
 
 
 def main() -> None:
-    """Run `probagg bench` with an empty cache of features, and record."""
+    """Run `probagg compare` with an empty cache of features, and record."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
     seeds = parser.parse_args().seeds
@@ -32,14 +30,10 @@ def main() -> None:
         images, out = open_lab_images("imagenette"), Path(folder) / "bench.json"
         source = Path(folder) / "imagenette.npz"
         np.savez(source, X=images.read(np.arange(len(images))), y=images.y)
-        command = [sys.executable, "-m", "probagg", "bench", str(source), "-k", "10"]
+        command = [sys.executable, "-m", "probagg", "compare", str(source), "-k", "10"]
         command += ["--backbone", "efficientnet-lite0", "--seeds", str(seeds), "--out", str(out)]
         subprocess.run(command, check=True, env={**os.environ, "PROBAGG_CACHE": folder})
         found = json.loads(out.read_text())
     del found["env"]  # record() adds it
     result = {"weights": "saw ImageNet labels", **found, "source": "imagenette"}
     record("photos_imagenette", result)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Refreshing the pseudo-labels of self-labelling on fixed features: which masses they are held to.
 
-    probagg bench self_label_masses               needs PROBAGG_DATA; 10 minutes on two cores
-    probagg bench self_label_masses FILE.npz      features X and classes y of your own
+    python -m benchmarks self_label_masses               needs PROBAGG_DATA; 10 minutes on two cores
+    python -m benchmarks self_label_masses FILE.npz      features X and classes y of your own
 
 A refresh smooths the head's probabilities over the kNN graph, sharpens them and fits the head to
 the result. Smoothing is held to given cluster masses. Sharpening moves them, so that masses taken
@@ -10,20 +10,16 @@ from the refresh before drift; those of the classifier, as the stage began, do n
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from record import record
 from torch import Tensor, nn
 
+from benchmarks.record import record
 from probagg import PAC
 from probagg.dpac.initialization import fit_head
 from probagg.dpac.neighbours import nearest
@@ -83,7 +79,3 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, default=[usual], help=".npz with X and y")
     paths = parser.parse_args().files
     record("self_label_masses", [row for path in paths for row in measure(path)])
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,12 @@
 """Blood cells of one real set: PAC on log-normalised counts and on principal components.
 
-probagg bench single_cells [--seeds 5]     needs scanpy and igraph; a minute on two cores
+python -m benchmarks single_cells [--seeds 5]     needs scanpy and igraph; a minute on two cores
 
 The set is scanpy's pbmc68k_reduced, which comes with the package: 700 cells of ten types. k-means
 is the best of ten starts; Leiden finds the number of clusters itself, at resolution 1.
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
 
 import argparse
 import warnings
@@ -20,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from record import record
 from sklearn.cluster import KMeans
 
+from benchmarks.record import record
 from probagg import PAC
 from probagg.metrics import evaluate
 
@@ -83,7 +78,3 @@ def main() -> None:
         runs.append({"rows": space, "method": method, "clusters": clusters, **scores})
         print(runs[-1], flush=True)
     record("single_cells", runs)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """PAC on the features of two networks, each of length 1 and side by side, against one of them.
 
-    probagg bench two_backbones      needs PROBAGG_DATA
+    python -m benchmarks two_backbones      needs PROBAGG_DATA
 
 CIFAR-10, 2,000 photos: EfficientNet-Lite0 (trained with ImageNet's labels) and a ResNet-18 that was
 pre-trained on CIFAR-10 without labels. ImageNet-Dogs: EfficientNet-Lite0 and mean colours of an
@@ -10,20 +10,16 @@ start.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import argparse
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from photo_sets import MOST, lite_features, pixels, some
-from record import record
 
+from benchmarks.photo_sets import MOST, lite_features, pixels, some
+from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 from probagg.app.embed.joint import joined
 
@@ -76,7 +72,3 @@ def main() -> None:
     for name, read in sets.items():
         results.append(measure(name, *read()))
         record("two_backbones", results)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,21 +7,16 @@ rows at most, at size tiny 300. `pac_balance.py` tells how "auto" does on more d
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # where the modules below are
-
 import time
 import warnings
 from collections.abc import Iterable
 
 import numpy as np
-from paper.methods import kmeans_of_ten, mixture, spectral
-from paper.study import Cell, Run, Study, main
-from paper.table2 import digest
-from studies.pac_balance import read, tail
 
+from benchmarks.paper.methods import kmeans_of_ten, mixture, spectral
+from benchmarks.paper.table2 import digest
+from benchmarks.studies.pac_balance import read, tail
+from benchmarks.study import Cell, Run, Study
 from probagg import PAC, OPAHead
 from probagg.metrics import evaluate
 
@@ -85,6 +80,3 @@ def estimator(way: str, K: int, metric: str, balance: str, seed: int, epochs: in
 
 
 STUDY = Study("unequal_sizes", cells, run, seeds=5, shown=("acc", "nmi"))
-
-if __name__ == "__main__":
-    main(STUDY)

@@ -10,8 +10,7 @@ import torch
 from PIL import Image
 
 from probagg.data.arrays import is_matrix
-from probagg.data.datasets import DatasetImages
-from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.images import ArrayImages, DatasetImages, ImageSet
 from probagg.data.opening import is_image_source, open_images
 from probagg.errors import NoData
 

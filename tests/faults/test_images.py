@@ -16,17 +16,17 @@ from PIL import Image
 from raw_files import dng, jpeg
 
 from probagg.app.embed.sources import source_of
-from probagg.data import decoding
-from probagg.data.decoding import BadImage, decode, to_channels
-from probagg.data.folders import FolderImages
+from probagg.data import photo
+from probagg.data.photo import BadImage, decode_photo, to_channels
+from probagg.data.photos import FolderImages
 
 pillow_heif.register_heif_opener()  # to write HEIC files
 SIDE = 13_300  # squared, it is just under the limit at which Pillow refuses
 LARGE = """
 import sys, numpy
 from pathlib import Path
-from probagg.data.decoding import decode
-decode(Path(sys.argv[1]), 32, 3)
+from probagg.data.photo import decode_photo
+decode_photo(Path(sys.argv[1]), 32, 3)
 lines = Path("/proc/self/status").read_text().splitlines()
 print(next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20)
 """
@@ -58,25 +58,25 @@ def test_megabytes_of_metadata_are_refused_at_once(tmp_path):
     (tmp_path / "a.jpg").write_bytes(with_metadata(60))
     began = time.perf_counter()
     with pytest.raises(BadImage, match="more than 17 MB of metadata"):
-        decode(tmp_path / "a.jpg", 8, 3)
+        decode_photo(tmp_path / "a.jpg", 8, 3)
     assert time.perf_counter() - began < 2.0
 
 
 def test_usual_metadata_are_read(tmp_path):
     (tmp_path / "a.jpg").write_bytes(with_metadata(2))
-    assert decode(tmp_path / "a.jpg", 8, 3).shape == (8, 8, 3)
+    assert decode_photo(tmp_path / "a.jpg", 8, 3).shape == (8, 8, 3)
 
 
 def test_the_preview_of_a_raw_file_passes_the_same_guards(tmp_path, monkeypatch):
     (tmp_path / "a.dng").write_bytes(dng(with_metadata(18)))
     began = time.perf_counter()
     with pytest.raises(BadImage, match="more than 17 MB of metadata"):
-        decode(tmp_path / "a.dng", 8, 3)
+        decode_photo(tmp_path / "a.dng", 8, 3)
     assert time.perf_counter() - began < 2.0
     (tmp_path / "b.dng").write_bytes(dng(jpeg(np.zeros((40, 40, 3), np.uint8))))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)  # Pillow refuses twice as many
     with pytest.raises(BadImage, match="too many pixels"):
-        decode(tmp_path / "b.dng", 8, 3)
+        decode_photo(tmp_path / "b.dng", 8, 3)
 
 
 @pytest.mark.parametrize("name", ["a.heic", "a.avif", "a.dng"])
@@ -93,7 +93,7 @@ def test_a_damaged_file_is_refused_or_read_and_never_hangs(tmp_path, name):
     for at in range(0, min(len(whole), 600), 3):
         (tmp_path / name).write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
         with contextlib.suppress(BadImage):
-            decode(tmp_path / name, 8, 3)
+            decode_photo(tmp_path / name, 8, 3)
     assert time.perf_counter() - began < 20.0
 
 
@@ -112,7 +112,7 @@ def test_what_has_no_end_is_not_read(tmp_path, kind, name):
         with path.open("wb") as file:
             file.truncate(10**12 if kind == "sparse" else 0)
     with pytest.raises(BadImage, match=r"regular file|is empty|at most 1\.07"):
-        decode(path, 8, 3)
+        decode_photo(path, 8, 3)
     images = FolderImages(tmp_path, 8, paths=[name])
     item = source_of(images, None).items(np.arange(1), [None])[0]
     assert item.digest is None
@@ -122,7 +122,7 @@ def test_thousands_of_bad_tags_do_not_flood(tmp_path):
     (tmp_path / "a.tif").write_bytes(with_bad_tags(60_000))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert decode(tmp_path / "a.tif", 8, 3).shape == (8, 8, 3)
+        assert decode_photo(tmp_path / "a.tif", 8, 3).shape == (8, 8, 3)
     assert not caught
 
 
@@ -138,16 +138,16 @@ def test_bands_give_the_same_pixels(monkeypatch, mode, channels):
     if mode == "P":
         image.info["transparency"] = 3
     whole = np.asarray(to_channels(image, channels))
-    monkeypatch.setattr(decoding, "LARGE", 500)
+    monkeypatch.setattr(photo, "LARGE", 500)
     np.testing.assert_array_equal(np.asarray(to_channels(image, channels)), whole)
 
 
 @pytest.mark.parametrize("suffix", ["webp", "avif", "heic"])
 def test_formats_with_costly_decoders_have_a_lower_limit(tmp_path, monkeypatch, suffix):
     Image.new("RGB", (40, 40)).save(tmp_path / f"a.{suffix}")
-    monkeypatch.setattr(decoding, "MAX_COMPLEX", 1000)
+    monkeypatch.setattr(photo, "MAX_COMPLEX", 1000)
     with pytest.raises(BadImage, match="it has 1,600 pixels, but 1,000 at most"):
-        decode(tmp_path / f"a.{suffix}", 8, 3)
+        decode_photo(tmp_path / f"a.{suffix}", 8, 3)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from commands import probagg
 from PIL import Image
 
 from probagg.app.report.pictures import locate
-from probagg.data.folders import OUTSIDE, FolderImages
+from probagg.data.photos import OUTSIDE, FolderImages
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)

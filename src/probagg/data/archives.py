@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data.folders import FolderImages
 from probagg.data.images import ArrayImages
+from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 
 Folder = str | PathLike[str]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,9 +20,10 @@ from probagg.data import tables
 from probagg.data.tables import Table, read_parquet, table_of_frame
 from probagg.data.text_tables import read_text
 from probagg.environment import check_memory
-from probagg.errors import NoData, reading
+from probagg.errors import NoData, import_optional, reading
 
 SUFFIXES = (".npy", ".npz", ".h5ad", *tables.SUFFIXES)
+COORDINATES = "X_pca"  # in obsm of AnnData: what scanpy.pp.pca leaves there
 KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not converted in memory
 
 
@@ -192,3 +194,34 @@ def _samples_and_classes(
             "np.savez(path, X=X), and y=y if classes are known."
         )
     return arrays["X" if "X" in others else others[0]], arrays.get("y")
+
+
+def is_annotated(source: Any) -> bool:
+    """Return whether a source is an AnnData object."""
+    return all(hasattr(source, name) for name in ("X", "obs_names", "var_names", "obsm"))
+
+
+def read_annotated(path: Path) -> Matrix:
+    """Return the rows of an .h5ad file."""
+    anndata = import_optional("anndata", f"Reading {path}", "anndata")
+    with reading(path, "Write the file again.", NoData, "an AnnData file"):
+        return matrix_of_annotated(anndata.read_h5ad(path), str(path))
+
+
+def matrix_of_annotated(data: Any, where: str = "The AnnData object") -> Matrix:
+    """Return the principal components of the observations if there are any, otherwise X."""
+    names = [str(name) for name in data.obs_names]
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise NoData(
+            f"{where} has {times} observations named {name!r}. Name each differently: "
+            "adata.obs_names_make_unique()."
+        )
+    if COORDINATES in data.obsm:
+        found = matrix_of(data.obsm[COORDINATES])
+        columns = [f"PC{j + 1}" for j in range(found.X.shape[1])]
+    elif data.X is None:
+        raise NoData(f"{where} has neither X nor obsm[{COORDINATES!r}]. Set one of them.")
+    else:
+        found, columns = matrix_of(data.X), [str(name) for name in data.var_names]
+    return replace(found, columns=columns, names=names)

@@ -11,8 +11,8 @@ import numpy as np
 from probagg.data import archives
 from probagg.data.arrays import Matrix, read_numpy
 from probagg.data.download import is_here, obtain
-from probagg.data.folders import FolderImages
 from probagg.data.images import ArrayImages, ImageSet, converted
+from probagg.data.photos import FolderImages
 from probagg.errors import NoData, did_you_mean
 from probagg.progress import Progress
 

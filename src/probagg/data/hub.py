@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from probagg.data.decoding import BadImage, check_format, decode
+from probagg.data.photo import BadImage, check_format, decode_photo
 from probagg.data.tables import Table, checked, table_of_arrow
 from probagg.data.threads import stack_in_threads
 from probagg.errors import NoData
@@ -118,7 +118,7 @@ class HubImages:
         def pixels(item: tuple[int, bytes | Path]) -> np.ndarray:
             row, file = item
             try:
-                return decode(as_source(file), side, channels)
+                return decode_photo(as_source(file), side, channels)
             except BadImage as bad:
                 raise NoData(f"Image {row} of the Dataset cannot be read: {bad}. Drop it.") from bad
 
@@ -137,7 +137,7 @@ class HubImages:
 
 
 def as_source(file: bytes | Path) -> io.BytesIO | Path:
-    """Return an encoded image as what `decode` takes."""
+    """Return an encoded image as what `decode_photo` takes."""
     return io.BytesIO(file) if isinstance(file, bytes) else file
 
 

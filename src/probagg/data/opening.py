@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from probagg.data import benchmarks, tables
-from probagg.data.annotated import SUFFIX, is_annotated, matrix_of_annotated, read_annotated
 from probagg.data.arrays import (
     Matrix,
+    is_annotated,
     is_matrix,
     matrix_of,
+    matrix_of_annotated,
+    read_annotated,
     read_matrix,
     read_numpy,
     read_table,
 )
-from probagg.data.datasets import DatasetImages
-from probagg.data.decoding import check_format
-from probagg.data.folders import FolderImages
-from probagg.data.formats import is_image, needed_extra, why_not
 from probagg.data.hub import HubImages, image_column, is_hub, table_of_hub
-from probagg.data.images import ArrayImages, ImageSet, converted
+from probagg.data.images import ArrayImages, DatasetImages, ImageSet, converted
+from probagg.data.photo import check_format, is_image, needed_extra, why_not
+from probagg.data.photos import FolderImages
 from probagg.data.tables import Table, is_arrow, table_of_arrow, table_of_frame
 from probagg.errors import NoData, closest, did_you_mean
 from probagg.progress import Progress
@@ -96,7 +96,7 @@ def open_matrix(source: Any) -> Matrix:
     if source in benchmarks.NAMES:
         return benchmarks.load(str(source))
     path = Path(source).expanduser()
-    return read_annotated(path) if path.suffix.lower() == SUFFIX else read_matrix(path)
+    return read_annotated(path) if path.suffix.lower() == ".h5ad" else read_matrix(path)
 
 
 def open_table(source: Any) -> Table | None:

@@ -289,7 +289,7 @@ def test_wrong_dpac_options_are_one_message_and_exit_code_2(tmp_path, arguments,
 
 def test_version_and_help():
     assert probagg("--version").stdout.strip() == f"probagg {__version__}"
-    for command in ("cluster", "predict", "evaluate", "report", "export", "bench"):
+    for command in ("cluster", "predict", "evaluate", "report", "export", "compare"):
         assert f"Example: probagg {command} " in " ".join(probagg(command, "--help").stdout.split())
 
 

@@ -308,11 +308,11 @@ def test_the_onnx_model_says_what_predict_says(world, tmp_path):
         assert probabilities.sum() == pytest.approx(1, abs=1e-4)
 
 
-def test_bench_compares_ways_on_the_same_features(world, tmp_path):
-    options = ("-k", 3, "--seeds", 2, *LITE, "--out", tmp_path / "bench.json")
-    result = probagg("bench", world / "photos", *options)
+def test_compare_runs_all_methods_on_the_same_features(world, tmp_path):
+    options = ("-k", 3, "--seeds", 2, *LITE, "--out", tmp_path / "compare.json")
+    result = probagg("compare", world / "photos", *options)
     assert result.exit_code == 0, result.stderr
-    found = json.loads((tmp_path / "bench.json").read_text())
+    found = json.loads((tmp_path / "compare.json").read_text())
     assert [row["method"] for row in found["methods"]] == ["pac", "opa", "kmeans", "spectral"]
     assert all(len(row["runs"]) == 2 for row in found["methods"])
     assert "pac           ACC" in result.stdout
@@ -421,7 +421,7 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
         (("predict", "{home}/run", "{home}/new", "--out", "a.json"), 2, "would hold CSV"),
         (("cluster", "{home}/photos", "-k", "3", "--backbone", "eficientnet-lite0"), 2, "are effi"),
         (("cluster", "{home}/photos", "-k", "3", *LITE, "--m", "0.5"), 2, "'m' parameter"),
-        (("bench", "{home}/photos", "-k", "3", "--methods", "pac,kmean"), 2, "'kmean'"),
+        (("compare", "{home}/photos", "-k", "3", "--methods", "pac,kmean"), 2, "'kmean'"),
         (("cluster", "{home}/photos", "-k", "3", "--backbne", "x"), 2, "--backbone"),
         (("cluster", "{home}/photos", "-k", "3", "--backbone", "resnet5"), 2, "resnet50"),
         (("cluster", "{home}/photos", *LITE), 2, "number of clusters is missing"),

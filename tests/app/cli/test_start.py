@@ -27,7 +27,7 @@ def run(arguments, folder):
         ("cluster . -k 3 --nosuch", 2),
         ("cluster digits --set cluster.nosuch=1", 2),
         ("predict nosuch new", 3),
-        ("bench . -k 3 --methods nosuch", 2),
+        ("compare . -k 3 --methods nosuch", 2),
     ],
 )
 def test_help_and_errors_before_work_load_no_heavy_package(tmp_path, arguments, code):

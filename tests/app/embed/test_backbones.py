@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import timm
 import torch
-from lab_data import open_lab_images
 from PIL import Image
 from safetensors.torch import save_file
 
+from benchmarks.data import open_lab_images
 from probagg.app.embed import DEFAULT, BackboneError, embed, open_backbone, reopen_backbone
 
 TINY = "test_resnet"  # timm's own network for tests: 0.5 M weights, 160 pixels

@@ -8,8 +8,8 @@ from PIL import Image
 
 from probagg.app.embed import BackboneError, embed, estimate
 from probagg.app.embed.preprocessing import Preprocessing
-from probagg.data.folders import FolderImages
 from probagg.data.images import ArrayImages
+from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 
 

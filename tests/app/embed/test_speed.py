@@ -15,7 +15,7 @@ from probagg.app.embed.folding import folded
 from probagg.app.embed.preprocessing import Preprocessing
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.samples import embed_images, open_pictures
-from probagg.data.decoding import open_photo
+from probagg.data.photo import open_photo
 from probagg.environment import keep_memory
 
 SHAPE = (3, 16, 16)

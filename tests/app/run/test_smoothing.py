@@ -167,7 +167,7 @@ def test_bench_shows_smoothed_clusters_of_images_only(folder):
     options = ("--methods", "pac,pac-smoothed", "--seeds", 1, "--json")
 
     def methods(*arguments):
-        result = command("bench", *arguments, *options)
+        result = command("compare", *arguments, *options)
         return [row["method"] for row in json.loads(result.stdout)["methods"]]
 
     assert methods(folder, "-k", K, "--backbone", "efficientnet-lite0") == ["pac", "pac-smoothed"]

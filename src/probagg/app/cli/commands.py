@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import probagg
-from probagg.app.cli import bench, cluster, evaluate, export, predict, report
+from probagg.app.cli import cluster, compare, evaluate, export, predict, report
 from probagg.app.cli.terminal import show
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ app.command(epilog=predict.EXAMPLE)(predict.predict)
 app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command(epilog=report.EXAMPLE)(report.report)
 app.command(epilog=export.EXAMPLE)(export.export)
-app.command(epilog=bench.EXAMPLE, cls=bench.BenchCommand)(bench.bench)
+app.command(epilog=compare.EXAMPLE)(compare.compare)
 
 
 def _version(wanted: bool) -> None:

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from probagg.data.folders import FolderImages
-from probagg.data.formats import is_image
 from probagg.data.opening import suggest
+from probagg.data.photo import is_image
+from probagg.data.photos import FolderImages
 from probagg.errors import NoData, reading
 from probagg.storage import read_bytes
 

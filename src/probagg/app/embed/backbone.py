@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probagg.app.embed.preprocessing import Colour, crop_strip
-from probagg.data.decoding import pillow
+from probagg.data.photo import pillow
 from probagg.errors import InputError, first_line
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from probagg.app.embed.cache import FeatureCache, cache_path
 from probagg.app.embed.joint import JointBackbone, common, joined
 from probagg.app.embed.pace import DECODING, NETWORK, READING, Pace, Stopwatch
 from probagg.app.embed.sources import Item, Source, source_of
-from probagg.data.decoding import BadImage
 from probagg.data.opening import open_images
+from probagg.data.photo import BadImage
 from probagg.data.threads import cores, in_threads, read_ahead
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probagg.app.embed.backbone import Backbone
-from probagg.data.decoding import pillow
+from probagg.data.photo import pillow
 
 if TYPE_CHECKING:
     from PIL.Image import Image

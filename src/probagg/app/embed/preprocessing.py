@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probagg.data.decoding import pillow
+from probagg.data.photo import pillow
 
 if TYPE_CHECKING:
     from PIL.Image import Image

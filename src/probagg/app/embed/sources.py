@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from probagg.app.embed.cache import Stamp
-from probagg.data.decoding import MAX_BYTES, open_photo, to_channels, to_picture
-from probagg.data.folders import FolderImages
 from probagg.data.hub import HubImages, as_source
+from probagg.data.photo import MAX_BYTES, open_photo, to_channels, to_picture
+from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads
 from probagg.storage import file_fingerprint, fingerprint
 

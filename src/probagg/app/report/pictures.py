@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.data.decoding import BadImage, open_photo, to_picture
-from probagg.data.folders import FolderImages
 from probagg.data.images import ImageSet
+from probagg.data.photo import BadImage, open_photo, to_picture
+from probagg.data.photos import FolderImages
 
 TINY = 48  # pixels up to which an image is enlarged with sharp edges
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from probagg.app.embed.features import embed
 from probagg.app.embed.hashing import HASHES
-from probagg.data.folders import FolderImages
 from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 from probagg.progress import Progress
 

@@ -19,7 +19,7 @@ from probagg.app.tools.datasets import write_datasets
 from probagg.app.tools.fiftyone import write_fiftyone
 from probagg.app.tools.label_studio import write_label_studio
 from probagg.app.tools.labelled import Labelled, unique_names
-from probagg.data.folders import FolderImages
+from probagg.data.photos import FolderImages
 from probagg.errors import InputError, NoData
 from probagg.storage import whole_file, whole_folder
 

@@ -16,11 +16,11 @@ from probagg.app.run.monitor import Monitor
 from probagg.app.run.preparation import Preparation, Prepared
 from probagg.data import benchmarks
 from probagg.data.arrays import matrix_of_table
-from probagg.data.folders import FolderImages
-from probagg.data.formats import count_by_kind, needed_extra, why_not
 from probagg.data.hub import is_hub, known_classes
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import open_images, open_matrix, open_table
+from probagg.data.photo import count_by_kind, needed_extra, why_not
+from probagg.data.photos import FolderImages
 from probagg.data.tables import Table, table_of
 from probagg.errors import InputError, Interrupted, NoData, did_you_mean
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 
 from probagg.app.run.folder import RunFolderError
-from probagg.data.formats import is_image
+from probagg.data.photo import is_image
 from probagg.errors import InputError, NoData
 from probagg.storage import can_be_made, fingerprint
 

@@ -15,9 +15,9 @@ import numpy as np
 from probagg.app.assignments import Assignments
 from probagg.app.report.page.groups import Counts
 from probagg.app.report.pictures import TINY, locate, read_picture
-from probagg.data.decoding import BadImage, decode
-from probagg.data.folders import FolderImages
 from probagg.data.images import ImageSet, converted
+from probagg.data.photo import BadImage, decode_photo
+from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads
 
 MAX_PICTURES = 2_600  # on a page: more make a browser slow
@@ -107,7 +107,7 @@ def _side(images: ImageSet) -> int:
     sides = []
     for path in images.paths[:: max(1, len(images) // 3)]:
         with contextlib.suppress(BadImage):
-            sides.append(max(decode(images.folder / path, None, images.channels).shape[:2]))
+            sides.append(max(decode_photo(images.folder / path, None, images.channels).shape[:2]))
     return max(sides, default=TINY + 1)
 
 

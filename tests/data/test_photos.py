@@ -7,10 +7,10 @@ import pillow_heif
 import pytest
 from PIL import Image
 
-from probagg.data.decoding import BadImage, open_photo
-from probagg.data.folders import FolderImages
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
+from probagg.data.photo import BadImage, open_photo
+from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)

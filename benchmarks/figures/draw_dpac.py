@@ -1,6 +1,6 @@
 """Draw docs/dpac.png from a run folder of digits.
 
-make demo && .venv/bin/python docs/make_dpac_figure.py runs/demo
+make demo && python -m benchmarks draw_dpac runs/demo
 """
 
 import csv
@@ -11,6 +11,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks import ROOT
 from probagg.data.benchmarks import load_images
 
 STAGES = {"pretrain": "#4477aa", "cluster": "#cc6677", "self_label": "#228833"}
@@ -57,8 +58,4 @@ def main() -> None:
     right.set_ylabel("one row per cluster")
     right.tick_params(length=0)
     right.spines[:].set_visible(False)
-    figure.savefig(Path(__file__).parent / "dpac.png", dpi=110)
-
-
-if __name__ == "__main__":
-    main()
+    figure.savefig(ROOT / "docs" / "dpac.png", dpi=110)

@@ -1,18 +1,19 @@
 """Take docs/report.png from the report page of the digits demo, with playwright and chromium.
 
-make demo && .venv/bin/python docs/make_report_figure.py
+make demo && python -m benchmarks draw_report
 """
 
 from __future__ import annotations
 
 import io
 import shutil
-from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-HERE = Path(__file__).parent
+from benchmarks import ROOT
+
+DOCS = ROOT / "docs"
 WIDTH, HEIGHT, SCALE = 1180, 1130, 0.6
 SIDEBAR, HEADER = 240, 70
 
@@ -31,7 +32,7 @@ def main() -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
-        page.goto((HERE.parent / "runs" / "demo" / "report.html").resolve().as_uri())
+        page.goto((ROOT / "runs" / "demo" / "report.html").resolve().as_uri())
         sides = [picture(page, name) for name in ("summary", "clusters")]
         browser.close()
     sides = [
@@ -42,8 +43,4 @@ def main() -> None:
     sheet.paste(sides[0], (0, 0))
     sheet.paste(sides[1], (sides[0].width, 0))
     size = tuple(round(SCALE * side) for side in sheet.size)
-    sheet.resize(size, Image.Resampling.LANCZOS).quantize(128).save(HERE / "report.png")
-
-
-if __name__ == "__main__":
-    main()
+    sheet.resize(size, Image.Resampling.LANCZOS).quantize(128).save(DOCS / "report.png")

@@ -1,10 +1,9 @@
 """Draw docs/fig1.png: ACC of PAC and FCM by m on Pendigits (results/fig1.json).
 
-.venv/bin/python docs/make_fig1_figure.py
+python -m benchmarks draw_fig1
 """
 
 import json
-from pathlib import Path
 
 import matplotlib
 
@@ -12,7 +11,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
-HERE = Path(__file__).parent
+from benchmarks import ROOT
+
+DOCS = ROOT / "docs"
 STYLES = {"pac": ("PAC", "#1f6feb", "o-"), "fcm": ("FCM", "#b35900", "s-")}
 
 
@@ -29,7 +30,7 @@ def curve(runs, method):
 def main():
     """Draw the picture."""
     plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
-    runs = json.loads((HERE.parent / "benchmarks/results/fig1.json").read_text())["runs"]
+    runs = json.loads((ROOT / "benchmarks/results/fig1.json").read_text())["runs"]
     seeds = 1 + max(run["seed"] for run in runs)
     figure, axis = plt.subplots(figsize=(6.5, 3.6), layout="constrained")
     for method, (name, colour, style) in STYLES.items():
@@ -43,10 +44,6 @@ def main():
     axis.set_title(f"Pendigits: mean ± standard deviation of {seeds} seeds", fontsize=10)
     axis.legend(frameon=False, loc="lower right")
     axis.spines[["top", "right"]].set_visible(False)
-    path = HERE / "fig1.png"
+    path = DOCS / "fig1.png"
     figure.savefig(path, dpi=130)
     print(f"written to {path}")
-
-
-if __name__ == "__main__":
-    main()

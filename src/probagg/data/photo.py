@@ -1,27 +1,49 @@
-"""Decode one image file: upright, grey or RGB, cropped to a centred square of a given size."""
+"""Photo files: which are images, by the ending of their names, and how one is decoded.
+
+A decoded image is upright, grey or RGB, and cropped to a centred square of a given size.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
+import io
 import math
 import threading
 import warnings
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from probagg.data.formats import HEIF, RAW, needed_extra, readable_suffixes, suffix_of, why_not
-from probagg.data.previews import open_preview
-from probagg.errors import InputError, import_optional
+from probagg.errors import InputError, import_optional, install_command
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+
+def _endings(text: str) -> frozenset[str]:
+    return frozenset(f".{ending}" for ending in text.split())
+
+
+PILLOW = _endings(
+    "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm pnm tga jp2 j2k avif ico"
+)
+HEIF = _endings("heic heif hif")
+RAW = _endings(  # of cameras, which embed a preview
+    "3fr arw cr2 cr3 dcr dng erf iiq kdc mef mos mrw nef nrw orf pef raf rw2 rwl sr2 srf srw x3f"
+)
+OPTIONAL = {"heic": ("pillow_heif", HEIF), "raw": ("rawpy", RAW)}  # extra: module, endings
+CLUTTER = {"thumbs.db", "ehthumbs.db", "desktop.ini"}  # of file managers
+MOST_KINDS = 6  # that a message names
+
 # Pillow opens more than these, but not only images: an .eps would start Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
 _OPTIONAL_FORMATS = ("HEIF",)  # which pillow-heif adds
+_LAST_FORMATS = ("TGA",)  # has no signature, so it is tried last
 _COMPLEX = ("JPEG2000", "WEBP", "AVIF", "HEIF")  # whose decoders take 16 and more bytes per pixel
 MAX_COMPLEX = 2**26  # pixels of these
 MAX_BYTES = 2**30  # of an image file
@@ -29,7 +51,70 @@ MAX_METADATA = 2**24  # bytes of a JPEG: previews and profiles have less
 LARGE = 2**24  # pixels from which images are decoded one at a time and converted in bands
 _ONE_AT_A_TIME = threading.Lock()
 _PILLOW = r"PIL\."  # its modules
-_LAST_FORMATS = ("TGA",)  # has no signature, so it is tried last
+_QUARTER_TURNS = {3: 2, 5: 1, 6: 3}  # LibRaw's flip: half a turn, left, right
+
+
+@functools.cache
+def readable_suffixes() -> frozenset[str]:
+    """Return the endings of files that the installed packages read."""
+    found = (endings for module, endings in OPTIONAL.values() if importlib.util.find_spec(module))
+    return PILLOW.union(*found)
+
+
+def suffix_of(path: str | PurePath) -> str:
+    """Return the ending of a file's name in lower case.
+
+    >>> suffix_of("photos/IMG_1.HEIC")
+    '.heic'
+    """
+    return PurePath(path).suffix.lower()
+
+
+def is_image(path: str | PurePath) -> bool:
+    """Return whether a file's name is that of an image that can be read."""
+    return suffix_of(path) in readable_suffixes()
+
+
+def is_clutter(name: str) -> bool:
+    """Return whether a file is hidden or a file manager's own, and is ignored.
+
+    >>> is_clutter(".DS_Store"), is_clutter("Thumbs.db"), is_clutter("notes.txt")
+    (True, True, False)
+    """
+    return name.startswith(".") or name.lower() in CLUTTER
+
+
+def needed_extra(path: str | PurePath) -> str | None:
+    """Return the extra without which an image file cannot be read, or None."""
+    if is_image(path):
+        return None
+    kinds = (extra for extra, (_, endings) in OPTIONAL.items() if suffix_of(path) in endings)
+    return next(kinds, None)
+
+
+def why_not(path: str | PurePath) -> str:
+    """Return the reason why a file is not read."""
+    extra = needed_extra(path)
+    if extra is None:
+        return "not an image, by the ending of its name"
+    return f"{suffix_of(path)} files need a package: {install_command(extra)}"
+
+
+def count_by_kind(paths: Iterable[str]) -> str:
+    """Return how many files there are of each kind, and what reads them.
+
+    >>> count_by_kind(["a.txt", "b.mp4", "c.txt"])
+    '2 .txt, 1 .mp4'
+    """
+    counts = Counter(map(suffix_of, paths)).most_common()
+    parts = [f"{n:,} {suffix or 'without an ending'}{_remedy(suffix)}" for suffix, n in counts]
+    rest = sum(n for _, n in counts[MOST_KINDS:])
+    return ", ".join(parts[:MOST_KINDS]) + (f", {rest:,} others" if rest else "")
+
+
+def _remedy(suffix: str) -> str:
+    extra = needed_extra(f"a{suffix}")
+    return f" ({install_command(extra)})" if extra else ""
 
 
 class BadImage(ValueError):
@@ -60,7 +145,7 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in known if name in Image.OPEN)
 
 
-def decode(source: Path | IO[bytes], size: int | None, channels: int) -> np.ndarray:
+def decode_photo(source: Path | IO[bytes], size: int | None, channels: int) -> np.ndarray:
     """Return the pixels (H, W, channels) of an image file, uint8.
 
     The shorter side is scaled to `size` and the longer one cropped to it about the centre;
@@ -105,10 +190,32 @@ def _open_file(path: Path) -> Path | IO[bytes]:
         raise BadImage(why_not(path))
     if suffix_of(path) not in RAW:
         return path
-    preview = open_preview(path)
+    preview = _open_preview(path)
     _check_metadata(preview)
     preview.seek(0)
     return preview
+
+
+def _open_preview(path: Path) -> IO[bytes]:
+    """Return the largest preview of a RAW file as an image file; it is not developed.
+
+    LibRaw writes the orientation into a JPEG without EXIF; a bitmap is turned here.
+    """
+    rawpy = import_optional("rawpy", "Reading RAW files", "raw")
+    with path.open("rb") as file, rawpy.imread(file) as raw:
+        try:
+            preview = raw.extract_thumb()
+        except (rawpy.LibRawNoThumbnailError, rawpy.LibRawUnsupportedThumbnailError):
+            raise ValueError("it has no preview that can be read: convert it to JPEG") from None
+        if preview.format == rawpy.ThumbFormat.JPEG:
+            return io.BytesIO(preview.data)
+        pixels = np.rot90(preview.data, _QUARTER_TURNS.get(raw.sizes.flip, 0))
+        return _as_ppm(np.ascontiguousarray(pixels))
+
+
+def _as_ppm(pixels: np.ndarray) -> IO[bytes]:
+    height, width = pixels.shape[:2]
+    return io.BytesIO(b"P6 %d %d 255\n" % (width, height) + pixels.tobytes())
 
 
 def _check_file(path: Path) -> None:
@@ -148,7 +255,7 @@ def _silence_pillow() -> None:
 
 
 def convert(pixels: np.ndarray, size: int | None, channels: int) -> np.ndarray:
-    """Return an image (H, W, C) in another size or number of channels, as `decode` would."""
+    """Return an image (H, W, C) in another size or number of channels, as `decode_photo` would."""
     return _pixels(to_picture(pixels), size, channels)
 
 

@@ -1,6 +1,6 @@
 """Draw docs/cifar10.png: 20-NN accuracy and ACC by minutes of training on CIFAR-10.
 
-.venv/bin/python docs/make_cifar10_figure.py [--out FILE]
+python -m benchmarks draw_cifar10 [--out FILE]
 """
 
 import argparse
@@ -8,9 +8,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.lines import Line2D
-from recorded import expected, results
 
-HERE = Path(__file__).parent
+from benchmarks import ROOT
+from benchmarks.figures.tables import expected, results
+
+DOCS = ROOT / "docs"
 RUNS = {  # name, colour, and where the result files have a stage and the curves
     "ResNet-34, seed 2": (
         "#2878b5",
@@ -61,7 +63,7 @@ def points(stages, curves):
 def main():
     """Draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=HERE / "cifar10.png")
+    parser.add_argument("--out", type=Path, default=DOCS / "cifar10.png")
     a = parser.parse_args()
     plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
     figure, axis = plt.subplots(figsize=(9, 4), layout="constrained")
@@ -85,7 +87,3 @@ def main():
     axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(a.out, dpi=130)
     print(f"written to {a.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,17 +1,18 @@
 """Draw docs/scale.png: time and memory by N, D and K (results/scale.json).
 
-python docs/make_scale_figure.py
+python -m benchmarks draw_scale
 """
 
 import json
-from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-HERE = Path(__file__).parent
+from benchmarks import ROOT
+
+DOCS = ROOT / "docs"
 STYLES = {
     "pac": ("PAC", "#1f6feb", "o-"),
     "pac file": ("PAC from a file, memory limited", "#1f6feb", "s--"),
@@ -24,7 +25,7 @@ TITLES = {"N": "rows N", "D": "columns D", "K": "clusters K"}
 
 def main() -> None:
     """Draw one column per axis: seconds above, megabytes below."""
-    cells = json.loads((HERE.parent / "benchmarks" / "results" / "scale.json").read_text())
+    cells = json.loads((ROOT / "benchmarks" / "results" / "scale.json").read_text())
     figure, panels = plt.subplots(2, 3, figsize=(11, 6), sharex="col", layout="constrained")
     for column, (axis, title) in enumerate(TITLES.items()):
         for method, (name, color, style) in STYLES.items():
@@ -44,8 +45,4 @@ def main() -> None:
     panels[0, 0].set_ylabel("seconds")
     panels[1, 0].set_ylabel("memory beside X, MB")
     panels[0, 0].legend(fontsize=8, frameon=False)
-    figure.savefig(HERE / "scale.png", dpi=110)
-
-
-if __name__ == "__main__":
-    main()
+    figure.savefig(DOCS / "scale.png", dpi=110)

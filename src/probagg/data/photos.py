@@ -10,8 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data.decoding import BadImage, check_format, decode
-from probagg.data.formats import count_by_kind, is_clutter, is_image
+from probagg.data.photo import (
+    BadImage,
+    check_format,
+    count_by_kind,
+    decode_photo,
+    is_clutter,
+    is_image,
+)
 from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
 from probagg.progress import Progress
@@ -115,7 +121,7 @@ class FolderImages:
     def _decode(self, row: int) -> np.ndarray:
         path = self.folder / self.paths[row]
         try:
-            return decode(path, self.size[0], self.channels)
+            return decode_photo(path, self.size[0], self.channels)
         except BadImage as bad:
             raise NoData(
                 f"{path} cannot be read: {bad}. Remove it, or leave out all such files with "
@@ -127,7 +133,7 @@ class FolderImages:
 
         def reason(path: str) -> str | None:
             try:
-                decode(self.folder / path, self.size[0], self.channels)
+                decode_photo(self.folder / path, self.size[0], self.channels)
             except BadImage as bad:
                 return str(bad)
             return None

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from paper import deep, table4
-from paper.study import Cell, select
-from paper.table7 import Errors
+
+from benchmarks.paper import deep, table4
+from benchmarks.paper.table7 import Errors
+from benchmarks.study import Cell, select
 
 
 def test_a_setting_on_request_is_run_only_where_it_is_named():

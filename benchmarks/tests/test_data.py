@@ -1,14 +1,14 @@
-"""The packed image sets of the benchmarks (benchmarks/lab_data.py)."""
+"""The packed image sets of the benchmarks (benchmarks/data.py)."""
 
 import io
 import os
 import zipfile
 
-import lab_data
 import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks import data
 from probagg.data.benchmarks import n_classes
 
 EVERY = slice(None)
@@ -24,9 +24,10 @@ def data_folder(tmp_path, monkeypatch):
     ("name", "prefix", "labels"),
     [("cifar10", "cifar10", "y.npy"), ("cifar100-20", "cifar100", "coarse.npy")],
 )
-def test_cifar_is_read_from_sheets_of_tiles(data_folder, monkeypatch, rng, name, prefix, labels):
-    monkeypatch.setattr(lab_data, "TILES", 2)
-    X, y = rng.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8), np.arange(12, dtype=np.uint8) % 10
+def test_cifar_is_read_from_sheets_of_tiles(data_folder, monkeypatch, name, prefix, labels):
+    monkeypatch.setattr(data, "TILES", 2)
+    X = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
+    y = np.arange(12, dtype=np.uint8) % 10
     for part, sheets in enumerate(([0, 1], [2])):
         with zipfile.ZipFile(data_folder / f"{prefix}_part{part}.zip", "w") as archive:
             for sheet in sheets:
@@ -36,7 +37,7 @@ def test_cifar_is_read_from_sheets_of_tiles(data_folder, monkeypatch, rng, name,
                 Image.fromarray(np.concatenate(rows)).save(picture, "webp", lossless=True)
                 archive.writestr(f"{sheet:02d}.webp", picture.getvalue())
             archive.writestr(labels, y[4 * sheets[0] : 4 * sheets[-1] + 4].tobytes())
-    images = lab_data.open_lab_images(name)
+    images = data.open_lab_images(name)
     np.testing.assert_array_equal(images.read(EVERY), X)
     np.testing.assert_array_equal(images.y, y)
 
@@ -54,14 +55,14 @@ def test_photos_are_read_from_joined_jpegs(data_folder):
         y=np.array([1, 0, 1], np.uint8),
         classes=np.array(["n01440764 tench", "n02102040 English springer"]),
     )
-    images = lab_data.open_lab_images("imagenette")
+    images = data.open_lab_images("imagenette")
     assert images.class_names == ["tench", "English springer"]
     np.testing.assert_array_equal(images.y, [1, 0, 1])
     np.testing.assert_allclose(images.read(EVERY)[:, 0, 0, 0].astype(int), levels, atol=2)
 
 
 def test_other_sources_are_opened_as_usual(data_folder):
-    assert len(lab_data.open_lab_images("digits")) == 1797
+    assert len(data.open_lab_images("digits")) == 1797
 
 
 @pytest.mark.skipif("PROBAGG_DATA" not in os.environ, reason="PROBAGG_DATA is not set")
@@ -75,7 +76,7 @@ def test_other_sources_are_opened_as_usual(data_folder):
     ],
 )
 def test_the_real_files_are_balanced_as_expected(name, shape, per_class):
-    images = lab_data.open_lab_images(name)
+    images = data.open_lab_images(name)
     assert (len(images), *images.size, images.channels) == shape
     counts = np.bincount(images.y)
     assert len(counts) == n_classes(name)

@@ -3,9 +3,9 @@
 A table's script lists its runs as `Cell`s and does one at a time; `main` gives every such script
 the same command line:
 
-    probagg bench table2                          all that is not recorded yet
-    probagg bench table2 --only pendigits pac     some of it
-    probagg bench table2 --size small --seeds 3   fewer rows and seeds, in table2.small.json
+    python -m benchmarks table2                          all that is not recorded yet
+    python -m benchmarks table2 --only pendigits pac     some of it
+    python -m benchmarks table2 --size small --seeds 3   fewer rows and seeds, in table2.small.json
 
 A run is recorded as it ends, with its settings, data, time, versions and machine, so a study that
 is stopped goes on where it was.
@@ -24,15 +24,14 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from paper.expected import NotPrintedError, expected
-from record import commit
-
+from benchmarks.paper.expected import NotPrintedError, expected
+from benchmarks.record import commit
 from probagg.environment import environment
 from probagg.errors import Interrupted, NoData
 from probagg.progress import duration
 from probagg.storage import write_atomically
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parent / "results"
 SIZES = ("full", "small", "tiny")  # the paper's, one for a laptop, one for a test
 DEEP_SIZES = ("full", "short", "small", "tiny")  # also one for minutes of a GPU
 Run = dict[str, Any]
@@ -157,7 +156,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser(study: Study) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"probagg bench {study.name}")
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {study.name}")
     parser.add_argument("--size", choices=study.sizes, default="full", help="the paper's, or less")
     parser.add_argument("--seeds", type=int, default=study.seeds, help=f"default {study.seeds}")
     parser.add_argument("--only", nargs="+", default=[], help="data sets, methods or settings")

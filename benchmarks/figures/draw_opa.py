@@ -1,18 +1,18 @@
 """Draw docs/opa.png: targets of a batch, and OPA by batch size and m (results/opa_sphere.json).
 
-.venv/bin/python docs/make_opa_figure.py
+python -m benchmarks draw_opa
 """
 
 import json
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
+from benchmarks import ROOT
 from probagg import opa_targets
 
-HERE = Path(__file__).parent
+DOCS = ROOT / "docs"
 COLOURS = np.array([[0.84, 0.27, 0.23], [0.16, 0.47, 0.71], [0.95, 0.65, 0.15]])
 
 
@@ -36,7 +36,7 @@ def scatter(axis, X, P, title):
 def main():
     """Draw the picture."""
     plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
-    sphere = json.loads((HERE.parent / "benchmarks/results/opa_sphere.json").read_text())["results"]
+    sphere = json.loads((ROOT / "benchmarks/results/opa_sphere.json").read_text())["results"]
     figure, axes = plt.subplots(
         1, 4, figsize=(13, 3.1), width_ratios=[1, 1, 1.3, 1.3], layout="constrained"
     )
@@ -58,10 +58,6 @@ def main():
     axes[2].legend(fontsize=8, frameon=False, loc="lower right")
     axes[3].axvline(sphere["critical_m"], c="0.4", ls="--")
     axes[3].text(sphere["critical_m"] + 0.004, 0.6, "critical m,\npredicted", c="0.3", fontsize=9)
-    path = HERE / "opa.png"
+    path = DOCS / "opa.png"
     figure.savefig(path, dpi=130)
     print(f"written to {path}")
-
-
-if __name__ == "__main__":
-    main()

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
-
-from paper.expected import expected as expected  # noqa: E402
-from paper.methods import ONCE as ONCE  # noqa: E402
-from paper.study import printed as printed  # noqa: E402
+from benchmarks import ROOT
+from benchmarks.paper.expected import expected as expected
+from benchmarks.paper.methods import ONCE as ONCE
+from benchmarks.study import printed as printed
 
 SETS = {
     "digits": "digits, 1,797 × 64, K = 10",
@@ -154,7 +150,7 @@ def made(name: str, where: str = "") -> str:
         for env in record["environments"]:
             commits.setdefault(circumstances(env), []).append(env["commit"])
         ran = " and ".join(f"{env}; commit {', '.join(found)}" for env, found in commits.items())
-        return f"*{source}, by `probagg bench {record['study']}`: {ran}.*"
+        return f"*{source}, by `python -m benchmarks {record['study']}`: {ran}.*"
     env, found = record["env"], record.get("results")
     gpu = env.get("gpu") or record.get("gpu") or (isinstance(found, dict) and found.get("gpu"))
     commit = record.get("commit") or recorded(name).get("commit") or "not recorded"

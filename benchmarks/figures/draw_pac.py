@@ -1,17 +1,17 @@
 """Draw docs/pac.png: PAC from a near-uniform start, and its time beside Algorithm 1 as printed.
 
-.venv/bin/python docs/make_figure.py
+python -m benchmarks draw_pac
 """
 
 import time
 import warnings
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks import ROOT
 from probagg import PAC
 
 COLOURS = np.array([[0.84, 0.27, 0.23], [0.16, 0.47, 0.71], [0.95, 0.65, 0.15], [0.24, 0.62, 0.36]])
@@ -75,10 +75,6 @@ def main():
     axis.title.set_fontsize(10)
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    path = Path(__file__).with_name("pac.png")
+    path = ROOT / "docs" / "pac.png"
     figure.savefig(path, dpi=130)
     print(f"written to {path}")
-
-
-if __name__ == "__main__":
-    main()

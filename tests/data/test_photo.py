@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 from raw_files import dng, jpeg
 
-from probagg.data import formats
-from probagg.data.decoding import BadImage, decode
-from probagg.data.folders import FolderImages
+from probagg.data import photo
 from probagg.data.opening import open_images
+from probagg.data.photo import BadImage, decode_photo
+from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 
 UPRIGHT = np.kron(np.array([[0, 80], [160, 240]], np.uint8), np.ones((32, 32), np.uint8))
@@ -40,24 +40,24 @@ def test_the_preview_of_a_raw_file_is_read_upright(tmp_path, kind, orientation):
 def test_a_raw_file_without_a_preview_says_so(tmp_path):
     (tmp_path / "a.dng").write_bytes(dng())
     with pytest.raises(BadImage, match="no preview that can be read: convert it to JPEG"):
-        decode(tmp_path / "a.dng", 8, 3)
+        decode_photo(tmp_path / "a.dng", 8, 3)
     (tmp_path / "b.nef").write_bytes(b"not a RAW file" * 99)
     with pytest.raises(BadImage, match="format"):
-        decode(tmp_path / "b.nef", 8, 3)
+        decode_photo(tmp_path / "b.nef", 8, 3)
 
 
 def test_without_their_packages_files_are_passed_over_and_named(mixed, without_packages):
     images = FolderImages(mixed, 8)
     assert images.paths == ["a.png"]
     assert sorted(images.passed) == ["b.HEIC", "d.dng", "e.txt", "g", "sub/c.heic", "sub/f.mp4"]
-    assert formats.count_by_kind(images.passed) == (
+    assert photo.count_by_kind(images.passed) == (
         "2 .heic (pip install pillow-heif), 1 .dng (pip install rawpy), 1 .txt, "
         "1 without an ending, 1 .mp4"
     )
     with pytest.raises(NoData, match=r"b\.HEIC cannot be read: .* pip install pillow-heif"):
         open_images(mixed / "b.HEIC")
     with pytest.raises(BadImage, match=r"\.dng files need a package: pip install rawpy"):
-        decode(mixed / "d.dng", 8, 3)
+        decode_photo(mixed / "d.dng", 8, 3)
     (mixed / "a.png").unlink()
     with pytest.raises(NoData, match=r"no image that can be read: 2 \.heic \(pip install"):
         FolderImages(mixed, 8)
@@ -71,4 +71,4 @@ def test_with_their_packages_they_are_images(mixed):
 
 def test_many_kinds_are_counted_together():
     paths = [f"{i}.x{i % 9}" for i in range(18)]
-    assert formats.count_by_kind(paths).endswith(", 2 .x5, 6 others")
+    assert photo.count_by_kind(paths).endswith(", 2 .x5, 6 others")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data.decoding import decode
 from probagg.data.images import ArrayImages, ImageSet
 from probagg.data.opening import open_images
+from probagg.data.photo import decode_photo
 from probagg.data.threads import in_threads, stack_in_threads
 
 TILES, SIDE = 50, 32  # tiles per row and column of a sheet, pixels of a tile
@@ -46,7 +46,7 @@ def read_sheets(archives: list[Path], labels: str, name: str) -> ArrayImages:
             classes.append(np.frombuffer(archive.read(labels), np.uint8))  # one byte per image
 
     def tiles(data: bytes) -> np.ndarray:
-        sheet = decode(io.BytesIO(data), None, 3)
+        sheet = decode_photo(io.BytesIO(data), None, 3)
         return sheet.reshape(TILES, SIDE, TILES, SIDE, 3).swapaxes(1, 2)
 
     X = stack_in_threads(tiles, sheets, (TILES, TILES, SIDE, SIDE, 3))
@@ -59,7 +59,7 @@ def read_photos(path: Path, name: str) -> ArrayImages:
         data, off, y, names = (arrays[key] for key in ("data", "off", "y", "classes"))
 
     def photo(row: int) -> np.ndarray:
-        return decode(io.BytesIO(data[off[row] : off[row + 1]].tobytes()), None, 3)
+        return decode_photo(io.BytesIO(data[off[row] : off[row + 1]].tobytes()), None, 3)
 
     X = np.stack(list(in_threads(photo, range(len(y)))))
     class_names = [str(entry).partition(" ")[2] for entry in names]  # "n01440764 tench"

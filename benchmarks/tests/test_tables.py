@@ -2,18 +2,17 @@
 
 import json
 import math
-import runpy
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from benchmarks.__main__ import main, scripts
+
 NAMES = sorted(
-    path.stem
-    for path in (BENCHMARKS / "paper").glob("*.py")
-    if "Study(" in path.read_text() and path.stem != "study"
+    name
+    for name, path in scripts().items()
+    if path.parent.name == "paper" and "STUDY = " in path.read_text()
 )
 
 
@@ -30,8 +29,8 @@ def study(request, tmp_path_factory):
 
 def run(study, monkeypatch, *more):
     """Run the script in this process, which has imported torch already."""
-    monkeypatch.setattr(sys, "argv", [study.name, *study.options, *more])
-    runpy.run_path(str(BENCHMARKS / "paper" / f"{study.name}.py"), run_name="__main__")
+    monkeypatch.setattr(sys, "argv", ["benchmarks", study.name, *study.options, *more])
+    main()
 
 
 def numbers(value):

@@ -1,4 +1,4 @@
-"""probagg bench: several methods on the same rows, side by side; or a script of a clone."""
+"""probagg compare: several methods on the same rows, side by side."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from probagg.app.cli import scripts
 from probagg.app.cli.errors import guarded
 from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
-from probagg.app.cli.terminal import Terminal, deliver
+from probagg.app.cli.terminal import Terminal
 from probagg.app.run.clustering import scores
 from probagg.app.run.flat import Flat, smoothed
 from probagg.app.run.output import Output
@@ -24,49 +23,16 @@ from probagg.environment import environment
 from probagg.errors import InputError
 
 EXAMPLE = example(
-    "probagg bench photos/ -k 10 --seeds 10",
+    "probagg compare photos/ -k 10 --seeds 10",
     "Compares PAC, with and without smoothing, an OPA head, k-means and spectral clustering on the "
     "same features by scores (if labels are known), agreement between seeds, and time.",
 )
-EXAMPLE += "\n\n" + example(
-    "probagg bench table2 --size small",
-    "Runs a script of the repository, here Table 2 of the paper; this needs a clone. Everything "
-    "after the name goes to the script: probagg bench table2 --help shows its options. probagg "
-    "bench --list lists all scripts. For a file of the same name, write ./table2.",
-)
-SCRIPT = f"{__name__}.script"  # the key of a script's name in click's context
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
 
 
-class BenchCommand(typer.core.TyperCommand):
-    """The command, unless its first argument names a script: that gets all other arguments."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and scripts.names_script(args[0]):
-            ctx.meta[SCRIPT], ctx.args = args[0], args[1:]
-            return ctx.args
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:
-        if SCRIPT not in ctx.meta:
-            return super().invoke(ctx)
-        with guarded(Terminal()):
-            code = scripts.find(ctx.meta[SCRIPT]).run(ctx.args)
-        raise typer.Exit(code)
-
-
-def _list(wanted: bool) -> None:
-    if wanted:
-        with guarded(Terminal()):
-            deliver("".join(f"{line}\n" for line in scripts.listed()))
-        raise typer.Exit
-
-
-def bench(
-    source: Annotated[
-        str, typer.Argument(help="As for probagg cluster, or the name of a script (see --list).")
-    ],
+def compare(
+    source: Annotated[str, typer.Argument(help="As for probagg cluster.")],
     k: Annotated[
         str | None,
         typer.Option(
@@ -87,20 +53,10 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="JSON file for all results.")] = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
-    list_scripts: Annotated[
-        bool,
-        typer.Option("--list", callback=_list, is_eager=True, help="List the scripts."),
-    ] = False,
 ) -> None:
-    """Compare several methods on SOURCE, or run a benchmark.
-
-    Labels are used only to report scores. A benchmark is a script of the repository, such as a
-    table of the paper.
-    """
+    """Compare several methods on SOURCE. Labels are used only to report scores."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
-        if source in scripts.scripts():
-            raise InputError(f"{source} is a script: write its name before the options.")
         chosen = _checked(methods)
         read = (Path(source).expanduser(),)
         output = None if out is None else Output(out, overwrite, read).check()
@@ -108,7 +64,7 @@ def bench(
         options = {"backbone": backbone, "weights": weights}
         flat = Flat(request, "pac", {name: v for name, v in options.items() if v is not None})
         if not isinstance(flat.k, int):
-            raise InputError(f"-k is {k!r}, but bench compares methods for one number of clusters.")
+            raise InputError(f"-k is {k!r}, but compare runs methods for one number of clusters.")
         samples, embedding = flat.embedded()
         X, metric = samples.features, flat.options.get("metric", "sqeuclidean")
         terminal.say(
@@ -163,12 +119,14 @@ def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[s
 
 
 def _line(row: dict[str, Any]) -> str:
-    """Return means and deviations over the seeds as one line."""
+    """Return the scores of a method as one line: of up to three seeds, or mean ± deviation."""
     parts = [f"  {row['method']:<12}"]
     for key in ("acc", "nmi", "ari"):
         values = [100 * run[key] for run in row["runs"] if key in run]
         if values:
-            parts.append(f"{key.upper()} {np.mean(values):.1f} ± {np.std(values):.1f}")
+            few = ", ".join(f"{value:.1f}" for value in values)
+            spread = f"{np.mean(values):.1f} ± {np.std(values, ddof=min(1, len(values) - 1)):.1f}"
+            parts.append(f"{key.upper()} {few if len(values) < 4 else spread}")
     values = [run["silhouette"] for run in row["runs"] if "silhouette" in run]
     if values:
         parts.append(f"silhouette {np.mean(values):.3f}")

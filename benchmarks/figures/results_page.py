@@ -1,6 +1,6 @@
 """Write docs/results.md and the README's table from benchmarks/results/*.json.
 
-    python docs/make_results.py [--check]        or `make results`
+    python -m benchmarks results_page [--check]        or `make results`
 
 `results.in.md` is the page with placeholders in double braces: `{{raw_features}}` calls a function
 of this file, `{{pac_speed quadratic.ratio ,.0f}}` formats one number of results/pac_speed.json, and
@@ -17,12 +17,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from deep_tables import autoencoder as autoencoder
-from deep_tables import exponent as exponent
-from deep_tables import on_cifar10_short as on_cifar10_short
-from deep_tables import on_digits as on_digits
-from deep_tables import online_and_offline as online_and_offline
-from recorded import (
+from benchmarks.figures.deep_tables import autoencoder as autoencoder
+from benchmarks.figures.deep_tables import exponent as exponent
+from benchmarks.figures.deep_tables import on_cifar10_short as on_cifar10_short
+from benchmarks.figures.deep_tables import on_digits as on_digits
+from benchmarks.figures.deep_tables import online_and_offline as online_and_offline
+from benchmarks.figures.tables import (
     METHODS,
     ONCE,
     ROOT,
@@ -47,7 +47,7 @@ from recorded import (
     table,
 )
 
-DOCS = Path(__file__).parent
+DOCS = ROOT / "docs"
 STAGES = {"cluster": "dpac-opa", "self_label": "dpac-opa-self-label"}  # stage -> method
 MADE_UP = ("blobs", "blobs of many shapes", "clouds")
 
@@ -390,7 +390,3 @@ def main() -> None:
     for path in stale:
         path.write_text(pages()[path])
         print(f"written to {path}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Draw docs/fig2.png: accuracy and errors of targets by epoch, a row for each set of results.
 
-.venv/bin/python docs/make_fig2_figure.py [--results FILE ...] [--out FILE]
+python -m benchmarks draw_fig2 [--results FILE ...] [--out FILE]
 """
 
 import argparse
@@ -11,8 +11,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-HERE = Path(__file__).parent
-RECORDED = HERE.parent / "benchmarks" / "results"
+from benchmarks import ROOT
+
+DOCS = ROOT / "docs"
+RECORDED = ROOT / "benchmarks" / "results"
 SETS = {"cifar10": "CIFAR-10", "stl10": "STL-10", "digits": "digits"}
 NAMES = {
     "dpac-opa": ("online: OPA", "#2878b5", "-"),
@@ -40,7 +42,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     default = [RECORDED / f"fig2.{size}.json" for size in ("short", "small")]
     parser.add_argument("--results", type=Path, nargs="+", default=default)
-    parser.add_argument("--out", type=Path, default=HERE / "fig2.png")
+    parser.add_argument("--out", type=Path, default=DOCS / "fig2.png")
     a = parser.parse_args()
     plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
     height = 3.2 * len(a.results)
@@ -70,7 +72,3 @@ def draw(axes, runs):
         axis.spines[["top", "right"]].set_visible(False)
     axes[1].set_ylim(0, None)
     axes[0].set_title(SETS[runs[0]["data"]], loc="left", fontsize=10, fontweight="bold")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,8 +6,8 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
-from paper.expected import NotPrintedError, expected, misprint, misprints, printed
 
+from benchmarks.paper.expected import NotPrintedError, expected, misprint, misprints, printed
 from probagg.data.benchmarks import load
 
 SOURCE = Path(os.environ.get("PROBAGG_DATA", "missing")).parent / "paper" / "dpac.tex"

@@ -1,17 +1,16 @@
-"""The runner of the paper's tables (benchmarks/paper/study.py)."""
+"""The runner of the paper's tables (benchmarks/study.py)."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-import record
-from paper.study import Cell, Record, Study, beside_paper, main, select, time_left
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from benchmarks import ROOT, record
+from benchmarks.study import Cell, Record, Study, beside_paper, main, select, time_left
+
 CELLS = [
     Cell(data, method, setting, seed)
     for data in ("digits", "isolet")
@@ -22,7 +21,7 @@ CELLS = [
 STUDY = """
 import os, signal, sys
 from pathlib import Path
-from paper.study import Cell, Study, main
+from benchmarks.study import Cell, Study, main
 
 def cells(size, seeds):
     return [Cell("digits", "pac", seed=seed) for seed in range(seeds)]
@@ -162,7 +161,7 @@ def study_that_stops(tmp_path):
     def run(number=None):
         if number is not None:
             (tmp_path / "signal.txt").write_text(str(int(number)))
-        paths = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+        paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         return subprocess.run(
             [sys.executable, "killed.py", "--out", "."],
             cwd=tmp_path,

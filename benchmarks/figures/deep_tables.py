@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from recorded import Run, expected, percent, printed, results, score, table
+from benchmarks.figures.tables import Run, expected, percent, printed, results, score, table
 
 FEATURES = {
     "cifar10-simclr": "CIFAR-10, SimCLR features",

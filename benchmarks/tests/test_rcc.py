@@ -4,11 +4,18 @@ import os
 
 import numpy as np
 import pytest
-from paper.expected import expected
-from paper.rcc import NEIGHBOURS, Problem, cluster, edges, largest, robust_continuous_clustering
 from sklearn.metrics import adjusted_rand_score, homogeneity_score, pairwise_distances
 from sklearn.preprocessing import minmax_scale
 
+from benchmarks.paper.expected import expected
+from benchmarks.paper.rcc import (
+    NEIGHBOURS,
+    Problem,
+    cluster,
+    edges,
+    largest,
+    robust_continuous_clustering,
+)
 from probagg import clustering_accuracy
 from probagg.data.benchmarks import load
 
