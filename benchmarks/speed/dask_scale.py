@@ -22,15 +22,15 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, wait
 
-import probagg.pac.dask_rows as dask_rows
+import probagg.pac.dask as dask_rows
+import probagg.pac.inputs as sources
 import probagg.pac.solver as solver
-import probagg.pac.sources as sources
 from benchmarks.record import HERE, record
 from probagg import PAC
 from probagg.data.benchmarks import load
-from probagg.pac.dask_rows import DaskChunks
-from probagg.pac.frame import Frame
-from probagg.pac.parts import Tally
+from probagg.pac.coordinates import Frame
+from probagg.pac.dask import DaskChunks
+from probagg.pac.out_of_core import Tally
 from probagg.pac.sweeps import Update
 from probagg.storage import fingerprint
 

@@ -17,8 +17,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from probagg import PAC
 from probagg.environment import environment
-from probagg.pac.frame import Frame
-from probagg.pac.parts import Tally
+from probagg.pac.coordinates import Frame
+from probagg.pac.out_of_core import Tally
 from probagg.pac.sweeps import Blocks, Update
 from probagg.pac.tensors import TensorChunks
 

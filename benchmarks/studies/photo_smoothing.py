@@ -26,7 +26,7 @@ from benchmarks.record import record
 from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign
 from probagg.dpac.neighbours import modularity, nearest
-from probagg.pac.smoothing import sharpness, smooth
+from probagg.smoothing import sharpness, smooth
 
 DERIVE = (
     "dogs:lite0", "imagenette:lite0-tail", "cifar10:simclr", "cifar100-20:dpac-10",

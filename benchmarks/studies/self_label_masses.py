@@ -24,7 +24,7 @@ from probagg import PAC
 from probagg.dpac.initialization import fit_head
 from probagg.dpac.neighbours import nearest
 from probagg.metrics import evaluate
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.smoothing import sharpen, sharpness, smooth
 
 REFRESHES = 13  # as many as 60 epochs of self-labelling have
 ROWS = 10_000

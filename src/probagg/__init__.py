@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from probagg.opa.functional import opa_targets
     from probagg.opa.head import OPAHead
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
-    from probagg.pac.estimator import PAC
-    from probagg.pac.select import select_n_clusters
+    from probagg.pac.n_clusters import select_n_clusters
+    from probagg.pac.pac import PAC
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "PAC": "probagg.pac.estimator",
-    "select_n_clusters": "probagg.pac.select",
+    "PAC": "probagg.pac.pac",
+    "select_n_clusters": "probagg.pac.n_clusters",
     "Moments": "probagg.aggregation",
     "aggregate": "probagg.aggregation",
     "critical_m": "probagg.aggregation",

@@ -17,8 +17,8 @@ from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import Cluster
 from probagg.metrics import clustering_accuracy
 from probagg.pac import solver
-from probagg.pac.smoothing import sharpness
 from probagg.pac.solver import Solver
+from probagg.smoothing import sharpness
 
 
 def clusters(generator, n=300, dim=16):

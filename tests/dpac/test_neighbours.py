@@ -6,7 +6,7 @@ import torch
 from probagg.dpac import neighbours
 from probagg.dpac.neighbours import nearest, recut
 from probagg.metrics import clustering_accuracy
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.smoothing import sharpen, sharpness, smooth
 
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])

@@ -20,7 +20,7 @@ from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, Interrupted
 from probagg.metrics import clustering_accuracy
 from probagg.opa.functional import weighted_contrastive
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.smoothing import sharpen, sharpness, smooth
 
 K = 3
 SMALL = [

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from probagg.dpac.neighbours import modularity, nearest, recut
 from probagg.dpac.recipe import Cluster
-from probagg.pac.assigner import Assigner
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.pac.clusters import Assigner
 from probagg.pac.solver import Solution, Solver
 from probagg.progress import logger
+from probagg.smoothing import sharpen, sharpness, smooth
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # annealed runs often reach a lower objective
 ROUNDS = 5  # of smoothing before runs are compared

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from probagg.aggregation import embed
 from probagg.opa.functional import full_precision
-from probagg.pac.smoothing import count_nearest, smooth
+from probagg.smoothing import count_nearest, smooth
 
 FEWEST = 50  # rows of two clusters that are divided anew; more than eigsh's 40 vectors
 SIMILARITIES = 2**27  # computed at a time: 512 MB

@@ -28,7 +28,7 @@ from probagg.dpac.stages import (
 from probagg.dpac.step import Batch
 from probagg.errors import ClusteringWarning
 from probagg.opa.functional import as_float
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.smoothing import sharpen, sharpness, smooth
 
 MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
 

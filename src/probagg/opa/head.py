@@ -32,9 +32,9 @@ from probagg.estimators import (
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
 from probagg.opa.network import Standard, empty_network, make_network
-from probagg.pac.assigner import Assigner
 from probagg.pac.balance import solve
-from probagg.pac.checks import explained
+from probagg.pac.clusters import Assigner
+from probagg.pac.inputs import explained
 from probagg.pac.solver import Solver
 from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress

@@ -283,8 +283,8 @@ def read_compact(path):
 def models(folder):
     from probagg import PAC, OPAHead
     from probagg.app.export import export_safetensors, labeller_of
-    from probagg.pac.checkpoint import Checkpoint
-    from probagg.pac.smoothing import Smoothing
+    from probagg.pac.out_of_core import Checkpoint
+    from probagg.smoothing import Smoothing
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -307,8 +307,8 @@ def models(folder):
 def read_model(path):
     from probagg import PAC, OPAHead
     from probagg.app.export import load_exported
-    from probagg.pac.checkpoint import Checkpoint
-    from probagg.pac.smoothing import Smoothing
+    from probagg.pac.out_of_core import Checkpoint
+    from probagg.smoothing import Smoothing
 
     if path.name.startswith("exported"):
         return load_exported(path)[0].examples(1)

@@ -26,8 +26,8 @@ from probagg.dpac.recipe import Recipe
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.opa.head import OPAHead
-from probagg.pac.estimator import PAC
-from probagg.pac.smoothing import Smoothing
+from probagg.pac.pac import PAC
+from probagg.smoothing import Smoothing
 
 FAR = 2.0**10  # spreads from zero, beyond which float32 keeps under four digits of a difference
 

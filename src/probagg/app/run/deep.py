@@ -134,7 +134,7 @@ class Deep:
 
     def _compare(self) -> dict[str, Any]:
         """Return the scores of PAC on the pixels and on the network's features, for comparison."""
-        from probagg.pac.estimator import PAC
+        from probagg.pac.pac import PAC
 
         if self.samples.classes is None:
             return {}

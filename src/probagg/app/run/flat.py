@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from probagg import smoothing
 from probagg.app.run import samples as opened
 from probagg.app.run.clustering import Clustering, begin, facts_of, records_of, text_table
 from probagg.app.run.layout import DUPLICATES
@@ -15,8 +16,7 @@ from probagg.app.run.speed import slowness
 from probagg.data import benchmarks
 from probagg.data.opening import is_image_source
 from probagg.errors import InputError
-from probagg.pac import smoothing
-from probagg.pac.smoothing import PER_CLUSTER, Smoothing
+from probagg.smoothing import PER_CLUSTER, Smoothing
 
 if TYPE_CHECKING:
     from probagg.app.run.duplicates import Duplicates
@@ -122,7 +122,7 @@ class Flat:
                     "for fewer."
                 )
             return
-        from probagg.pac.select import LEAST_PER_CLUSTER  # which loads scikit-learn
+        from probagg.pac.n_clusters import LEAST_PER_CLUSTER  # which loads scikit-learn
 
         if (most := n // LEAST_PER_CLUSTER) < 2:
             raise InputError(
@@ -149,7 +149,7 @@ class Flat:
             what += f", features of {self.backbone.name}"
         how, K, choosing = f"{self.k} cluster{'s' * (self.k != 1)}", self.k, 0.0
         if not isinstance(K, int):
-            from probagg.pac.select import estimate_seconds
+            from probagg.pac.n_clusters import estimate_seconds
 
             how, K = "a number of clusters to be chosen", 20
             choosing = slowness() * estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
@@ -315,7 +315,7 @@ def _check_metric(metric: str) -> None:
     import numpy as np
 
     from probagg.aggregation import LINEAR_METRICS
-    from probagg.pac.model import check_metric  # scikit-learn is slow to import
+    from probagg.pac.clusters import check_metric  # scikit-learn is slow to import
 
     if metric not in LINEAR_METRICS:
         check_metric(np.eye(3, 2), metric)

@@ -99,7 +99,7 @@ class RunModel:
         if self.is_compact:
             return probagg.DPAC.load(self.path, device=device)
         if self.config.get("smooth"):
-            from probagg.pac.smoothing import Smoothing
+            from probagg.smoothing import Smoothing
 
             return Smoothing.load(self._file(SMOOTHING))
         method, file = self.config["method"], self._file("model.safetensors")

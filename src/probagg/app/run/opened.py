@@ -156,6 +156,7 @@ def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
     """Open a run folder that `probagg cluster` wrote, or a compact export of one.
 
     `trust_code` allows the run's backbone to be a "module:function", which is then imported and
-    called: pass it only for runs whose maker you trust.
+    called, or a network that timm loads from a folder or an "hf-hub:" name: pass it only for runs
+    whose maker you trust.
     """
     return Run(path, trust_code=trust_code)

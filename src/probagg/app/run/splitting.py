@@ -14,7 +14,7 @@ from probagg.app.assignments import Assignments
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
 from probagg.app.run.flat import FEATURE_DEFAULTS
 from probagg.data.arrays import read_numpy
-from probagg.pac.estimator import PAC
+from probagg.pac.pac import PAC
 
 FEATURES = "embeddings.npy"
 

@@ -1,4 +1,4 @@
-"""The fast solver against Algorithm 1 as in the paper, `pac/reference.py`."""
+"""The fast solver against Algorithm 1 as in the paper, `benchmarks/paper/algorithm_1.py`."""
 
 import warnings
 
@@ -8,8 +8,8 @@ from problems import soft
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances
 
+from benchmarks.paper.algorithm_1 import algorithm_1
 from probagg import PAC
-from probagg.pac.reference import algorithm_1
 
 
 def sweeps(X, P, n_sweeps, sample_weight=None, **options):

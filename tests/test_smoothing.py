@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from problems import bar_and_dot
 
-from probagg import PAC, clustering_accuracy
+from probagg import PAC, clustering_accuracy, smoothing
 from probagg.errors import InputError
-from probagg.pac import smoothing
-from probagg.pac.smoothing import PHOTO_ROUNDS, Smoothing, count_nearest, sharpness, smooth
+from probagg.smoothing import PHOTO_ROUNDS, Smoothing, count_nearest, sharpness, smooth
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,16 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import pairwise_distances, silhouette_score
 
 from probagg.errors import InputError
-from probagg.pac.readings import Path, Reading, join, silhouette
-from probagg.pac.select import _auto_candidates, estimate_seconds, select_n_clusters
-from probagg.pac.selection import choose
+from probagg.pac.n_clusters import (
+    Path,
+    Reading,
+    _auto_candidates,
+    choose,
+    estimate_seconds,
+    join,
+    select_n_clusters,
+    silhouette,
+)
 from probagg.pac.sweeps import Update
 
 
@@ -138,7 +145,7 @@ def test_sparse_rows_are_accepted():
 
 
 def test_a_large_set_is_sampled(monkeypatch):
-    monkeypatch.setattr("probagg.pac.select.SAMPLE_ROWS", 400)
+    monkeypatch.setattr("probagg.pac.n_clusters.SAMPLE_ROWS", 400)
     assert chosen(blobs(5, 5000, 4), (2, 8)) == 5
 
 

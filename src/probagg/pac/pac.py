@@ -31,17 +31,15 @@ from probagg.estimators import (
     labels_of,
     rebuild,
 )
-from probagg.pac.advice import advise
-from probagg.pac.assigner import Assigner
+from probagg.pac.advice import advise, uneven_scales
 from probagg.pac.balance import solve
-from probagg.pac.checks import CONSTRAINTS, check_streamable
-from probagg.pac.dask_rows import is_dask
-from probagg.pac.frame import is_tensor, like
-from probagg.pac.model import LinearModel, Model, load_model, save_model
-from probagg.pac.scales import uneven_scales
-from probagg.pac.solver import Solver
-from probagg.pac.sources import (
+from probagg.pac.clusters import Assigner, LinearModel, Model, load_model, save_model
+from probagg.pac.coordinates import is_tensor, like
+from probagg.pac.dask import is_dask
+from probagg.pac.inputs import (
+    CONSTRAINTS,
     check_some_weights,
+    check_streamable,
     check_weights,
     in_memory,
     keeps_probabilities,
@@ -49,6 +47,7 @@ from probagg.pac.sources import (
     open_rows,
     to_solve,
 )
+from probagg.pac.solver import Solver
 from probagg.pac.stream import Stream, check_continues
 from probagg.pac.sweeps import Update
 from probagg.storage import RESTORE

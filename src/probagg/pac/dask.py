@@ -10,7 +10,7 @@ import numpy as np
 
 from probagg.aggregation import Array
 from probagg.errors import InputError
-from probagg.pac.parts import PARTS, ArrayChunks, Chunks, Survey, Tally, look
+from probagg.pac.out_of_core import PARTS, ArrayChunks, Chunks, Survey, Tally, look
 
 FAN_IN = 8  # sums that one task adds up
 SMALL = 2**24  # numbers of an array that is swept by one worker: tasks would take longer
