@@ -14,9 +14,8 @@ LEAVES = {  # what every part may import
     "errors",
     "estimators",
     "formulas",
-    "locks",
+    "processes",
     "progress",
-    "signals",
     "svg",
 }
 ALLOWED = {
@@ -25,8 +24,7 @@ ALLOWED = {
     "errors": set(),
     "estimators": set(),
     "formulas": set(),
-    "locks": set(),
-    "signals": set(),
+    "processes": set(),
     "svg": set(),
     "progress": set(),
     "environment": set(),

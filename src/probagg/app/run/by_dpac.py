@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probagg.app.run.clustering import Clustering, begin, scores
-from probagg.app.run.layout import unfinished
+from probagg.app.run.folder import unfinished
 from probagg.app.run.monitor import Monitor
+from probagg.app.run.result import Clustering, begin, scores
 from probagg.app.run.samples import open_for_recipe, readable
 from probagg.data import benchmarks
 from probagg.errors import InputError
@@ -21,7 +21,7 @@ from probagg.progress import duration
 
 if TYPE_CHECKING:
     from probagg.app.run.folder import RunFolder
-    from probagg.app.run.request import Request
+    from probagg.app.run.options import Request
 
 LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
 COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from probagg import smoothing
 from probagg.app.run import samples as opened
-from probagg.app.run.clustering import Clustering, begin, facts_of, records_of, text_table
-from probagg.app.run.layout import DUPLICATES
-from probagg.app.run.predicted import fitted_probabilities, probabilities_of_all
+from probagg.app.run.estimates import slowness
+from probagg.app.run.folder import DUPLICATES
 from probagg.app.run.preparation import FILE, Preparation
-from probagg.app.run.speed import slowness
+from probagg.app.run.result import (
+    Clustering,
+    begin,
+    facts_of,
+    fitted_probabilities,
+    probabilities_of_all,
+    records_of,
+    text_table,
+)
 from probagg.data import benchmarks
 from probagg.data.opening import is_image_source
 from probagg.errors import InputError
@@ -21,7 +28,7 @@ from probagg.smoothing import PER_CLUSTER, Smoothing
 if TYPE_CHECKING:
     from probagg.app.run.duplicates import Duplicates
     from probagg.app.run.folder import RunFolder
-    from probagg.app.run.request import Request
+    from probagg.app.run.options import Request
     from probagg.app.run.samples import Samples
 
 # Defaults for features of a network: they differ in direction, and the critical m of few or

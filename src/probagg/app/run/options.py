@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from probagg.app.run.layout import is_finished
+from probagg.app.run.folder import is_finished
 from probagg.app.run.monitor import Monitor
 from probagg.data import benchmarks
 from probagg.errors import InputError
