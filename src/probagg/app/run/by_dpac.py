@@ -14,8 +14,8 @@ import numpy as np
 from probagg.app.run.folder import unfinished
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.result import Clustering, begin, scores
-from probagg.app.run.samples import open_for_recipe, readable
-from probagg.data import benchmarks
+from probagg.app.run.samples import Samples, readable
+from probagg.data.opening import is_named
 from probagg.errors import InputError
 from probagg.progress import duration
 
@@ -27,14 +27,19 @@ LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
 COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
 
 
+def is_first_process() -> bool:
+    """Return whether this process writes the run; under torchrun the others only train."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 class ByDpac:
     """Clustering by DPAC; of several processes only the first one writes and reports."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, samples: Samples) -> None:
         from probagg.dpac.recipe import Recipe
 
         options = request.options
-        self.is_first_process = os.environ.get("RANK", "0") == "0"
+        self.is_first_process = is_first_process()
         self.monitor = request.monitor if self.is_first_process else Monitor()
         self.request = request
         self.resume = options.resume or "auto"
@@ -51,8 +56,7 @@ class ByDpac:
         self.recipe = recipe.override(options.settings or [])
         from probagg import DPAC  # which loads torch
 
-        opened = open_for_recipe(request.data, self.recipe, self.monitor)
-        self.samples = opened.label(options.labels)
+        self.samples = samples.for_recipe(request.data, self.recipe).label(options.labels)
         self.dpac = DPAC(
             k,
             recipe=self.recipe,
@@ -146,6 +150,6 @@ class ByDpac:
 
 def recipe_of(source: Any) -> str:
     """Return the name of a set's own recipe, or of the most similar set's."""
-    if not isinstance(source, str) or source not in benchmarks.IMAGE_NAMES:
+    if not is_named(source):
         return "own"
     return {"mnist-test": "mnist", "imagenette": "imagenet10", "coil100": "own"}.get(source, source)

@@ -25,8 +25,6 @@ from probagg.app.run.result import (
     records_of,
     text_table,
 )
-from probagg.data import benchmarks
-from probagg.data.opening import is_image_source
 from probagg.errors import InputError
 from probagg.smoothing import PER_CLUSTER, Smoothing
 
@@ -53,32 +51,32 @@ class ByPac:
 
     is_first_process = True
 
-    def __init__(self, request: Request) -> None:
-        options, source = request.options, request.source
+    def __init__(self, request: Request, samples: Samples) -> None:
+        options = request.options
         self.request, self.method, self.k = request, options.method, request.clusters()
         self.for_tables = options.given(*TABLES)
         self.backbone: Any = None
         # The parameters of the estimator that differ from its own defaults.
         params = options.given("m", "metric", "balance", "n_init")
-        is_images = options.backbone or (is_image_source(source) and not _is_matrix_name(source))
+        is_images = samples.kind == "images"
         if is_images:
             self._refuse("images")
-            pictures = opened.open_pictures(request.data, request.monitor)
-            self.samples = pictures.label(options.labels)
+            self.samples = samples.label(options.labels)
             params = FEATURE_DEFAULTS[self.method] | params
         else:
-            self.samples = self._open_rows(params.get("metric"))
+            self.samples = self._prepared(samples, params.get("metric"))
             if for_images := options.given(*IMAGES):
                 raise InputError(
                     f"{' and '.join(for_images)} is for images, but {request.title} is a matrix. "
                     "Leave it out."
                 )
-            if options.weights or (self.method == "pac" and options.device):
+            for_networks = ("backbone", "weights", *(["device"] if self.method == "pac" else []))
+            if options.given(*for_networks):
                 raise InputError(
-                    f"weights and device are for networks, but {request.title} is a matrix. Leave "
-                    "them out."
+                    f"backbone, weights and device are for networks, but {request.title} is a "
+                    "matrix. Leave them out."
                 )
-        self.smooth = bool(is_images) and self.method == "pac" and options.smooth is not False
+        self.smooth = is_images and self.method == "pac" and options.smooth is not False
         self._check_k()
         params.setdefault("balance", "auto")
         if self.method == "opa":
@@ -93,10 +91,9 @@ class ByPac:
             _check_metric(params["metric"])
             self.backbone = _open_backbone(options)
 
-    def _open_rows(self, metric: str | None) -> Samples:
-        """Open a matrix, or open and prepare a table."""
+    def _prepared(self, samples: Samples, metric: str | None) -> Samples:
+        """Return the rows of a matrix, or of a table, prepared."""
         request, labels = self.request, self.request.options.labels
-        samples = opened.open_rows(request.source, in_parts=self.method == "pac")
         if samples.table is None:
             self._refuse("a matrix")
             return samples.label(labels)
@@ -307,10 +304,6 @@ class ByPac:
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {self.method: model.get_params()}
-
-
-def _is_matrix_name(source: Any) -> bool:
-    return isinstance(source, str) and source in benchmarks.NAMES
 
 
 def _check_metric(metric: str) -> None:

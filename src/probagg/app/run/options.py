@@ -18,7 +18,7 @@ from probagg.app.run.folder import is_finished
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.samples import Samples
 from probagg.data import benchmarks
-from probagg.data.opening import is_image_source
+from probagg.data.opening import is_named
 from probagg.errors import InputError
 
 PAC, OPA, DPAC = "pac", "opa", "dpac"
@@ -322,7 +322,7 @@ class Request:
         """Return K as given, or the number of classes of a named set."""
         if self.options.n_clusters is not None:
             return self.options.n_clusters
-        if isinstance(self.source, str) and self.source in benchmarks.ALL_NAMES:
+        if is_named(self.source):
             return benchmarks.n_classes(self.source)
         raise InputError(
             f"The number of clusters is missing. Give one for {self.title}, as 10 (-k 10), or let "
@@ -366,17 +366,9 @@ def check_k(k: Any) -> int | tuple[int, int] | str | None:
 
 
 def choose_method(source: Any, method: str) -> str:
-    """Return the method, checked against what the source is."""
+    """Return the method; "auto" is DPAC for a named set of images, PAC for anything else."""
     if method not in METHODS:
         raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
-    images = is_image_source(source)
-    named = isinstance(source, str) and source in benchmarks.IMAGE_NAMES
-    if method == "auto":
-        return DPAC if images and named else PAC
-    if method == DPAC and not images and not named:
-        known = ", ".join(benchmarks.IMAGE_NAMES)
-        raise InputError(
-            f"{title_of(source)!r} is not a set of images. DPAC takes a folder, an .npz file, an "
-            f"array of images, {known}."
-        )
-    return method
+    if method != "auto":
+        return method
+    return DPAC if is_named(source) and source in benchmarks.IMAGE_NAMES else PAC
