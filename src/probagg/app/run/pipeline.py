@@ -199,6 +199,9 @@ def plan(source: Any, options: Options, monitor: Monitor, *, download: bool = Tr
             f"another folder for {options.method.upper()}, or replace the unfinished run with "
             "--overwrite (overwrite=True)."
         )
+    # A source that is not there is said first, then a missing K, before anything is opened.
+    if not isinstance(source, str | PathLike) or Path(source).expanduser().exists():
+        request.clusters()
     is_for_images = options.method == DPAC or options.backbone is not None
     samples = open_samples(
         request.data,
