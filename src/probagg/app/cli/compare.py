@@ -18,7 +18,6 @@ from probagg.app.run.by_pac import ByPac, smoothed
 from probagg.app.run.options import Options, Request
 from probagg.app.run.output import Output
 from probagg.app.run.result import scores
-from probagg.app.run.samples import open_samples
 from probagg.environment import environment
 from probagg.errors import InputError
 
@@ -63,9 +62,7 @@ def compare(
         options = Options(
             parse_k(k), backbone=backbone, weights=weights, labels=labels, method="pac"
         )
-        prefer = "matrix" if backbone is None else "images"
-        opened = open_samples(source, terminal, prefer=prefer, in_parts=True)
-        job = ByPac(Request(source, options.checked(source), terminal), opened)
+        job = ByPac(Request(source, options.checked(source), terminal))
         if not isinstance(job.k, int):
             raise InputError(f"-k is {k!r}, but compare runs methods for one number of clusters.")
         samples, embedding = job.embedded()

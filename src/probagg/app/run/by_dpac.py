@@ -14,7 +14,8 @@ import numpy as np
 from probagg.app.run.folder import unfinished
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.result import Clustering, begin, scores
-from probagg.app.run.samples import Samples, readable
+from probagg.app.run.samples import readable
+from probagg.data import benchmarks
 from probagg.data.opening import is_named
 from probagg.errors import InputError
 from probagg.progress import duration
@@ -27,19 +28,14 @@ LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
 COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
 
 
-def is_first_process() -> bool:
-    """Return whether this process writes the run; under torchrun the others only train."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 class ByDpac:
     """Clustering by DPAC; of several processes only the first one writes and reports."""
 
-    def __init__(self, request: Request, samples: Samples) -> None:
+    def __init__(self, request: Request) -> None:
         from probagg.dpac.recipe import Recipe
 
         options = request.options
-        self.is_first_process = is_first_process()
+        self.is_first_process = os.environ.get("RANK", "0") == "0"
         self.monitor = request.monitor if self.is_first_process else Monitor()
         self.request = request
         self.resume = options.resume or "auto"
@@ -54,6 +50,12 @@ class ByDpac:
         if not isinstance(recipe, Recipe):
             recipe = Recipe.of(recipe or recipe_of(request.source))
         self.recipe = recipe.override(options.settings or [])
+        samples = request.open(self.monitor)
+        if samples.kind != "images":
+            raise InputError(
+                f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
+                f"array of images, {', '.join(benchmarks.IMAGE_NAMES)}."
+            )
         from probagg import DPAC  # which loads torch
 
         self.samples = samples.for_recipe(request.data, self.recipe).label(options.labels)

@@ -51,9 +51,10 @@ class ByPac:
 
     is_first_process = True
 
-    def __init__(self, request: Request, samples: Samples) -> None:
+    def __init__(self, request: Request) -> None:
         options = request.options
         self.request, self.method, self.k = request, options.method, request.clusters()
+        samples = request.open(request.monitor)
         self.for_tables = options.given(*TABLES)
         self.backbone: Any = None
         # The parameters of the estimator that differ from its own defaults.

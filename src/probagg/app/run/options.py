@@ -16,7 +16,7 @@ import numpy as np
 
 from probagg.app.run.folder import is_finished
 from probagg.app.run.monitor import Monitor
-from probagg.app.run.samples import Samples
+from probagg.app.run.samples import Samples, open_samples
 from probagg.data import benchmarks
 from probagg.data.opening import is_named
 from probagg.errors import InputError
@@ -281,6 +281,13 @@ class Request:
         """What to open: the source, or its outline."""
         return self.source if self.outline is None else self.outline
 
+    def open(self, monitor: Monitor) -> Samples:
+        """Open the source: as images for DPAC and a backbone, otherwise as what it is."""
+        is_for_images = self.options.method == DPAC or self.options.backbone is not None
+        prefer = "images" if is_for_images else "matrix"
+        in_parts = self.options.method == PAC
+        return open_samples(self.data, monitor, prefer=prefer, in_parts=in_parts)
+
     @property
     def title(self) -> str:
         """The source in a message."""
@@ -324,6 +331,9 @@ class Request:
             return self.options.n_clusters
         if is_named(self.source):
             return benchmarks.n_classes(self.source)
+        if isinstance(self.source, str | PathLike) and not Path(self.source).expanduser().exists():
+            # That the source is not there is said first.
+            self.open(Monitor())
         raise InputError(
             f"The number of clusters is missing. Give one for {self.title}, as 10 (-k 10), or let "
             "it be chosen with auto or a range (-k auto, -k 5:40)."

@@ -10,18 +10,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from probagg.app.run.by_dpac import ByDpac, is_first_process
+from probagg.app.run.by_dpac import ByDpac
 from probagg.app.run.by_pac import ByPac
 from probagg.app.run.estimates import seconds_of_page
 from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
 from probagg.app.run.monitor import LogMonitor, Monitor
-from probagg.app.run.options import DPAC, PAC, Options, Request
+from probagg.app.run.options import DPAC, Options, Request
 from probagg.app.run.pages import save_map, write_report
 from probagg.app.run.result import Clustering, describe_result, write
 from probagg.app.run.run import Run
-from probagg.app.run.samples import open_samples
 from probagg.data import benchmarks
-from probagg.errors import InputError, first_line
+from probagg.errors import first_line
 
 
 def cluster(
@@ -199,24 +198,7 @@ def plan(source: Any, options: Options, monitor: Monitor, *, download: bool = Tr
             f"another folder for {options.method.upper()}, or replace the unfinished run with "
             "--overwrite (overwrite=True)."
         )
-    # A source that is not there is said first, then a missing K, before anything is opened.
-    if not isinstance(source, str | PathLike) or Path(source).expanduser().exists():
-        request.clusters()
-    is_for_images = options.method == DPAC or options.backbone is not None
-    samples = open_samples(
-        request.data,
-        monitor if is_first_process() else Monitor(),
-        prefer="images" if is_for_images else "matrix",
-        in_parts=options.method == PAC,
-    )
-    if options.method != DPAC:
-        return Job(ByPac(request, samples))
-    if samples.kind != "images":
-        raise InputError(
-            f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
-            f"array of images, {', '.join(benchmarks.IMAGE_NAMES)}."
-        )
-    return Job(ByDpac(request, samples))
+    return Job(ByDpac(request) if options.method == DPAC else ByPac(request))
 
 
 def _outline(source: Any, monitor: Monitor) -> Any:
