@@ -162,6 +162,8 @@ class Pretext:
     head: tuple[int, ...] = (512, 128)  # the projector's layers, or the decoder's hidden ones
     queue_size: int = 4096  # number of MoCo's keys
     key_momentum: float = 0.99  # momentum of MoCo's key network and BYOL's target network
+    predictor_rate: float = 1.0  # factor of the learning rate of BYOL's predictor
+    predictor_std: float = 0.0  # of its first weights; 0 is PyTorch's own start
 
     def __post_init__(self) -> None:
         _one_of(self.task, TASKS, "task")
@@ -175,6 +177,8 @@ class Pretext:
         _widths(self.head, "head")
         _at_least(self.queue_size, 1, "queue_size")
         _within(self.key_momentum, 0.0, 1.0, "key_momentum")
+        _at_least(self.predictor_rate, 0.0, "predictor_rate")
+        _at_least(self.predictor_std, 0.0, "predictor_std")
         _require(
             len(self.views) == 2 or (len(self.views) == 1 and not pair),
             f"views is {self.views}, but the task {self.task!r} compares "
