@@ -161,7 +161,7 @@ def test_self_labelling_is_cross_entropy_of_the_confident():
 
 def test_remembered_labels_are_learnt_by_both_heads_with_equal_clusters():
     """Cross-entropy on the strong view, each cluster's mean; the contrast is gated by labels."""
-    setup, batch = setup_of("self_label.labels=memory", "self_label.confidence=0.4")
+    setup, batch = setup_of("self_label.labels=memory", "self_label.confidence=0.0")
     model, stage = setup.model, self_label_stage(setup)
     stage.before_epoch(0)
     found = stage.loss(batch, stage.prepare(batch))
