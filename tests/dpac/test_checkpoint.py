@@ -15,6 +15,7 @@ from probagg.dpac.checkpoint import (
     save_checkpoint,
     weights_hash,
 )
+from probagg.storage import seal
 
 
 def checkpoint(value):
@@ -102,7 +103,7 @@ def test_a_checkpoint_of_the_first_format_is_upgraded(tmp_path, labels, start, l
     path = save_checkpoint(tmp_path, 1, old) / "state.json"
     description = json.loads(path.read_text())
     del description["format"], description["checksum"]
-    path.write_text(json.dumps(description))
+    path.write_text(json.dumps(seal(description)))
     found = read_checkpoint(tmp_path)
     assert set(found.tensors) == {"stage.self_label.pseudo_labels", "stage.cluster.targets"}
     for read in (found.description, read_description(tmp_path)):

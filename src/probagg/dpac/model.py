@@ -227,7 +227,7 @@ def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise InputError(f"{path} is missing. {AGAIN}")
     with reading(path, AGAIN):
         description = unseal(json.loads(read_bytes(path)))
-        expected = dict(description.pop("weights", {}))  # earlier versions had no checksums
+        expected = dict(description.pop("weights"))
     return load_compact(folder, expected), description
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probagg.errors import reading
-from probagg.formulas import PATH, TEXT, marked, plain
+from probagg.storage import PATH, TEXT, marked, unmarked
 
 if TYPE_CHECKING:
     from probagg.app.assignments.table import Assignments
@@ -94,13 +94,13 @@ def _parse(header: list[str], rows: Iterator[list[str]]) -> dict[str, Any]:
                 f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
             )
         cells = list(zip(*some, strict=True))
-        names += [plain(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
+        names += [unmarked(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
         if header[0] == "row":
             np.array(cells[0], np.int64)  # raises where a row is not a number
         parts.append(_parse_columns(*cells[1:7]))
         if header[7:8] == ["name"]:
             labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
-            cluster_names |= {k: plain(label, TEXT) for k, label in labels if label}
+            cluster_names |= {k: unmarked(label, TEXT) for k, label in labels if label}
     if not names:
         raise ValueError("it has no samples")
     return {
