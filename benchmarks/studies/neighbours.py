@@ -7,7 +7,7 @@ the results; `probagg.smoothing`), and what is known without labels: PAC's objec
 sharpness of the smoothed probabilities, and their modularity. Then the run that each rule chooses:
 of the ten the lowest objective; of the annealed ones the lower; of all twelve the sharpest
 ("surest"), and the highest modularity. `cluster.start = "pac"` compares them with runs from
-divided clusters (`probagg.dpac.neighbours.recut`) too.
+divided clusters (`probagg.dpac.start.recut`) too.
 A file has features X of photos and their classes y; `python -m benchmarks training --features`
 writes one.
 """
@@ -27,8 +27,7 @@ import torch
 from benchmarks.record import record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
-from probagg.dpac.initialization import INITS
-from probagg.dpac.neighbours import modularity, nearest
+from probagg.dpac.start import INITS, modularity, nearest
 from probagg.smoothing import sharpness, smooth
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")

@@ -25,7 +25,7 @@ from benchmarks.photo_sets import load
 from benchmarks.record import record
 from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign
-from probagg.dpac.neighbours import modularity, nearest
+from probagg.dpac.start import modularity, nearest
 from probagg.smoothing import sharpness, smooth
 
 DERIVE = (

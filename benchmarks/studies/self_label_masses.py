@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from benchmarks.record import record
 from probagg import PAC
-from probagg.dpac.initialization import fit_head
-from probagg.dpac.neighbours import nearest
+from probagg.dpac.start import fit_head, nearest
 from probagg.metrics import evaluate
 from probagg.smoothing import sharpen, sharpness, smooth
 

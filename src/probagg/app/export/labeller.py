@@ -20,7 +20,7 @@ from probagg.app.export.heads import Head, head_of
 from probagg.app.export.inputs import BICUBIC, CleanView, Input, Normalised, filter_of
 from probagg.app.export.reviewed import Division, Reviewed, checked_groups
 from probagg.app.review import Split
-from probagg.dpac.estimator import DPAC
+from probagg.dpac.dpac import DPAC
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe
 from probagg.environment import environment

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import json
+import time
 from collections.abc import Callable
+from functools import cached_property
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -18,24 +21,26 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from probagg.data.images import ImageSet, converted
+from probagg.data.opening import open_images
 from probagg.devices import choose_device
 from probagg.dpac.checkpoint import check_identity, read_description
 from probagg.dpac.engine import Engine, Progress
-from probagg.dpac.estimate import estimate_seconds
-from probagg.dpac.feed import Feed, Joined
-from probagg.dpac.inference import infer
+from probagg.dpac.feed import Feed, Joined, infer
 from probagg.dpac.machine import Machine, from_first_process, join_processes
-from probagg.dpac.plan import Plan, open_for
+from probagg.dpac.model import Model, build_model, load_network, save_network
 from probagg.dpac.recipe import Recipe
-from probagg.dpac.saved import load_model, save_model
-from probagg.dpac.self_labelling import self_label_stage
-from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
+from probagg.dpac.stages import ClusterStage, PretrainStage, Setup, self_label_stage
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
 from probagg.estimators import check_parameters, labels_of
 from probagg.opa.diagnose import Diagnosis, diagnose
 
+FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
+COMPILING = 60.0  # seconds, on CUDA
+ENOUGH = 2.0  # seconds of timing, after which no batch is started
+REPEATS = 5  # of the largest batch
 DIAGNOSED = 2000  # images that `diagnosis_` is computed from
 
 
@@ -106,7 +111,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         "random_state": ["random_state"],
         "progress": [callable, None],
     }
-    _planned: Plan | None = None
+    _planned: FitPlan | None = None
 
     def __init__(
         self,
@@ -171,9 +176,9 @@ class DPAC(ClusterMixin, BaseEstimator):
     def estimate(self, images: Any) -> float:
         """Return roughly how many seconds `fit` takes on this machine, from timing its network."""
         plan = self._plan(images)
-        return estimate_seconds(plan.recipe, plan.model, len(plan.data), plan.device)
+        return training_seconds(plan.recipe, plan.model, len(plan.data), plan.device)
 
-    def _plan(self, images: Any) -> Plan:
+    def _plan(self, images: Any) -> FitPlan:
         """Return the plan of a fit, the one of the last call if nothing has changed since."""
         parameters, known = self.get_params(deep=False), self._planned
         if known is not None and known.images is images and known.parameters == parameters:
@@ -194,10 +199,10 @@ class DPAC(ClusterMixin, BaseEstimator):
             )
         size = data.size or data.read(np.arange(1)).shape[1:3]
         recipe = recipe.adapt(data.channels, size)
-        self._planned = Plan(images, parameters, data, recipe, device, self._seed())
+        self._planned = FitPlan(images, parameters, data, recipe, device, self._seed())
         return self._planned
 
-    def _train(self, engine: Engine, plan: Plan) -> None:
+    def _train(self, engine: Engine, plan: FitPlan) -> None:
         data, recipe, model = plan.data, plan.recipe, plan.model
         feed = Feed(data, engine.device)
         setup = Setup(model, Views(recipe.views), feed, recipe, engine.seed, engine.autocast)
@@ -256,12 +261,12 @@ class DPAC(ClusterMixin, BaseEstimator):
         15 MiB at most.
         """
         check_is_fitted(self, "model_")
-        save_model(self.model_, self.recipe_, path, compact=compact)
+        save_network(self.model_, self.recipe_, path, compact=compact)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
         """Return the estimator that `save` wrote, ready to predict, without `labels_`."""
-        model, recipe = load_model(path)
+        model, recipe = load_network(path)
         estimator = cls(model.n_clusters, recipe=recipe, device=device)
         estimator.model_, estimator.recipe_ = model.eval(), recipe
         return estimator
@@ -280,3 +285,81 @@ class DPAC(ClusterMixin, BaseEstimator):
         if saved is not None and not isinstance(self.random_state, Integral):
             return int(saved["identity"]["seed"])
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class FitPlan:
+    """A fit before it trains. Network and fingerprint are computed when first needed."""
+
+    images: Any  # as they were given
+    parameters: dict[str, Any]  # of the estimator
+    data: ImageSet
+    recipe: Recipe
+    device: torch.device
+    seed: int
+
+    @cached_property
+    def model(self) -> Model:
+        """Return the network before training."""
+        return build_model(self.recipe, int(self.parameters["n_clusters"]), seed=self.seed)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Return what a checkpoint must share with a run that resumes it."""
+        if self.parameters["out_dir"] is None:
+            return {}
+        data, extra = self.data, self.data.extra
+        identity = {
+            "recipe": dataclasses.asdict(self.recipe),
+            "data": data.fingerprint(),
+            "extra": None if extra is None else extra.fingerprint(),
+            "n_clusters": int(self.parameters["n_clusters"]),
+            "seed": self.seed,
+        }
+        return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
+
+
+def open_for(images: Any, recipe: Recipe) -> ImageSet:
+    """Return images as a recipe reads them; an image set that is open already stays as it is."""
+    data = open_images(images)
+    return data if isinstance(images, ImageSet) else decoded_for(data, recipe)
+
+
+def decoded_for(data: ImageSet, recipe: Recipe) -> ImageSet:
+    """Return photo files decoded to a recipe's size and channels, and other images as they are."""
+    if data.paths is None:
+        return data
+    return converted(data, recipe.decode_size, recipe.channels)
+
+
+def training_seconds(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
+    """Return the seconds of all stages, from timing batches forward and backward."""
+    views = len(recipe.pretext.views)
+    passes = recipe.pretrain.epochs * float(views) if recipe.pretext.task != "none" else 0.0
+    forward = 2.0 if recipe.cluster.stratify else 1.0  # clean view, and strata before an epoch
+    passes += recipe.cluster.epochs * (views + forward * FORWARD)
+    last = recipe.self_label
+    forward = forward if last.labels == "classifier" else 1 / last.refresh_epochs
+    passes += last.epochs * (2 + forward * FORWARD)
+    compiling = COMPILING if device.type == "cuda" else 0.0
+    return passes * n_images * _seconds_per_image(recipe, model, n_images, device) + compiling
+
+
+def _seconds_per_image(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
+    """Return the minimum over growing batches, since small ones have an overhead."""
+    cuda, largest = device.type == "cuda", min(recipe.pretrain.batch_size, n_images)
+    model = copy.deepcopy(model).to(device)  # the passes change batch norm's statistics
+    generator = torch.Generator().manual_seed(0)
+    size, least, repeats, began = min(16, largest), float("inf"), 0, time.perf_counter()
+    while repeats < REPEATS and time.perf_counter() - began < ENOUGH:
+        shape = (size, recipe.channels, recipe.views.size, recipe.views.size)
+        images = torch.randn(shape, generator=generator).to(device)
+        start = time.perf_counter()
+        with torch.enable_grad(), torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+            model.classifier(model.backbone(images)).float().logsumexp(1).sum().backward()
+        if cuda:
+            torch.cuda.synchronize()
+        least = min(least, (time.perf_counter() - start) / size)
+        repeats += size == largest
+        size = min(2 * size, largest)
+    return least

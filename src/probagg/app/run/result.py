@@ -9,20 +9,22 @@ import json
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tomli_w
 
 from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, overlaps, parts_of
-from probagg.app.run.folder import RunFolder
-from probagg.app.run.layout import SMOOTHING
+from probagg.app.run.folder import SMOOTHING, RunFolder
 from probagg.app.run.profiles import profiles_table
 from probagg.app.run.samples import Samples
 from probagg.app.yardstick import Yardstick
 from probagg.environment import environment
 from probagg.formulas import PATH, TEXT, marked
 from probagg.progress import duration
+
+if TYPE_CHECKING:
+    from probagg.app.run.duplicates import Duplicates
 
 MOST_BARS = 30  # clusters shown as bars
 PATHS = ("path", "representative")  # columns of file names
@@ -230,3 +232,31 @@ def _without_none(config: dict[str, Any]) -> dict[str, Any]:
         for name, value in config.items()
         if value is not None
     }
+
+
+class Predicted:
+    """P (n, K) of many rows by a fitted model; what is not being read is not in memory."""
+
+    def __init__(self, model: Any, X: Any) -> None:
+        self.model, self.X = model, X
+        self.shape = X.shape[0], int(model.n_clusters)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        X = self.X[rows]
+        return self.model.predict_proba(np.asarray(X) if isinstance(X, np.memmap) else X)
+
+
+def fitted_probabilities(model: Any, X: Any) -> Any:
+    """Return P of the rows that a model was fitted on; PAC does not keep it where X is large."""
+    kept = getattr(model, "probabilities_", None)
+    return Predicted(model, X) if kept is None else kept
+
+
+def probabilities_of_all(P: Any, model: Any, X: Any, duplicates: Duplicates) -> Any:
+    """Return P of all rows from P of the representatives among them."""
+    if isinstance(P, Predicted):
+        return Predicted(model, X[duplicates.representative])
+    return P[duplicates.places]

@@ -5,10 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from probagg.dpac import inference
-from probagg.dpac.feed import Feed
-from probagg.dpac.inference import estimate_statistics
-from probagg.dpac.view_settings import ViewSettings
+from probagg.dpac import feed as module
+from probagg.dpac.feed import Feed, estimate_statistics
+from probagg.dpac.recipe import ViewSettings
 from probagg.dpac.views import Views
 
 
@@ -34,7 +33,7 @@ def network(*layers):
 @pytest.mark.parametrize("n", [2, 65, 400])
 def test_statistics_are_those_of_all_clean_views(n, monkeypatch):
     """In several batches, of which none may have a single image."""
-    monkeypatch.setattr(inference, "PIXELS", 64 * 64)
+    monkeypatch.setattr(module, "PIXELS", 64 * 64)
     views, images = Views(ViewSettings(size=8)), Noise(n)
     net = network(nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4)).train()
     net(torch.randn(30, 3, 8, 8))

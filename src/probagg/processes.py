@@ -1,14 +1,18 @@
-"""Locks between processes, which the operating system releases when their process ends."""
+"""Locks between processes, and the signals that end one."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from probagg.errors import ProbaggError
 from probagg.progress import logger
@@ -111,3 +115,30 @@ def _holder(path: Path) -> str:
         return path.read_text()[:20] or "?"
     except (OSError, ValueError):
         return "?"
+
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+@contextmanager
+def on_signals(handle: Handler) -> Iterator[None]:
+    """Call `handle` on Ctrl-C, SIGTERM and SIGHUP; a SIGHUP that nohup ignores stays ignored.
+
+    Python allows this in the main thread only; elsewhere signals keep their meaning.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in _ending()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ending() -> list[signal.Signals]:
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN:
+        return [signal.SIGINT, signal.SIGTERM]
+    return [signal.SIGINT, signal.SIGTERM, hangup]

@@ -14,10 +14,10 @@ from sklearn.utils._param_validation import InvalidParameterError
 from probagg import DPAC, PAC, Recipe, clustering_accuracy
 from probagg.data.images import ArrayImages
 from probagg.data.opening import open_images
-from probagg.dpac import plan
+from probagg.dpac import dpac as module
 from probagg.dpac.checkpoint import CannotResume, weights_hash
-from probagg.dpac.plan import open_for
-from probagg.dpac.saved import FORMAT
+from probagg.dpac.dpac import open_for
+from probagg.dpac.model import FORMAT
 from probagg.errors import ClusteringWarning, Interrupted
 from probagg.storage import read_safetensors, write_safetensors
 
@@ -159,8 +159,8 @@ def test_checking_estimating_and_fitting_open_and_build_once(images, tmp_path, m
     def counted(name, function):
         return lambda *args, **kwargs: calls.append(name) or function(*args, **kwargs)
 
-    monkeypatch.setattr(plan, "build_model", counted("build", plan.build_model))
-    monkeypatch.setattr(plan, "open_images", counted("open", plan.open_images))
+    monkeypatch.setattr(module, "build_model", counted("build", module.build_model))
+    monkeypatch.setattr(module, "open_images", counted("open", module.open_images))
     monkeypatch.setattr(ArrayImages, "fingerprint", counted("fingerprint", ArrayImages.fingerprint))
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
     dpac, few = DPAC(4, recipe=recipe, device="cpu", out_dir=tmp_path), images[:100]
