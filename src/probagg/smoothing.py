@@ -208,7 +208,7 @@ class Smoothing:
             raise ValueError("some of its numbers are not finite")
 
 
-def estimate_seconds(N: int, D: int) -> float:
+def smoothing_seconds(N: int, D: int) -> float:
     """Return about how long `Smoothing.fit` takes on two idle ARM cores."""
     compared = N + SAMPLE if N > SAMPLE else N
     return compared * min(N, SAMPLE) * (6e-11 * D + 6e-9)  # of products, and of the nearest

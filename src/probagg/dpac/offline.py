@@ -12,7 +12,7 @@ from sklearn.metrics import pairwise_distances
 from torch import Tensor
 
 from probagg.dpac.recipe import ClusterSettings
-from probagg.pac.solver import Solver
+from probagg.pac.solver import Parameters, solve
 
 
 def refresh_targets(
@@ -41,7 +41,7 @@ def cluster_all(
         return F.one_hot(torch.from_numpy(labels).long(), n_clusters).float()
     if method == "fcm":
         return torch.from_numpy(fuzzy_c_means(X, n_clusters, seed=seed)).float()
-    solver = Solver(
+    pac = Parameters(
         n_clusters,
         m=settings.m,
         metric=settings.metric,
@@ -49,7 +49,7 @@ def cluster_all(
         n_init=3,
         random_state=seed,
     )
-    return torch.from_numpy(solver.solve(X).P).float()
+    return torch.from_numpy(solve(X, pac).P).float()
 
 
 def fuzzy_c_means(

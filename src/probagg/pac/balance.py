@@ -103,7 +103,7 @@ def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float
     """
     K, N, metric = solution.parameters.n_clusters, X.shape[0], solution.parameters.metric
     is_judged = solution.clusters.update.balance >= BALANCES[0] and 1 < K <= N // 20
-    if solution.P is None or metric not in LINEAR_METRICS or not is_judged:
+    if isinstance(X, Chunks) or solution.P is None or metric not in LINEAR_METRICS or not is_judged:
         return 0.0
     chosen = _draw(N, max(FEW_ROWS, 20 * K), 0)
     with _thread_pools().limit(limits=1):  # starting threads takes longer than so few rows

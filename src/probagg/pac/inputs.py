@@ -1,4 +1,4 @@
-"""What X may be: opened and checked once, whatever holds the rows. Computation follows the array."""
+"""What X may be, opened and checked once: computation follows the array that holds the rows."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
     return sorted({int(K) for K in numbers})
 
 
-def _pair(candidates: Iterable[int], low: int, high: int) -> list[int]:
+def _pair(candidates: str | Iterable[int], low: int, high: int) -> list[int]:
     """Return every number of a tuple (low, high). Two numbers in a list could mean either."""
     if isinstance(candidates, tuple) and low > high:
         raise InputError(f"candidates={candidates} has its low end above its high end. Swap them.")

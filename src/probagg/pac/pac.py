@@ -106,7 +106,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The factor by which each call of `partial_fit` multiplies the weight of all earlier rows. 1
         forgets nothing; at 0.9 the last 10 chunks have two thirds of the weight. `fit` ignores it.
     checkpoint : path or None, default=None
-        A file in which a fit out of core (see `fit`) saves its state after each sweep. If the fit is
+        A file in which a fit out of core (see `fit`) saves its state after each sweep. If it is
         interrupted, the same call resumes it, with the same result. The file is removed at the end.
     random_state : int, RandomState instance or None, default=None
         Determines the start and the order of samples.

@@ -33,7 +33,7 @@ Index: TypeAlias = slice | Array  # of rows: a slice, or their numbers
 
 
 class Rows(Protocol):
-    """What a sweep needs of its data. `rows` is a chunk or a panel, counted in the sweep's order."""
+    """What a sweep needs of its data. `rows` are a chunk or a panel, in the order of the sweep."""
 
     X: Array
     unit: float  # a score of 1, in the user's units
@@ -43,7 +43,7 @@ class Rows(Protocol):
         """Return slices of all rows that are worth scoring at once."""
 
     def panels(self, size: int) -> Iterator[Index]:
-        """Yield panels of `size` rows. The caller's loop handles one before it asks for the next."""
+        """Yield panels of `size` rows, the next one when the caller is done with the last."""
 
     def arrange(self, P: Array) -> Array:
         """Return P laid out for the sweeps."""

@@ -115,7 +115,7 @@ def solve(
     Rows in `Chunks`, and tensors of as many rows, are clustered without keeping P.
     """
     K, metric = parameters.n_clusters, parameters.metric
-    if is_tensor(X) and is_large(len(X), K) and not parameters.gives_probabilities:
+    if is_tensor(X) and is_large(X.shape[0], K) and not parameters.gives_probabilities:
         X = TensorChunks(X, sample_weight)
     if isinstance(X, Chunks):
         return _solve_out_of_core(X, parameters)
@@ -195,7 +195,7 @@ def start(
         return rows.arrange(init.probabilities(rows.X))
     if parameters.gives_probabilities:
         return rows.arrange(given_start(init, rows.X, K))
-    some = rows
+    some: Any = rows
     if init == "auto" and isinstance(rows, LinearRows) and is_large(N, K):
         some, parameters = rows.sample(sample_size(K), generator), parameters.for_sample
     options = {"critical_m": critical_m, **parameters.limits}
@@ -237,7 +237,8 @@ def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
     order = generator.permutation(size)
     rows = rows_of(sample.X, metric, sample.weights, order, coordinates)
     tracked = rows_of(sample.X[order[:TRACKED_ROWS]], metric, coordinates=coordinates)
-    assert isinstance(rows, LinearRows) and isinstance(tracked, LinearRows)
+    assert isinstance(rows, LinearRows)
+    assert isinstance(tracked, LinearRows)
     update, critical_m = parameters.update(rows)
 
     kept: list[Array] = []

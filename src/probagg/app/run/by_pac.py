@@ -154,14 +154,14 @@ class Flat:
             what += f", features of {self.backbone.name}"
         how, K, choosing = f"{self.k} cluster{'s' * (self.k != 1)}", self.k, 0.0
         if not isinstance(K, int):
-            from probagg.pac.n_clusters import estimate_seconds
+            from probagg.pac.n_clusters import selection_seconds
 
+            choosing = slowness() * selection_seconds(K, min(N, ENOUGH_TO_CHOOSE), D)
             how, K = "a number of clusters to be chosen", 20
-            choosing = slowness() * estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
         seconds += choosing + self._seconds(N, D, K)
         if self.smooths(N, K):
             how += ", smoothed"
-            seconds += slowness() * smoothing.estimate_seconds(N, D)
+            seconds += slowness() * smoothing.smoothing_seconds(N, D)
         return f"{what}, {self.method.upper()} into {how}", seconds
 
     def smooths(self, N: int, K: int) -> bool:
@@ -316,10 +316,10 @@ def _check_metric(metric: str) -> None:
     import numpy as np
 
     from probagg.aggregation import LINEAR_METRICS
-    from probagg.pac.clusters import check_metric  # scikit-learn is slow to import
+    from probagg.pac.rows import check_pairwise_metric  # scikit-learn is slow to import
 
     if metric not in LINEAR_METRICS:
-        check_metric(np.eye(3, 2), metric)
+        check_pairwise_metric(np.eye(3, 2), metric)
 
 
 def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
