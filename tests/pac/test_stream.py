@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from probagg import PAC, aggregate, clustering_accuracy
 from probagg.aggregation import objective
 from probagg.errors import InputError
+from probagg.pac.solver import Parameters
 from probagg.pac.stream import Reservoir, growing_blocks
 
 
@@ -259,8 +260,7 @@ def test_a_sample_that_is_not_full_holds_every_row_with_its_weight():
 
 
 def test_blocks_are_small_beside_what_was_seen():
-    solver = PAC(5)._solver()
-    blocks = list(growing_blocks(np.ones(1000), 100.0, solver, 1.03))
+    blocks = list(growing_blocks(np.ones(1000), 100.0, Parameters(5), 1.03))
     assert blocks[0] == slice(0, 3)
     assert blocks[-1].stop == 1000
     for before, after in itertools.pairwise(blocks):
