@@ -374,7 +374,7 @@ def fill(placeholder: re.Match[str]) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the text that each generated page should have."""
-    page, start = DOCS / "results.in.md", ROOT / "README.md"
+    page, start = Path(__file__).with_name("results.in.md"), ROOT / "README.md"
     block = re.compile(r"(<!-- results.*?-->\n).*?(<!-- end -->)", re.S)
     return {
         DOCS / "results.md": re.sub(r"\{\{(.+?)\}\}", fill, page.read_text()),

@@ -18,6 +18,7 @@ from probagg.app.run.by_pac import Flat, smoothed
 from probagg.app.run.options import Request, check_k
 from probagg.app.run.output import Output
 from probagg.app.run.result import scores
+from probagg.app.run.samples import open_samples
 from probagg.environment import environment
 from probagg.errors import InputError
 
@@ -61,7 +62,10 @@ def compare(
         output = None if out is None else Output(out, overwrite, read).check()
         request = Request(source, check_k(parse_k(k)), Path(), 0, labels, terminal)
         options = {"backbone": backbone, "weights": weights}
-        flat = Flat(request, "pac", {name: v for name, v in options.items() if v is not None})
+        given = {name: value for name, value in options.items() if value is not None}
+        prefer = "matrix" if backbone is None else "images"
+        opened = open_samples(source, terminal, prefer=prefer, in_parts=True)
+        flat = Flat(request, opened, "pac", given)
         if not isinstance(flat.k, int):
             raise InputError(f"-k is {k!r}, but compare runs methods for one number of clusters.")
         samples, embedding = flat.embedded()

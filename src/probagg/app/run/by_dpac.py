@@ -14,8 +14,8 @@ import numpy as np
 from probagg.app.run.folder import unfinished
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.result import Clustering, begin, scores
-from probagg.app.run.samples import open_for_recipe, readable
-from probagg.data import benchmarks
+from probagg.app.run.samples import Samples, readable
+from probagg.data.opening import is_named
 from probagg.errors import InputError
 from probagg.progress import duration
 
@@ -27,15 +27,20 @@ LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
 COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
 
 
+def is_first_process() -> bool:
+    """Return whether this process writes the run; under torchrun the others only train."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 class Deep:
     """Clustering by DPAC; of several processes only the first one writes and reports."""
 
     method = "dpac"
 
-    def __init__(self, request: Request, options: dict[str, Any]) -> None:
+    def __init__(self, request: Request, samples: Samples, options: dict[str, Any]) -> None:
         from probagg.dpac.recipe import Recipe
 
-        self.is_first_process = os.environ.get("RANK", "0") == "0"
+        self.is_first_process = is_first_process()
         self.monitor = request.monitor if self.is_first_process else Monitor()
         self.request = request
         recipe, settings = options.pop("recipe", None), options.pop("settings", [])
@@ -52,8 +57,7 @@ class Deep:
         self.recipe = recipe.override(settings)
         from probagg import DPAC  # which loads torch
 
-        opened = open_for_recipe(request.data, self.recipe, self.monitor)
-        self.samples = opened.label(request.labels)
+        self.samples = samples.for_recipe(request.data, self.recipe).label(request.labels)
         self.dpac = DPAC(
             k,
             recipe=self.recipe,
@@ -152,6 +156,6 @@ class Deep:
 
 def recipe_of(source: Any) -> str:
     """Return the name of a set's own recipe, or of the most similar set's."""
-    if not isinstance(source, str) or source not in benchmarks.IMAGE_NAMES:
+    if not is_named(source):
         return "own"
     return {"mnist-test": "mnist", "imagenette": "imagenet10", "coil100": "own"}.get(source, source)

@@ -20,8 +20,6 @@ from probagg.app.run.result import (
     records_of,
     text_table,
 )
-from probagg.data import benchmarks
-from probagg.data.opening import is_image_source
 from probagg.errors import InputError
 from probagg.smoothing import PER_CLUSTER, Smoothing
 
@@ -48,33 +46,34 @@ class Flat:
 
     is_first_process = True
 
-    def __init__(self, request: Request, method: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, request: Request, samples: Samples, method: str, options: dict[str, Any]
+    ) -> None:
         self.request, self.method, self.k = request, method, request.clusters()
         name, weights = options.pop("backbone", None), options.pop("weights", None)
         device = options.get("device", "auto")
         self.backbone: Any = None
-        source, monitor = request.source, request.monitor
         self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
         for_images = {key: options.pop(key) for key in IMAGES if key in options}
         self.deduplicate = for_images.get("deduplicate", False)
-        is_images = name or (is_image_source(source) and not _is_matrix_name(source))
+        is_images = samples.kind == "images"
         if is_images:
             self._refuse("images")
-            self.samples = opened.open_pictures(request.data, monitor).label(request.labels)
+            self.samples = samples.label(request.labels)
             options = FEATURE_DEFAULTS[method] | options
         else:
-            self.samples = self._open_rows(options)
+            self.samples = self._prepared(samples, options)
             if for_images:
                 raise InputError(
                     f"{' and '.join(for_images)} is for images, but {request.title} is a matrix. "
                     "Leave it out."
                 )
-            if weights or (method == "pac" and "device" in options):
+            if name or weights or (method == "pac" and "device" in options):
                 raise InputError(
-                    f"weights and device are for networks, but {request.title} is a matrix. Leave "
-                    "them out."
+                    f"backbone, weights and device are for networks, but {request.title} is a "
+                    "matrix. Leave them out."
                 )
-        self.smooth = bool(is_images) and method == "pac" and for_images.get("smooth", True)
+        self.smooth = is_images and method == "pac" and for_images.get("smooth", True)
         self._check_k()
         options.setdefault("balance", "auto")
         if method == "pac":
@@ -87,10 +86,9 @@ class Flat:
             _check_metric(options["metric"])
             self.backbone = _open_backbone(name, weights, device)
 
-    def _open_rows(self, options: dict[str, Any]) -> Samples:
-        """Open a matrix, or open and prepare a table."""
+    def _prepared(self, samples: Samples, options: dict[str, Any]) -> Samples:
+        """Return the rows of a matrix, or of a table, prepared."""
         request = self.request
-        samples = opened.open_rows(request.source, in_parts=self.method == "pac")
         if samples.table is None:
             self._refuse("a matrix")
             return samples.label(request.labels)
@@ -311,10 +309,6 @@ class Flat:
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {self.method: model.get_params()}
-
-
-def _is_matrix_name(source: Any) -> bool:
-    return isinstance(source, str) and source in benchmarks.NAMES
 
 
 def _check_metric(metric: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from probagg.app.run.folder import is_finished
 from probagg.app.run.monitor import Monitor
 from probagg.data import benchmarks
+from probagg.data.opening import is_named
 from probagg.errors import InputError
 
 
@@ -55,7 +56,7 @@ class Request:
         """Return K as given, or the number of classes of a named set."""
         if self.k is not None:
             return self.k
-        if isinstance(self.source, str) and self.source in benchmarks.ALL_NAMES:
+        if is_named(self.source):
             return benchmarks.n_classes(self.source)
         raise InputError(
             f"The number of clusters is missing. Give one for {self.title}, as 10 (-k 10), or let "

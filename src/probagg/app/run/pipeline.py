@@ -13,17 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from probagg.app.run.by_dpac import Deep
+from probagg.app.run.by_dpac import Deep, is_first_process
 from probagg.app.run.by_pac import Flat
 from probagg.app.run.estimates import slowness
 from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
 from probagg.app.run.monitor import LogMonitor, Monitor
-from probagg.app.run.options import Request, check_k, default_out, title_of
+from probagg.app.run.options import Request, check_k, default_out
 from probagg.app.run.pages import save_map, write_report
 from probagg.app.run.result import Clustering, describe, write
 from probagg.app.run.run import Run
+from probagg.app.run.samples import open_samples
 from probagg.data import benchmarks
-from probagg.data.opening import is_image_source
+from probagg.data.opening import is_named
 from probagg.errors import InputError, first_line
 
 PAC, OPA, DPAC = "pac", "opa", "dpac"
@@ -275,8 +276,21 @@ def plan(
             f"folder for {chosen.upper()}, or replace the unfinished run with --overwrite "
             "(overwrite=True)."
         )
-    work = Deep(request, given) if chosen == DPAC else Flat(request, chosen, given)
-    return Plan(work, report, overwrite)
+    is_for_images = chosen == DPAC or "backbone" in given
+    samples = open_samples(
+        request.data,
+        monitor if is_first_process() else Monitor(),
+        prefer="images" if is_for_images else "matrix",
+        in_parts=chosen == PAC,
+    )
+    if chosen == DPAC:
+        if samples.kind != "images":
+            raise InputError(
+                f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
+                f"array of images, {', '.join(benchmarks.IMAGE_NAMES)}."
+            )
+        return Plan(Deep(request, samples, given), report, overwrite)
+    return Plan(Flat(request, samples, chosen, given), report, overwrite)
 
 
 def _outline(source: Any, monitor: Monitor) -> Any:
@@ -290,20 +304,12 @@ def _outline(source: Any, monitor: Monitor) -> Any:
 
 
 def choose_method(source: Any, method: str) -> str:
-    """Return the method, checked against what the source is."""
+    """Return the method; "auto" is DPAC for a named set of images, PAC for anything else."""
     if method not in METHODS:
         raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
-    images = is_image_source(source)
-    named = isinstance(source, str) and source in benchmarks.IMAGE_NAMES
-    if method == "auto":
-        return DPAC if images and named else PAC
-    if method == DPAC and not images and not named:
-        known = ", ".join(benchmarks.IMAGE_NAMES)
-        raise InputError(
-            f"{title_of(source)!r} is not a set of images. DPAC takes a folder, an .npz file, an "
-            f"array of images, {known}."
-        )
-    return method
+    if method != "auto":
+        return method
+    return DPAC if is_named(source) and source in benchmarks.IMAGE_NAMES else PAC
 
 
 def _check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
