@@ -21,12 +21,24 @@ for axis, (name, X) in zip(axes, sets.items(), strict=True):
     print(f"{name}: {found.n_clusters}, {low} to {high}. {found.reason}")
     axis.axvspan(low - 0.3, high + 0.3, color="0.9")
     K = [row.n_clusters for row in found.table]
-    axis.plot(K, [row.silhouette - row.silhouette_null for row in found.table], "o-", ms=4)
-    axis.plot(K, [row.agreement - row.agreement_null for row in found.table], "s-", ms=4)
+    axis.plot(
+        K,
+        [row.silhouette - row.silhouette_null for row in found.table],
+        "o-",
+        ms=4,
+        label="silhouette",
+    )
+    axis.plot(
+        K,
+        [row.agreement - row.agreement_null for row in found.table],
+        "s-",
+        ms=4,
+        label="neighbours agree",
+    )
     axis.axvline(found.n_clusters, color="tab:red", linewidth=1)
     clear = f"{found.n_clusters} ({low} to {high})" if found.clear else "no clear structure"
     axis.set(title=f"{name}: {clear}", xlabel="K", ylim=(-0.05, 0.65))
 axes[0].set_ylabel("gain over a single Gaussian")
-axes[0].legend(["silhouette", "neighbours agree"])
+axes[0].legend()
 figure.tight_layout()
 figure.savefig("08_choosing_k.png", dpi=72)
