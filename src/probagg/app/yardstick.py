@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from probagg.arrays import chunks, unit_rows
 from probagg.errors import reading
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
@@ -87,10 +88,9 @@ def _rows(X: Any, metric: str) -> np.ndarray:
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
     if metric != "cosine":
         return X
-    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+    return unit_rows(X)
 
 
 def _chunks(X: Any) -> Iterator[slice]:
     size = max(1, _CHUNK_NUMBERS // X.shape[1]) if hasattr(X, "toarray") else _CHUNK
-    for start in range(0, X.shape[0], size):
-        yield slice(start, start + size)
+    return chunks(X.shape[0], size)

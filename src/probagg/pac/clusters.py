@@ -185,13 +185,15 @@ class LinearClusters(Clusters):
         S = linear_scores(lifted, self.sums)
         return self.update.assign(S, self.mass, linear_floor(self.sums, lifted.dtype))
 
-    def sums_of(self, X: Array, weights: Array | None = None) -> Array:
-        """Return the sums of some rows, (K, D + 2), as these clusters assign them."""
+    def sums_of(self, rows: slice, X: Array, weights: Array | None = None) -> Array:
+        """Return the sums of some rows of X, (K, D + 2), as these clusters assign them."""
+        X, weights = X[rows], None if weights is None else weights[rows]
         total, (K, width) = namespace(self.sums).zeros_like(self.sums), self.sums.shape
         size = TENSOR_NUMBERS // (K + width - 2) if is_tensor(X) else CHUNK_NUMBERS // width
         for chunk in chunks(X.shape[0], max(1, size)):
             lifted = self.coordinates.lift(X[chunk])
-            P = self.assign(lifted)
+            S, floor = linear_scores(lifted, self.sums), linear_floor(self.sums, lifted.dtype)
+            P = self.update.assign(S, self.mass, floor)
             total += self.update.weigh(P, None if weights is None else weights[chunk]) @ lifted
         return total
 

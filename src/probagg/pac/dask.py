@@ -182,7 +182,9 @@ class DaskChunks(Chunks):
         for round in range(self.n_rounds if len(self._sizes) > 1 else 0):
             new: list[Any] = []
             for share, block in self.blocks(round, size):
-                sums = [add(Task, _sums, state, rows, *chunk(i)) for i, rows in block]
+                sums = [
+                    add(Task, LinearClusters.sums_of, state, rows, *chunk(i)) for i, rows in block
+                ]
                 while len(sums) > FAN_IN:
                     several = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
                     sums = [add(Task, sum, List(*some)) for some in several]
@@ -208,12 +210,6 @@ def _join(sizes: Sequence[int], largest: int) -> tuple[int, ...]:
         else:
             joined.append(size)
     return tuple(joined)
-
-
-def _sums(
-    clusters: LinearClusters, rows: slice, X: np.ndarray, w: np.ndarray | None = None
-) -> Array:
-    return clusters.sums_of(X[rows], None if w is None else w[rows])
 
 
 def _sweep(

@@ -80,8 +80,7 @@ class Chunks:
             for share, block in self.blocks(round, size):
                 sums: Array = 0.0
                 for number, rows in block:
-                    X, w = self.chunk(number)
-                    sums = sums + clusters.sums_of(X[rows], None if w is None else w[rows])
+                    sums = sums + clusters.sums_of(rows, *self.chunk(number))
                 new = new + sums
                 if kept:
                     clusters = clusters.replaced(share, kept[round], sums)

@@ -21,6 +21,7 @@ from probagg.app.assignments.text import (
     records,
 )
 from probagg.app.yardstick import Yardstick
+from probagg.arrays import chunks
 
 PART_NUMBERS = 2**22  # probabilities in memory at once
 BORDERLINE_RATIO = 0.5  # of the second probability to the first, from which a sample is borderline
@@ -215,7 +216,7 @@ class Assignments:
 def parts_of(P: Any) -> Iterator[slice]:
     """Return slices of all rows of P (n, K), at least one."""
     n, size = P.shape[0], max(1, PART_NUMBERS // P.shape[1])
-    return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
+    return chunks(n, size) if n else iter([slice(0, 0)])
 
 
 def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from probagg.app.tools.labelled import Labelled
+from probagg.arrays import chunks
 from probagg.errors import import_optional
 
 ROWS = 256  # in a row group: photos are read this many at a time
@@ -67,8 +68,7 @@ def _type(arrow: Any, kind: str) -> Any:
 def _batches(labelled: Labelled, schema: Any) -> Iterator[Any]:
     """Yield record batches of the table; photos are read as their turn comes."""
     arrow = import_optional("pyarrow", "Exporting to datasets", "table")
-    for start in range(0, len(labelled.assigned), ROWS):
-        rows = slice(start, start + ROWS)
+    for rows in chunks(len(labelled.assigned), ROWS):
         cells = _columns(labelled, rows)
         arrays = [arrow.array(cells[field.name], field.type) for field in schema]
         yield arrow.record_batch(arrays, schema=schema)
