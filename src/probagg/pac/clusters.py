@@ -20,21 +20,29 @@ from probagg.aggregation import Array, Moments, mass_factor, namespace
 from probagg.arrays import chunks, is_tensor, like, to_numpy
 from probagg.errors import InputError, reading
 from probagg.estimators import labels_of
-from probagg.pac.coordinates import CHUNK_NUMBERS, Coordinates, linear_floor, linear_scores
+from probagg.pac.coordinates import (
+    CHUNK_NUMBERS,
+    TENSOR_NUMBERS,
+    Coordinates,
+    linear_floor,
+    linear_scores,
+)
 from probagg.pac.rows import Metric, metric_options
 from probagg.pac.sweeps import Update
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
-TENSOR_NUMBERS = 2**27  # of a chunk of a tensor that is scored at once: 512 MiB
 
 
 @dataclass(frozen=True)
 class Clusters(ABC):
-    """Clusters that assign rows by Eq. 8; lazy results carry them, not the estimator."""
+    """Clusters that assign rows by Eq. 8; lazy results carry them, not the estimator.
 
-    update: Update  # with the m and the balance used
-    critical_m: float  # of the rows that were fitted
+    `update` has the m and the balance used, and `critical_m` is that of the fitted rows.
+    """
+
+    update: Update
+    critical_m: float
 
     @property
     @abstractmethod
@@ -248,7 +256,7 @@ class PairwiseClusters(Clusters):
         return np.zeros((1, len(self.A)), self.A.dtype) if self.X is None else self.X[:1]
 
     def like(self, X: Array) -> PairwiseClusters:
-        return self  # for arrays only
+        return self
 
     def distance_sums(self, X: Array) -> np.ndarray:
         D = X

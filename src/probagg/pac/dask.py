@@ -17,7 +17,8 @@ from probagg.pac.out_of_core import ROUNDS, ArrayChunks, Block, Chunks, RowSampl
 FAN_IN = 8  # sums that one task adds up
 SMALL = 2**24  # numbers of an array that is swept by one worker: tasks would take longer
 JOINED = 2**21  # numbers of chunks that are joined to one
-STRIDES = (13, 7, 5, 1)  # of chunks: prime, as the chunks of one worker may be every 2nd or 8th
+# A round takes every n-th chunk. n is prime, as those of one worker may be every 2nd or 8th.
+STRIDES = (13, 7, 5, 1)
 
 
 DaskArray: TypeAlias = Any  # whose package may not be installed
