@@ -2,7 +2,7 @@
 
 The first targets of a random classifier are noise, which ruins good features. A fitted one is
 confident from the first step, but OPA is a feedback loop: it is stable only where `learning_rate`,
-`backbone_gradient` and `balance` are small. docs/cifar10.md explains both.
+`backbone_gradient` and `balance` are small. benchmarks/notes/cifar10.md explains both.
 
 The kNN graph of the features says which of PAC's runs to take, and smooths its probabilities: PAC's
 clusters of CIFAR-10's pre-trained features have 88.2 ACC, and 90.2 once smoothed
@@ -62,7 +62,7 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
     (benchmarks/results/neighbours.json). PAC can also divide two similar classes wrongly in every
     run, so the two most connected clusters are divided anew (`neighbours.recut`). PAC's run from
     there is taken if it is more confident after some smoothing: where a boundary runs through a
-    dense part of the graph, smoothing leaves many rows undecided (docs/cifar10.md, "The start").
+    dense part of the graph, smoothing leaves many rows undecided (benchmarks/notes/cifar10.md).
     """
     smoothed = [smooth(near, _probabilities(run, features)) for run in runs]
     modular = [modularity(near, Q) for Q in smoothed]
