@@ -43,7 +43,7 @@ format: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# docs/results.md and the README's table, from benchmarks/results/*.json.
+# docs/results.md and the README's table, from benchmarks/results.
 results: $(VENV)/.dev
 	$(BIN)/python -m benchmarks results_page
 

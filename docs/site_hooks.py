@@ -20,7 +20,7 @@ OUTSIDE = (
     "CITATION.cff",
     "benchmarks/README.md",
     "benchmarks/paper/expected.toml",
-    "benchmarks/results/*.json",
+    "benchmarks/results/*/*.json",
     "src/probagg/dpac/recipes/**/*.toml",
 )
 CODE = ("examples/*.py",)

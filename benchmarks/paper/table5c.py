@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.paper.deep import Experiment, available
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 
 METHODS = {"dpac-jpac": ("cluster.objective=pac",), "dpac-opa": ()}
 SETTINGS = {"with-cr": ("cluster.regularization=1.0",), "without-cr": ()}

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.photo_sets import MOST, lite_features, pixels, some
-from benchmarks.record import record
+from benchmarks.record import Cell, Row, record
+from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
 from probagg.app.embed.joint import joined
 
@@ -45,11 +46,11 @@ def dogs() -> tuple[dict[str, np.ndarray], np.ndarray]:
     return {"lite0": X, "colours": (grid - grid.mean(0)).astype(np.float32)}, y
 
 
-def measure(name: str, features: dict[str, np.ndarray], y: np.ndarray) -> dict[str, Any]:
+def measure(name: str, features: dict[str, np.ndarray], y: np.ndarray) -> list[Row]:
     """Return ACC of every seed on each set of features and on all of them joined."""
     K = len(np.unique(y))
     sets = features | {",".join(features): joined(list(features.values()))}
-    acc: dict[str, list[float]] = {}
+    rows = []
     for key, X in sets.items():
         settings: dict[str, Any] = {"m": "auto", "metric": "cosine"}
         pac = PAC(K, **settings, balance="auto", random_state=0).fit(X)
@@ -57,10 +58,12 @@ def measure(name: str, features: dict[str, np.ndarray], y: np.ndarray) -> dict[s
             PAC(K, **settings, balance=pac.balance_, random_state=seed).fit(X).labels_
             for seed in range(1, SEEDS)
         ]
-        acc[key] = [float(clustering_accuracy(y, labels)) for labels in runs]
-        mean, spread = 100 * np.mean(acc[key]), 100 * np.std(acc[key])
-        print(f"{name} {key}: {mean:.1f} ± {spread:.1f}", flush=True)
-    return {"data": name, "rows": len(y), "acc": acc}
+        acc = [float(clustering_accuracy(y, labels)) for labels in runs]
+        for seed, each in enumerate(acc):
+            found = {"acc": each, "settings": {"rows": len(y)}}
+            rows.append(Cell(name, key, seed=seed).row(found))
+        print(f"{name} {key}: {percent(*acc)}", flush=True)
+    return rows
 
 
 def main() -> None:
@@ -68,7 +71,4 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     warnings.simplefilter("ignore")
     sets = {"cifar10": cifar10, "dogs": dogs}
-    results = []
-    for name, read in sets.items():
-        results.append(measure(name, *read()))
-        record("two_backbones", results)
+    record("two_backbones", [row for name, read in sets.items() for row in measure(name, *read())])

@@ -50,7 +50,7 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
 
     PAC has several optima, and the lowest objective is not always the best: on three of five sets
     of CIFAR-10 features another one, less than 0.1 % higher, had two to three points more ACC
-    (benchmarks/results/neighbours.json). PAC can also divide two similar classes wrongly in every
+    (benchmarks/results/neighbours/full.json). PAC can also divide two similar classes wrongly in every
     run, so the two most connected clusters are divided anew (`neighbours.recut`). PAC's run from
     there is taken if it is more confident after some smoothing: where a boundary runs through a
     dense part of the graph, smoothing leaves many rows undecided (docs/cifar10.md, "The start").

@@ -17,7 +17,7 @@ from probagg.errors import NoData
 from probagg.progress import Progress
 
 # Two photos are near-duplicates if the cosine of their features is at least 0.6 and 0.01 for each
-# of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates.json.
+# of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates/full.json.
 COSINE = 0.7  # from which hashes are compared
 EQUAL_HASHES, PER_BIT = 0.6, 0.01
 PIECE = 2**17  # pairs whose hashes are compared at a time
