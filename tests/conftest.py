@@ -7,7 +7,7 @@ from served import Client, start
 from sklearn.datasets import load_digits, make_blobs
 
 from probagg.data import photo
-from probagg.dpac import initialization
+from probagg.dpac import start as classifier_start
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +44,8 @@ def generator():
 @pytest.fixture
 def quick_heads(monkeypatch):
     """Fit heads in a few steps, where it does not matter how well they fit."""
-    monkeypatch.setattr(initialization, "STEPS", 100)
-    monkeypatch.setattr(initialization, "LINEAR_STEPS", 100)
+    monkeypatch.setattr(classifier_start, "STEPS", 100)
+    monkeypatch.setattr(classifier_start, "LINEAR_STEPS", 100)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ import torch
 import torch.multiprocessing
 
 # The server of the processes imports these once, instead of every process.
-multiprocessing.set_forkserver_preload(["probagg.dpac.estimator", "sklearn.datasets"])
+multiprocessing.set_forkserver_preload(["probagg.dpac.dpac", "sklearn.datasets"])
 
 
 def run_two(function, *arguments):

@@ -5,7 +5,7 @@ import json
 import threading
 
 from probagg.app.report.review.server import TOKEN_HEADER, ReviewServer
-from probagg.app.run.reporting import review_session
+from probagg.app.run.pages import review_session
 
 
 class Client:

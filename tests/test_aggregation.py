@@ -8,6 +8,7 @@ import torch
 from problems import soft
 from sklearn.metrics import pairwise_distances
 
+from benchmarks.paper import algorithm_1 as reference
 from probagg import critical_m
 from probagg.aggregation import (
     LINEAR_METRICS,
@@ -20,7 +21,6 @@ from probagg.aggregation import (
     lifted_growth,
     objective,
 )
-from probagg.pac import reference
 
 
 @pytest.mark.parametrize("metric", LINEAR_METRICS)

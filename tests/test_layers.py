@@ -14,9 +14,8 @@ LEAVES = {  # what every part may import
     "errors",
     "estimators",
     "formulas",
-    "locks",
+    "processes",
     "progress",
-    "signals",
     "svg",
 }
 ALLOWED = {
@@ -25,8 +24,7 @@ ALLOWED = {
     "errors": set(),
     "estimators": set(),
     "formulas": set(),
-    "locks": set(),
-    "signals": set(),
+    "processes": set(),
     "svg": set(),
     "progress": set(),
     "environment": set(),
@@ -35,20 +33,22 @@ ALLOWED = {
     "storage": set(),
     "devices": set(),
     "data": {"storage"},
+    "smoothing": {"aggregation", "storage"},
     "pac": {"aggregation", "storage"},
     "opa": {"aggregation", "devices", "pac", "storage"},
-    "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "storage"},
+    "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "smoothing", "storage"},
     "embed": {"data", "devices", "storage"},
     "yardstick": {"storage"},
     "assignments": {"storage", "yardstick"},
     "review": {"storage", "assignments"},
     "report": {"metrics", "data", "storage", "assignments", "review"},
-    "export": {"aggregation", "pac", "opa", "dpac", "embed", "storage", "review"},
+    "export": {"aggregation", "pac", "opa", "dpac", "embed", "smoothing", "storage", "review"},
     "tools": {"assignments"},
     "run": {
         "__init__",
         "aggregation",
         "metrics",
+        "smoothing",
         "storage",
         "devices",
         "data",
@@ -166,7 +166,7 @@ def test_without_torch_one_line_names_the_packages():
     code = "import sys; sys.modules['torch'] = None; from probagg import OPALoss"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = result.stderr.strip().splitlines()[-1]
-    command = "pip install torch torchvision timm pillow"
+    command = "pip install torch torchvision 'timm>=1.0.26' pillow"
     assert last.endswith(f"OPALoss needs PyTorch, which is not installed: {command}")
 
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from probagg import PAC, Recipe
 from probagg.aggregation import critical_m
-from probagg.dpac.feed import Feed
-from probagg.dpac.inference import infer
+from probagg.dpac.feed import Feed, infer
 from probagg.dpac.model import Model
 from probagg.dpac.randomness import key
 from probagg.dpac.stages import make_views

@@ -33,14 +33,12 @@ from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
 from benchmarks.record import Cell, record
 from probagg import Recipe
 from probagg.data.images import ArrayImages, ImageSet
-from probagg.dpac.checkpoint import load_compact, weights_hash
+from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.machine import Machine
-from probagg.dpac.model import build_model
-from probagg.dpac.saved import load_weights, save_model
-from probagg.dpac.self_labelling import self_label_stage
-from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
+from probagg.dpac.model import build_model, load_compact, load_weights, save_network
+from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup, self_label_stage
 from probagg.dpac.views import Views
 from probagg.environment import environment
 from probagg.errors import Interrupted
@@ -89,7 +87,7 @@ class Watch:
         self.seconds += progress.metrics["seconds"]
         if progress.stage == "pretrain" and progress.epoch == self.job.keep:
             kept = self.folder / f"pretrain-{self.job.keep}"
-            save_model(self.subject.model, self.recipe, kept, compact=True)
+            save_network(self.subject.model, self.recipe, kept, compact=True)
         if progress.epoch % self.job.every == 0 or progress.epoch in (1, progress.epochs):
             self._look(progress, progress.metrics)
         self.looking += time.monotonic() - began
@@ -150,7 +148,7 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
         engine.train(stage)
         targets = stage.state.get("targets", targets)
         seconds = time.monotonic() - began - watch.looking
-        save_model(model, recipe, folder / name, compact=True)
+        save_network(model, recipe, folder / name, compact=True)
         readings, scores = read_stage(name, subject, recipe, folder, job.table3)
         readings |= {"last_epoch": watch.last, "seconds": seconds, "resumed": resumed}
         (folder / f"{name}.json").write_text(json.dumps(readings, indent=1))

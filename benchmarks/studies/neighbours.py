@@ -3,11 +3,11 @@
     python -m benchmarks neighbours [NAME or FILE.npz ...]      needs PROBAGG_DATA
 
 Ten runs of PAC and two annealed ones. For each run: PAC's ACC, the ACC after smoothing ("asked" in
-the results; `probagg.pac.smoothing`), and what is known without labels: PAC's objective, the
+the results; `probagg.smoothing`), and what is known without labels: PAC's objective, the
 sharpness of the smoothed probabilities, and their modularity. Then the run that each rule chooses:
 of the ten the lowest objective; of the annealed ones the lower; of all twelve the sharpest
 ("surest"), and the highest modularity. `cluster.start = "pac"` compares them with runs from
-divided clusters (`probagg.dpac.neighbours.recut`) too.
+divided clusters (`probagg.dpac.start.recut`) too.
 A file has features X of photos and their classes y; `python -m benchmarks training --features`
 writes one.
 """
@@ -28,9 +28,8 @@ from benchmarks.record import Cell, Row, record
 from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
-from probagg.dpac.initialization import INITS
-from probagg.dpac.neighbours import modularity, nearest
-from probagg.pac.smoothing import sharpness, smooth
+from probagg.dpac.start import INITS, modularity, nearest
+from probagg.smoothing import sharpness, smooth
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")
 LOW = 1e-4  # above the lowest objective: the same optimum

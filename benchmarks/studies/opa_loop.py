@@ -21,9 +21,9 @@ from torch import Tensor
 
 from benchmarks.record import Cell, record
 from probagg import PAC, OPALoss, clustering_accuracy, opa_targets
-from probagg.dpac.initialization import fit_head
 from probagg.dpac.pretext import mlp
 from probagg.dpac.randomness import key, permutation
+from probagg.dpac.start import fit_head
 
 K, B, M, EPOCHS = 10, 1024, 1.02, 4
 SETTINGS = [  # learning rate, balance, stratified

@@ -1,4 +1,4 @@
-"""Is the linear form Algorithm 1? The largest difference to pac/reference.py after some sweeps.
+"""Is the linear form Algorithm 1? The largest difference after some sweeps.
 
 python -m benchmarks pac_equality        about ten seconds, no data needed
 """
@@ -11,9 +11,9 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances
 
+from benchmarks.paper.algorithm_1 import algorithm_1
 from benchmarks.record import Cell, record
 from probagg import PAC
-from probagg.pac.reference import algorithm_1
 
 N, K, M = 300, 10, 1.03
 

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.data import open_lab_images
 from benchmarks.record import Cell, Results
 from probagg.data.benchmarks import load
-from probagg.pac.select import select_n_clusters
+from probagg.pac.n_clusters import select_n_clusters
 
 DESIGN = ("blobs", "clouds", "digits", "pendigits", "isolet", "imagenette")
 UNSEEN = ("blobs of many shapes", "mnist-test", "coil100", "imagenet-dogs", "cifar10-simclr")

@@ -25,8 +25,8 @@ from benchmarks.photo_sets import load
 from benchmarks.record import Cell, Row, record
 from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign
-from probagg.dpac.neighbours import modularity, nearest
-from probagg.pac.smoothing import sharpness, smooth
+from probagg.dpac.start import modularity, nearest
+from probagg.smoothing import sharpness, smooth
 
 DERIVE = (
     "dogs:lite0", "imagenette:lite0-tail", "cifar10:simclr", "cifar100-20:dpac-10",

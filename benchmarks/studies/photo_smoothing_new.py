@@ -23,10 +23,9 @@ from torch import Tensor
 
 from benchmarks import photo_sets
 from benchmarks.record import Cell, record
-from probagg import PAC, clustering_accuracy
+from probagg import PAC, clustering_accuracy, smoothing
 from probagg.aggregation import embed
-from probagg.pac import smoothing
-from probagg.pac.smoothing import Smoothing
+from probagg.smoothing import Smoothing
 
 NAMES = ("dogs:lite0", "cifar10:lite0", "imagenette:lite0", "cifar10:simclr")
 SEEDS, STEPS = 3, 60

@@ -20,10 +20,9 @@ from torch import Tensor, nn
 
 from benchmarks.record import Cell, Row, record
 from probagg import PAC
-from probagg.dpac.initialization import fit_head
-from probagg.dpac.neighbours import nearest
+from probagg.dpac.start import fit_head, nearest
 from probagg.metrics import evaluate
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.smoothing import sharpen, sharpness, smooth
 
 REFRESHES = 13  # as many as 60 epochs of self-labelling have
 ROWS = 10_000

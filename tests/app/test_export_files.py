@@ -34,7 +34,7 @@ from probagg.app.export import (
     labeller_of,
     load_exported,
 )
-from probagg.pac.smoothing import Smoothing
+from probagg.smoothing import Smoothing
 
 
 @pytest.fixture(scope="module")

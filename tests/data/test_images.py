@@ -256,7 +256,7 @@ def test_without_pillow_one_line_names_the_packages(tmp_path):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     last = result.stderr.strip().splitlines()[-1]
-    command = "pip install torch torchvision timm pillow"
+    command = "pip install torch torchvision 'timm>=1.0.26' pillow"
     assert last.endswith(f"Reading image files needs Pillow, which is not installed: {command}")
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints survive crashes and new versions; exports are complete."""
+"""Checkpoints survive crashes and new versions."""
 
 import json
 
@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 from probagg.dpac.checkpoint import (
-    Checkpoint,
-    export_compact,
-    load_compact,
+    TrainingState,
     load_optimizer_tensors,
     optimizer_tensors,
     read_checkpoint,
@@ -20,7 +18,7 @@ from probagg.dpac.checkpoint import (
 
 
 def checkpoint(value):
-    return Checkpoint(
+    return TrainingState(
         {"a.x": torch.full((3,), float(value)), "b.y": torch.tensor(value)}, {"v": value}
     )
 
@@ -96,7 +94,7 @@ def test_a_half_written_checkpoint_is_ignored(tmp_path):
 def test_a_checkpoint_of_the_first_format_is_upgraded(tmp_path, labels, start, left):
     """It had targets in the network, two more recipe keys, and self-labelling not finished."""
     table = {"labels": labels, "start": start, "keep_losses": True}
-    old = Checkpoint(
+    old = TrainingState(
         {"module.lessons.Q": torch.ones(2), "module.offline.Q": torch.zeros(2)},
         {"identity": {"recipe": {"self_label": table}, "seed": 3},
          "position": {"stage": "self_label", "done": ["pretrain", "cluster", "self_label"]}},
@@ -159,23 +157,3 @@ def test_the_hash_sees_one_bit():
     with torch.no_grad():
         net.weight[0, 0] = torch.nextafter(net.weight[0, 0], torch.tensor(9.0))
     assert weights_hash(net) != before
-
-
-def test_an_export_is_split_rounded_and_read_back(tmp_path):
-    net = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 300))
-    export_compact(net.state_dict(), tmp_path, part_mib=0.1)  # of other sizes: replaced
-    paths = export_compact(net.state_dict(), tmp_path, part_mib=0.2)
-    assert len(paths) == 2
-    assert all(path.stat().st_size < 0.21 * 2**20 for path in paths)
-    other = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 300))
-    other.load_state_dict(load_compact(tmp_path))
-    for a, b in zip(net.parameters(), other.parameters(), strict=True):
-        assert torch.equal(a.bfloat16().float(), b)
-    assert other[1].num_batches_tracked.dtype == torch.int64
-
-
-def test_an_export_without_one_of_its_parts_is_an_error(tmp_path):
-    net = nn.Sequential(nn.Linear(300, 300), nn.Linear(300, 300))
-    export_compact(net.state_dict(), tmp_path, part_mib=0.2)[0].unlink()
-    with pytest.raises(ValueError, match="holds 1 of 2 weights files"):
-        load_compact(tmp_path)

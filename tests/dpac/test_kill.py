@@ -13,11 +13,11 @@ SCRIPT = textwrap.dedent("""
     from pathlib import Path
     import numpy as np, torch
     from sklearn.datasets import load_digits
-    import probagg.dpac.estimator as estimator
-    import probagg.dpac.initialization as initialization
+    import probagg.dpac.dpac as estimator
+    import probagg.dpac.start as start
     import probagg.dpac.machine as machine
     from probagg.dpac.checkpoint import weights_hash
-    from probagg.dpac.estimator import DPAC
+    from probagg.dpac.dpac import DPAC
     from probagg.dpac.recipe import Recipe
 
     images = (load_digits().images[:120] * 15.9).astype(np.uint8)
@@ -31,7 +31,7 @@ SCRIPT = textwrap.dedent("""
         torch.set_num_threads(1)
         often = functools.partial(machine.Machine, save_minutes=0.0)
         estimator.Machine = often
-        initialization.LINEAR_STEPS = 200  # 3500 would be most of the run
+        start.LINEAR_STEPS = 200  # 3500 would be most of the run
         fitted = DPAC(10, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
         (out / "hash").write_text(weights_hash(fitted.model_))
         os._exit(0)

@@ -21,7 +21,7 @@ from probagg.dpac.operations import (
     resample,
     turn_hue,
 )
-from probagg.dpac.view_settings import RANGES
+from probagg.dpac.recipe import RANGES
 
 
 def shifted(image, a, b, c, d, e, f):

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from probagg.dpac.recipe import FOLDER, NAMES, Recipe
-from probagg.dpac.settings import RecipeError
+from probagg.dpac.recipe import FOLDER, NAMES, Recipe, RecipeError
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -124,6 +123,14 @@ def test_settings_are_numbers_words_lists_or_booleans():
     assert recipe.views.crop == (0.5, 1.0)
     assert recipe.cluster.stratify is True
     assert recipe.name == "x"
+
+
+def test_lists_of_toml_become_tuples():
+    """A frozen recipe is compared and hashed."""
+    text = "[views]\ncrop = [0.2, 1.0]\nscale = [1, 1]\n"
+    assert Recipe.from_toml(text) == Recipe()
+    assert hash(Recipe.from_toml('[views]\noperations = ["Rotate"]'))
+    assert not Recipe.from_toml(text).views.moves
 
 
 def test_a_setting_that_is_not_in_a_list_is_an_error():

@@ -7,20 +7,26 @@ import torch.nn.functional as F
 
 from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Machine
-from probagg.dpac.feed import Feed
-from probagg.dpac.inference import infer
+from probagg.dpac.feed import Feed, infer
 from probagg.dpac.model import build_model
-from probagg.dpac.neighbours import nearest
 from probagg.dpac.offline import cluster_all, fuzzy_c_means, refresh_targets
-from probagg.dpac.recipe import Cluster, Recipe
-from probagg.dpac.self_labelling import ClassifierLabels, SmoothedLabels, self_label_stage
-from probagg.dpac.stages import ClusterStage, PretrainStage, Setup, make_views
+from probagg.dpac.recipe import ClusterSettings, Recipe
+from probagg.dpac.stages import (
+    ClassifierLabels,
+    ClusterStage,
+    PretrainStage,
+    Setup,
+    SmoothedLabels,
+    make_views,
+    self_label_stage,
+)
+from probagg.dpac.start import nearest
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, Interrupted
 from probagg.metrics import clustering_accuracy
-from probagg.opa.functional import weighted_contrastive
-from probagg.pac.smoothing import sharpen, sharpness, smooth
+from probagg.opa.targets import weighted_contrastive
+from probagg.smoothing import sharpen, sharpness, smooth
 
 K = 3
 SMALL = [
@@ -176,7 +182,7 @@ def test_offline_targets_cover_all_images_and_stay_between_refreshes(method):
 @pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
 def test_every_offline_method_finds_three_blobs(method, blobs):
     X, y = blobs
-    Q = cluster_all(method, torch.from_numpy(X).float(), 3, Cluster(), seed=0)
+    Q = cluster_all(method, torch.from_numpy(X).float(), 3, ClusterSettings(), seed=0)
     assert clustering_accuracy(y, Q.argmax(1)) > 0.95
 
 
@@ -192,7 +198,7 @@ def test_fuzzy_c_means_is_a_fixed_point_of_bezdeks_equations(blobs):
 def test_refreshed_targets_keep_their_numbers():
     """k-means numbers its clusters at random; targets keep the numbers that they overlap most."""
     features, targets = torch.eye(3).repeat(20, 1) + 0.01, torch.full((60, 3), 1 / 3)
-    settings = Cluster(targets="kmeans", metric="cosine")
+    settings = ClusterSettings(targets="kmeans", metric="cosine")
     refresh_targets(targets, features, settings, seed=0)
     first = targets.argmax(1)
     for seed in range(1, 5):

@@ -12,7 +12,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from probagg.dpac.operations import apply_operation
 from probagg.dpac.randomness import key, uniforms
-from probagg.dpac.view_settings import ViewSettings
+from probagg.dpac.recipe import ViewSettings
 from probagg.dpac.views import Views, crop_boxes
 
 KEY = torch.tensor(key(0, "pretrain", 0))
@@ -316,13 +316,6 @@ def test_autocast_does_not_change_the_views():
 def test_impossible_settings_are_errors_that_say_what_is_needed(wrong, message):
     with pytest.raises(ValueError, match=message):
         ViewSettings(**wrong)
-
-
-def test_settings_from_lists_equal_those_from_tuples():
-    """TOML has lists only, and a frozen recipe is compared and hashed."""
-    assert ViewSettings(crop=[0.2, 1.0], scale=[1, 1]) == ViewSettings()
-    assert hash(ViewSettings(operations=["Rotate"]))
-    assert not ViewSettings(scale=[1, 1]).moves
 
 
 def test_wrong_images_are_errors_that_say_what_is_needed():

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from probagg.app.run.layout import is_finished
+from probagg.app.run.folder import is_finished
 
 SETTINGS = (
     "network.backbone=convnet", "network.width=8", "network.classifier=[32]", "views.size=16",

@@ -17,15 +17,15 @@ from probagg.app.run.folder import RunFolderError
 from probagg.data.arrays import read_matrix
 from probagg.data.opening import open_images
 from probagg.dpac.checkpoint import (
-    Checkpoint,
+    TrainingState,
     check_versions,
     read_checkpoint,
     read_description,
     save_checkpoint,
     versions,
 )
-from probagg.dpac.history import History
-from probagg.dpac.settings import RecipeError
+from probagg.dpac.engine import History
+from probagg.dpac.recipe import RecipeError
 from probagg.errors import InputError, NoData, ProbaggError
 from probagg.storage import check_mapped, read_bytes, seal
 
@@ -88,7 +88,7 @@ def test_a_flipped_bit_in_a_compact_export_is_refused(tmp_path, name, place):
 def test_the_description_of_a_checkpoint_is_sealed(tmp_path):
     """A wrong epoch or seed in state.json would resume a run that nobody had."""
     for step in (1, 2):
-        save_checkpoint(tmp_path, step, Checkpoint({}, {"position": {"epoch": step}}))
+        save_checkpoint(tmp_path, step, TrainingState({}, {"position": {"epoch": step}}))
     newest = tmp_path / "step-2" / "state.json"
     newest.write_text(newest.read_text().replace('"epoch": 2', '"epoch": 3'))
     assert read_checkpoint(tmp_path).description == {"position": {"epoch": 1}}

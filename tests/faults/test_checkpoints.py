@@ -11,7 +11,7 @@ import pytest
 from commands import cluster, cluster_by_pac, probagg
 from sklearn.datasets import load_digits
 
-from probagg.app.run.layout import unfinished
+from probagg.app.run.folder import unfinished
 
 QUICK = ("-k", 3, "--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (

@@ -11,18 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from probagg import locks
+from probagg import processes
 from probagg.app.report.review.session import StaleReview, version_of
 from probagg.app.review import Review
 from probagg.app.run.contents import read_review
 from probagg.app.run.folder import LOCK, MANIFEST, RunFolder, RunFolderError, add_to_run
-from probagg.app.run.reporting import review_session
-from probagg.locks import Held, hold
+from probagg.app.run.pages import review_session
+from probagg.processes import Held, hold
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from probagg.locks import hold
+from probagg.processes import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -133,13 +133,13 @@ def test_of_two_servers_that_save_at_once_one_is_told_to_reload(clustered):
 
 def test_a_lock_file_that_was_removed_while_it_was_opened_is_not_the_lock(tmp_path, monkeypatch):
     """Its last holder removes it: who has opened it by then must take the new one."""
-    path, lock, removed = tmp_path / "lock", locks._lock, []
+    path, lock, removed = tmp_path / "lock", processes._lock, []
 
     def late(descriptor):
         if not removed:
             removed.append(path.unlink())
         lock(descriptor)
 
-    monkeypatch.setattr(locks, "_lock", late)
+    monkeypatch.setattr(processes, "_lock", late)
     with hold(path), pytest.raises(Held), hold(path):
         pass

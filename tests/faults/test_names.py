@@ -126,7 +126,7 @@ def test_the_run_knows_its_photos_by_their_names(made, photos):
 
 
 def test_a_class_that_is_a_folder_named_as_a_formula_is_marked_and_read_back(tmp_path):
-    from probagg.app.run.clustering import text_table
+    from probagg.app.run.result import text_table
     from probagg.data.labels import Classes, read_labels
 
     rows = [("=a/1.png", "=a"), ("-b/2.png", "'=b"), ("c/3.png", "-1")]

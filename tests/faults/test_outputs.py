@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from commands import cluster_by_pac, probagg
 
-from probagg.app.run.opened import open_run
 from probagg.app.run.output import Output
+from probagg.app.run.run import open_run
 from probagg.errors import InputError
 
 

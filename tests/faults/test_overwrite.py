@@ -10,8 +10,7 @@ import textwrap
 import pytest
 from commands import cluster_by_pac, probagg
 
-from probagg.app.run.folder import RunFolder
-from probagg.app.run.layout import MANIFEST, UNFINISHED, unfinished
+from probagg.app.run.folder import MANIFEST, UNFINISHED, RunFolder, unfinished
 
 # Each child is killed at its n-th change of the file system, which an audit hook counts.
 KILLS = textwrap.dedent("""

@@ -15,7 +15,7 @@ from probagg.app.report.review.server import TOKEN_HEADER
 from probagg.app.review import Review
 from probagg.app.run.contents import read_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.reporting import review_session
+from probagg.app.run.pages import review_session
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from probagg.app.cli import main
 from probagg.app.run.folder import LOCK, RunFolder
-from probagg.signals import on_signals
+from probagg.processes import on_signals
 
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -77,9 +77,8 @@ def test_a_signal_ends_a_run_with_a_line_and_without_a_lock(
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_signal_while_features_are_extracted_keeps_those_so_far(monkeypatch, number, capfd):
     """An exception that says how to resume takes the place of the signal's."""
-    from probagg.app.cli.errors import guarded
-    from probagg.app.cli.stopping import stop
-    from probagg.app.cli.terminal import Terminal
+    from probagg.app.cli import stop
+    from probagg.app.cli.terminal import Terminal, guarded
     from probagg.app.run.samples import embed_images
 
     class Pictures:

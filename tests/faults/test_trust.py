@@ -5,12 +5,13 @@ import sys
 
 import numpy as np
 import pytest
+import timm
 import tomli_w
 from commands import cluster_by_pac, probagg
 from PIL import Image
 
 from probagg import DPAC, Recipe, open_run
-from probagg.app.embed.backbone import BackboneError
+from probagg.app.embed import BackboneError, reopen_backbone
 
 CODE = """
 import pathlib, torch
@@ -59,6 +60,53 @@ def test_code_beside_a_run_is_not_imported(world, monkeypatch):
     assert probagg("report", ".").exit_code == 0
     assert not (world / "ran").exists()
     assert len(open_run(".", trust_code=True).predict(world / "photos")) == 8
+
+
+@pytest.fixture
+def hub_folder(tmp_path):
+    """A network in the format of timm's hub."""
+    network = timm.create_model("test_resnet", pretrained=False)
+    timm.models.save_for_hf(network, str(tmp_path / "network"), safe_serialization=True)
+    return tmp_path / "network"
+
+
+def test_a_network_from_a_folder_that_a_run_names_is_loaded_only_on_request(world, hub_folder):
+    """timm before 1.0.26 runs the code in a pytorch_model.bin of such a folder."""
+    backbone = ["--backbone", hub_folder]  # what a person types is theirs
+    made = cluster_by_pac("photos", "-k", 2, *backbone, "--out", "other")
+    assert made.exit_code == 0, made.output
+    result = probagg("predict", "other", "photos")
+    assert result.exit_code == 2
+    assert f"names {hub_folder} as its backbone, a folder or a page of a hub" in result.output
+    assert "pass --trust-code" in result.output
+    assert probagg("predict", "other", "photos", "--trust-code").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hf-hub:somebody/network",
+        "hf_hub:somebody/network",
+        "HF-HUB:somebody/network",
+        "local-dir:network",
+        "local-dir:/network",
+        "network",
+        "./network",
+        "~/network",
+        "..\\network",
+        "https://somewhere/network",
+        "somebody/network",
+    ],
+)
+def test_every_name_that_points_to_a_place_needs_trust(hub_folder, monkeypatch, name):
+    monkeypatch.chdir(hub_folder.parent)
+    with pytest.raises(BackboneError, match="trust_code=True"):
+        reopen_backbone({"backbone": name}, "cpu")
+
+
+def test_weights_of_known_networks_need_no_trust(hub_folder):
+    spec = {"backbone": "test_resnet", "weights": str(hub_folder / "model.safetensors")}
+    assert reopen_backbone(spec, "cpu").name == "test_resnet"
 
 
 def test_code_that_a_compact_export_names_is_not_run(world):

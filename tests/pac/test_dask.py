@@ -39,8 +39,8 @@ def tiny_sample(monkeypatch):
 @pytest.fixture
 def small_sample(monkeypatch, tiny_sample):
     """Sweep these rows as many are: in tasks of every chunk."""
-    monkeypatch.setattr("probagg.pac.dask_rows.SMALL", 0)
-    monkeypatch.setattr("probagg.pac.dask_rows.JOINED", 0)
+    monkeypatch.setattr("probagg.pac.dask.SMALL", 0)
+    monkeypatch.setattr("probagg.pac.dask.JOINED", 0)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_small_arrays_are_swept_by_one_task(orders, tiny_sample, monkeypatch):
     with dask.callbacks.Callback(pretask=lambda key, *_: names.append(str(key))):
         assert same_to_the_bit(fit(X.rechunk({0: 700})), whole)
     assert sum("pac-" in name for name in names) < 20 * whole.n_iter_  # 16 sums and a sweep
-    monkeypatch.setattr("probagg.pac.dask_rows.SMALL", 0)
+    monkeypatch.setattr("probagg.pac.dask.SMALL", 0)
     np.testing.assert_allclose(fit(X).objective_, whole.objective_, rtol=1e-3)
 
 

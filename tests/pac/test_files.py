@@ -302,7 +302,7 @@ def test_an_interrupted_fit_resumes_to_the_same_labels(kind, tmp_path):
 
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path):
-    from probagg.pac.checkpoint import Checkpoint
+    from probagg.pac.out_of_core import Checkpoint
 
     saved = Checkpoint(tmp_path / "fit.safetensors", 0)
     saved.match({"data": "other"})

@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from probagg import PAC
 from probagg.errors import ClusteringWarning
-from probagg.pac.scales import differing_scales, uneven_scales
+from probagg.pac.advice import differing_scales, uneven_scales
 
 
 def warned(X, **params):

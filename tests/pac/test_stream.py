@@ -12,8 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from probagg import PAC, aggregate, clustering_accuracy
 from probagg.aggregation import objective
 from probagg.errors import InputError
-from probagg.pac.sample import Sample
-from probagg.pac.stream import growing_blocks
+from probagg.pac.stream import Sample, growing_blocks
 
 
 def stream(pac, X, size=100, weights=None):

@@ -141,7 +141,7 @@ def test_parts_of_a_large_tensor_reach_the_objective_of_a_fit_in_memory(digits, 
 
 @pytest.mark.usefixtures("few_rows")
 def test_large_probabilities_are_not_kept_and_the_error_says_what_to_use(digits, monkeypatch):
-    monkeypatch.setattr("probagg.pac.sources.KEPT_BYTES", 0)
+    monkeypatch.setattr("probagg.pac.inputs.KEPT_BYTES", 0)
     X = torch.from_numpy(np.tile(digits[:, :8], (2, 1)))  # P would be larger than X
     pac = PAC(10, random_state=0).fit(X)
     assert not hasattr(pac, "probabilities_")

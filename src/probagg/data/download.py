@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probagg.errors import NoData
-from probagg.locks import hold
+from probagg.processes import hold
 from probagg.progress import Progress
 from probagg.storage import cache_folder
 

@@ -6,10 +6,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,7 +28,6 @@ _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
 CHECKPOINT_FILES = tuple(  # all that is ever removed from a folder of checkpoints
     f"{step}/{file}" for step in ("step-*", ".step-*.tmp") for file in (_TENSORS, _DESCRIPTION)
 )
-_PARTS = "weights-*-of-*.safetensors"
 
 
 class CannotResume(ProbaggError, RuntimeError):
@@ -40,7 +37,7 @@ class CannotResume(ProbaggError, RuntimeError):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class TrainingState:
     """The tensors of a step of training, and a description of the run they belong to."""
 
     tensors: dict[str, Tensor]
@@ -51,7 +48,7 @@ class Checkpoint:
         return {k.removeprefix(prefix): v for k, v in self.tensors.items() if k.startswith(prefix)}
 
 
-def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint) -> Path:
+def save_checkpoint(folder: Path, step: int, checkpoint: TrainingState) -> Path:
     """Write `folder/step-N`, delete all but the last two, and return its path."""
     from safetensors.torch import save
 
@@ -79,7 +76,7 @@ def _remove(path: Path) -> None:
     remove_files(path.parent, find_files(path.parent, files))
 
 
-def read_checkpoint(folder: Path) -> Checkpoint | None:
+def read_checkpoint(folder: Path) -> TrainingState | None:
     """Return the newest undamaged checkpoint, or None where there is none.
 
     A damaged one is logged and skipped. Where all are damaged, training would start from the
@@ -98,7 +95,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
                 tensors = load(data)
                 if description.pop("format", 1) < FORMAT:
                     _upgrade(description, tensors)
-                return Checkpoint(tensors, description)
+                return TrainingState(tensors, description)
         except (InputError, OSError) as error:
             damaged.append(f"{path} is damaged ({first_line(error)})")
             logger.warning("%s.", damaged[-1])
@@ -237,51 +234,3 @@ def weights_hash(module: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 15.0) -> list[Path]:
-    """Write weights rounded to bfloat16 in files of at most `part_mib`, and return their paths.
-
-    Integers stay as they are. A single tensor larger than that has a file of its own.
-    """
-    from safetensors.torch import save
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(_PARTS):
-        old.unlink()
-    parts: list[dict[str, Tensor]] = [{}]
-    size = 0
-    for name, tensor in tensors.items():
-        floating = tensor.is_floating_point()
-        tensor = tensor.detach().cpu().to(torch.bfloat16 if floating else tensor.dtype)
-        size += tensor.nbytes
-        if size > part_mib * 2**20 and parts[-1]:
-            parts.append({})
-            size = tensor.nbytes
-        parts[-1][name] = tensor.contiguous()
-    paths = [folder / f"weights-{i + 1}-of-{len(parts)}.safetensors" for i in range(len(parts))]
-    for path, part in zip(paths, parts, strict=True):
-        path.write_bytes(save(part))  # save_file would make it readable by the owner only
-    return paths
-
-
-def load_compact(
-    folder: Path, expected: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, Tensor]:
-    """Return the tensors of an export; every part must be there, with its expected SHA-256."""
-    from safetensors.torch import load
-
-    paths = sorted(folder.glob(_PARTS))
-    wanted = paths[0].stem.rpartition("-of-")[2] if paths else "the"
-    if str(len(paths)) != wanted:
-        raise InputError(
-            f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of one export there."
-        )
-    found: dict[str, Tensor] = {}
-    for path in paths:
-        with reading(path, "Copy the whole model there again."):
-            data = read_bytes(path)
-            if expected.get(path.name) not in (None, hashlib.sha256(data).hexdigest()):
-                raise InputError(f"{path} is damaged: its checksum is wrong. Copy it there again.")
-            found |= load(data)
-    return found

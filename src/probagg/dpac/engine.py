@@ -7,6 +7,7 @@ It knows nothing of clustering: that is in the stages. Order and views of the im
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from collections.abc import Callable
@@ -20,14 +21,13 @@ from torch import Tensor, nn
 from probagg.devices import choose_device
 from probagg.dpac.checkpoint import (
     CannotResume,
-    Checkpoint,
+    TrainingState,
     check_identity,
     check_versions,
     read_checkpoint,
     save_checkpoint,
     versions,
 )
-from probagg.dpac.history import History
 from probagg.dpac.machine import (
     Machine,
     from_first_process,
@@ -44,6 +44,7 @@ from probagg.dpac.step import Stage, Step, choose_precision
 from probagg.errors import InputError, Interrupted, ProbaggError, reading
 from probagg.opa.processes import n_processes, sum_over_processes
 from probagg.progress import duration, logger
+from probagg.storage import write_atomically
 
 NOTICEABLE = 2.0  # seconds of a step from which the wait for its end is said
 
@@ -96,7 +97,7 @@ class Engine:
         synchronize(self.module.state_dict())
         self.position = Position()
         self.history = History(out if is_first_process() else None)
-        self._restored: Checkpoint | None = None
+        self._restored: TrainingState | None = None
         self._states: dict[str, dict[str, Tensor]] = {}  # of each stage so far
         self._strata: Tensor | None = None  # of the epoch
         self._began = self._saved = time.monotonic()
@@ -260,7 +261,7 @@ class Engine:
             "scaler": step.scaler.state_dict(),
             "versions": versions(),
         }
-        save_checkpoint(self.out / "checkpoints", at.total, Checkpoint(tensors, description))
+        save_checkpoint(self.out / "checkpoints", at.total, TrainingState(tensors, description))
         self._kept = at.total
 
     def _compiles(self, steps: int) -> bool:
@@ -311,3 +312,63 @@ def _fast_convolutions() -> Any:
         deterministic=cudnn.deterministic,
         allow_tf32=cudnn.allow_tf32,
     )
+
+
+class History:
+    """Write records of a run, one JSON object per line; `out=None` only logs them."""
+
+    def __init__(self, out: Path | None) -> None:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        self._path = out / "metrics.jsonl" if out else None
+        self._board = _board(out) if out else None
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Append one record."""
+        logger.info("%s", record)
+        if self._path is None:
+            return
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        if self._board is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(f"{record['stage']}/{name}", value, record["step"])
+            self._board.flush()
+
+    def close(self) -> None:
+        """Finish the files of TensorBoard."""
+        if self._board is not None:
+            self._board.close()
+
+    def trim(self, done: list[str], stage: str, epoch: int) -> None:
+        """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
+        if self._path is None or not self._path.exists():
+            return
+        kept = []
+        for line in _lines(self._path):
+            try:
+                record = json.loads(line)
+                current = record["stage"] == stage and record["epoch"] <= epoch
+                if record["stage"] in done or current:
+                    kept.append(line)
+            except (ValueError, LookupError, TypeError, RecursionError):
+                continue  # a damaged line is of no use to anybody, and curves do without it
+        write_atomically(self._path, "".join(kept).encode())
+
+
+def _lines(path: Path) -> list[str]:
+    """Return complete lines: a killed process may have left half of one."""
+    return [
+        line
+        for line in path.read_text(errors="replace").splitlines(keepends=True)
+        if line.endswith("}\n")
+    ]
+
+
+def _board(out: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(out / "tensorboard"))

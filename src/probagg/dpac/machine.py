@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from probagg.opa.processes import n_processes
-from probagg.signals import on_signals
+from probagg.processes import on_signals
 
 
 @dataclass(frozen=True)

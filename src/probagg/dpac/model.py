@@ -1,21 +1,41 @@
 """The network: backbone f, classifier h, linear self-labelling head, and the pretext's own head.
 
-The paper's symbols: features x = f(image), probabilities p = softmax(h(x)).
+The paper's symbols: features x = f(image), probabilities p = softmax(h(x)). A trained network is
+saved with its recipe, as one safetensors file or as a folder of small ones in bfloat16.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from probagg.dpac.pretext import build_pretext, mlp, norm_layer
-from probagg.dpac.recipe import Architecture, Recipe
-from probagg.dpac.settings import RecipeError
+from probagg.dpac.recipe import Architecture, Recipe, RecipeError
+from probagg.errors import InputError, reading
+from probagg.storage import (
+    RESTORE,
+    checksum,
+    read_bytes,
+    read_safetensors,
+    seal,
+    unseal,
+    write_atomically,
+    write_safetensors,
+)
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
+FORMAT = "probagg.dpac/1"
+AGAIN = "Copy the whole model there again."
+_PARTS = "weights-*-of-*.safetensors"
 
 
 class Model(nn.Module):
@@ -141,3 +161,119 @@ def _timm(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
             f"timm ({error})."
         ) from error
     return net
+
+
+def save_network(
+    model: Model, recipe: Recipe, path: str | PathLike[str], *, compact: bool = False
+) -> None:
+    """Write a model to a file, or with `compact` to a folder of weights in bfloat16."""
+    description: dict[str, Any] = {"n_clusters": model.n_clusters, "recipe": recipe.to_toml()}
+    tensors = model.state_dict()
+    if compact:
+        parts = export_compact(tensors, Path(path))
+        description["weights"] = {part.name: checksum(part) for part in parts}
+        write_atomically(Path(path) / "model.json", json.dumps(seal(description)).encode())
+    else:
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        write_safetensors(path, FORMAT, arrays, description)
+
+
+def load_network(path: str | PathLike[str]) -> tuple[Model, Recipe]:
+    """Return the model that `save_network` wrote, on the CPU, and its recipe."""
+    if Path(path).is_dir():
+        tensors, description = _read_compact(Path(path))
+    else:
+        arrays, description = read_safetensors(path, FORMAT)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    with reading(path, RESTORE):
+        recipe = Recipe.from_toml(description["recipe"], saved=True)
+        blank, n_clusters = recipe.override(["network.pretrained=false"]), description["n_clusters"]
+        with torch.device("meta"):  # which takes no memory, however large the sizes are
+            expected = build_model(blank, n_clusters).state_dict()
+        _check_sizes(expected, tensors, path)
+        model = build_model(blank, n_clusters)
+        load_weights(model, tensors, path)
+    return model, recipe
+
+
+def _check_sizes(expected: dict[str, Tensor], tensors: dict[str, Tensor], path: Any) -> None:
+    """Raise unless the tensors have the names and sizes of a network, and finite values."""
+    for name in sorted({*expected, *tensors}):
+        sizes = [tuple(t[name].shape) if name in t else None for t in (expected, tensors)]
+        if sizes[0] != sizes[1]:
+            raise _misfit(path, f"{name} is of size {sizes[1]}, not {sizes[0]}")
+        if not torch.isfinite(tensors[name]).all():
+            raise _misfit(path, f"{name} has values that are not finite")
+
+
+def _misfit(path: Any, reason: str) -> InputError:
+    return InputError(
+        f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
+        "mixed, copy one whole model there again."
+    )
+
+
+def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[str]) -> None:
+    """Load saved weights into a model; every one must be there and fit."""
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise _misfit(path, str(error).strip().splitlines()[-1].strip()) from error
+
+
+def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    path = folder / "model.json"
+    if not path.is_file():
+        raise InputError(f"{path} is missing. {AGAIN}")
+    with reading(path, AGAIN):
+        description = unseal(json.loads(read_bytes(path)))
+        expected = dict(description.pop("weights", {}))  # earlier versions had no checksums
+    return load_compact(folder, expected), description
+
+
+def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 15.0) -> list[Path]:
+    """Write weights rounded to bfloat16 in files of at most `part_mib`, and return their paths.
+
+    Integers stay as they are. A single tensor larger than that has a file of its own.
+    """
+    from safetensors.torch import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(_PARTS):
+        old.unlink()
+    parts: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        floating = tensor.is_floating_point()
+        tensor = tensor.detach().cpu().to(torch.bfloat16 if floating else tensor.dtype)
+        size += tensor.nbytes
+        if size > part_mib * 2**20 and parts[-1]:
+            parts.append({})
+            size = tensor.nbytes
+        parts[-1][name] = tensor.contiguous()
+    paths = [folder / f"weights-{i + 1}-of-{len(parts)}.safetensors" for i in range(len(parts))]
+    for path, part in zip(paths, parts, strict=True):
+        path.write_bytes(save(part))  # save_file would make it readable by the owner only
+    return paths
+
+
+def load_compact(
+    folder: Path, expected: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Tensor]:
+    """Return the tensors of an export; every part must be there, with its expected SHA-256."""
+    from safetensors.torch import load
+
+    paths = sorted(folder.glob(_PARTS))
+    wanted = paths[0].stem.rpartition("-of-")[2] if paths else "the"
+    if str(len(paths)) != wanted:
+        raise InputError(
+            f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of one export there."
+        )
+    found: dict[str, Tensor] = {}
+    for path in paths:
+        with reading(path, "Copy the whole model there again."):
+            data = read_bytes(path)
+            if expected.get(path.name) not in (None, hashlib.sha256(data).hexdigest()):
+                raise InputError(f"{path} is damaged: its checksum is wrong. Copy it there again.")
+            found |= load(data)
+    return found

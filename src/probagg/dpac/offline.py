@@ -11,11 +11,13 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.metrics import pairwise_distances
 from torch import Tensor
 
-from probagg.dpac.recipe import Cluster
+from probagg.dpac.recipe import ClusterSettings
 from probagg.pac.solver import Solver
 
 
-def refresh_targets(targets: Tensor, features: Tensor, settings: Cluster, seed: int) -> None:
+def refresh_targets(
+    targets: Tensor, features: Tensor, settings: ClusterSettings, seed: int
+) -> None:
     """Replace targets (N, K) in place by clusters of the features.
 
     Each cluster gets the number of the previous one that it overlaps most.
@@ -26,7 +28,7 @@ def refresh_targets(targets: Tensor, features: Tensor, settings: Cluster, seed: 
 
 
 def cluster_all(
-    method: str, features: Tensor, n_clusters: int, settings: Cluster, seed: int
+    method: str, features: Tensor, n_clusters: int, settings: ClusterSettings, seed: int
 ) -> Tensor:
     """Return probabilities (N, K) of rows by "kmeans" (one-hot), "fcm" or "pac".
 

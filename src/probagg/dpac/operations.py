@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from probagg.dpac.view_settings import check_operation
+from probagg.dpac.recipe import check_operation
 
 GUARD = 1e-3  # added before rounding down, for integer levels that arithmetic made slightly lower
 

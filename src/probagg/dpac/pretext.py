@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from probagg.dpac.recipe import Pretext
-from probagg.opa.functional import as_float, full_precision, weighted_contrastive
 from probagg.opa.processes import gather_rows
+from probagg.opa.targets import as_float, full_precision, weighted_contrastive
 
 
 def norm_layer(kind: str, width: int, dimensions: int) -> nn.Module:

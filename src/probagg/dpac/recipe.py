@@ -1,22 +1,23 @@
 """A recipe: everything that decides a training run, as frozen and typed data. TOML in and out.
 
-The named recipes are the files in `recipes/`. Reading them needs no torch.
+The named recipes are the files in `recipes/`. Reading them needs no torch. A comment beside a field
+documents its key.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 import tomli_w
 
-from probagg.dpac.settings import RecipeError, merge, parse_setting, parse_toml, replace_all
-from probagg.dpac.view_settings import ViewSettings
-from probagg.errors import did_you_mean, reading
+from probagg.errors import InputError, closest, did_you_mean, first_line, reading
 from probagg.storage import read_bytes
 
 TASKS = ("wcl", "simclr", "moco", "byol", "autoencoder", "none")
@@ -28,26 +29,108 @@ NAMES = tuple(
 PARTS = tuple(f"parts/{p.stem}" for p in FOLDER.glob("parts/*.toml"))
 REMOVED = {"self_label": ("start", "keep_losses")}  # keys of earlier versions, in saved recipes
 SMALL = 64  # pixels; SimCLR does not blur views up to this size
+MAX_SIZE = 1024  # pixels of a view; a batch of larger ones takes tens of gigabytes
+
+# The strong view's operations and the range of the magnitude of each, as in the released code.
+RANGES: dict[str, tuple[float, float]] = {
+    "Identity": (0.0, 0.0),
+    "AutoContrast": (0.0, 0.0),
+    "Equalize": (0.0, 0.0),
+    "Rotate": (-30.0, 30.0),  # degrees, counter-clockwise
+    "Solarize": (0.0, 256.0),  # grey levels from here on are inverted
+    "Color": (0.05, 0.95),  # 0 is grey, 1 the image
+    "Contrast": (0.05, 0.95),  # 0 is the mean grey level
+    "Brightness": (0.05, 0.95),  # 0 is black
+    "Sharpness": (0.05, 0.95),  # 0 is smoothed
+    "ShearX": (-0.1, 0.1),  # columns per row
+    "TranslateX": (-0.1, 0.1),  # share of the width, to the left
+    "TranslateY": (-0.1, 0.1),  # share of the height, upwards
+    "Posterize": (4.0, 8.0),  # bits kept, rounded down
+    "ShearY": (-0.1, 0.1),  # rows per column
+}
 
 
-def _one_of(value: str, choices: tuple[str, ...], what: str) -> None:
-    if value not in choices:
-        raise RecipeError(f"{what} is {value!r}, but must be one of {', '.join(choices)}.")
+class RecipeError(InputError):
+    """A recipe that cannot be used; the message names the key and what is needed."""
 
 
-def _at_least(value: float, least: float, what: str) -> None:
-    if not value >= least:
-        raise RecipeError(f"{what} is {value}, but must be at least {least}.")
+@dataclass(frozen=True)
+class ViewSettings:
+    """What the views do to an image."""
 
+    size: int = 32  # height and width of a view in pixels
+    crop: tuple[float, float] = (0.2, 1.0)  # range of a crop's area; [1, 1] does not crop
+    flip: bool = True
+    # The strengths of brightness, contrast, saturation and hue.
+    jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
+    jitter_probability: float = 0.8
+    grayscale: float = 0.2  # probability
+    blur: float = 0.0  # probability; the kernel is as wide as a tenth of the view
+    # The weak view's affine map, for digits: at most so many degrees, and shares of the size.
+    rotate: float = 0.0
+    translate: float = 0.0
+    scale: tuple[float, float] = (1.0, 1.0)
+    shear: float = 0.0
+    operations: tuple[str, ...] = tuple(RANGES)  # those that the strong view draws from
+    n_operations: int = 4  # drawn per sample, with replacement
+    cutout: float = 0.5  # largest side of the square erased in a strong view, share of the size
+    strong_crop: bool = False  # whether the strong view is cropped like the weak one
+    clean_scale: float = 1.25  # multiple of `size` that an image is resized to before its crop
+    # Mean and deviation of pixels in 0..1, one per channel or one for all; here CIFAR-10's.
+    mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
+    std: tuple[float, ...] = (0.2470, 0.2435, 0.2616)
 
-def _within(value: float, low: float, high: float, what: str) -> None:
-    if not low <= value <= high:
-        raise RecipeError(f"{what} is {value}, but {low:g} to {high:g} is needed.")
+    def __post_init__(self) -> None:
+        _require(
+            1 <= self.size <= MAX_SIZE,
+            f"size is {self.size}; a view needs 1 to {MAX_SIZE} pixels.",
+        )
+        for name in "jitter_probability", "grayscale", "blur", "cutout", "translate":
+            value = getattr(self, name)
+            _require(0 <= value <= 1, f"{name} is {value}; it must lie in 0..1.")
+        _require(
+            len(self.crop) == 2 and 0 < self.crop[0] <= self.crop[1] <= 1,
+            f"crop is {self.crop}; needed: 0 < smallest area <= largest area <= 1.",
+        )
+        _require(
+            len(self.scale) == 2 and 0 < self.scale[0] <= self.scale[1],
+            f"scale is {self.scale}; needed: 0 < smallest <= largest.",
+        )
+        _require(
+            len(self.jitter) == 4 and min(self.jitter) >= 0 and self.jitter[3] <= 0.5,
+            f"jitter is {self.jitter}; needed: brightness, contrast, saturation and hue, none "
+            "negative, hue at most 0.5.",
+        )
+        _require(0 <= self.shear < 90, f"shear is {self.shear}; it must lie in 0..90 degrees.")
+        _require(
+            self.n_operations == 0 or (self.n_operations > 0 and len(self.operations) > 0),
+            f"n_operations is {self.n_operations} of {len(self.operations)} operations; 0 switches "
+            "them off, a larger number needs operations to draw from.",
+        )
+        _require(
+            len(set(self.operations)) == len(self.operations),
+            f"operations names one twice: {', '.join(self.operations)}.",
+        )
+        for name in self.operations:
+            check_operation(name)
+        _require(
+            self.clean_scale >= 1, f"clean_scale is {self.clean_scale}; it must be at least 1."
+        )
+        _require(
+            len(self.mean) == len(self.std) in (1, 3) and min(self.std) > 0,
+            f"mean is {self.mean} and std {self.std}; needed: one value each, or three, std above "
+            "zero.",
+        )
 
+    @property
+    def crops(self) -> bool:
+        """Whether a crop is ever smaller than the image."""
+        return self.crop[0] < 1
 
-def _widths(values: tuple[int, ...], what: str) -> None:
-    if not all(width >= 1 for width in values):
-        raise RecipeError(f"{what} is {list(values)}, but widths of at least 1 are needed.")
+    @property
+    def moves(self) -> bool:
+        """Whether the weak view has a random affine map."""
+        return bool(self.rotate or self.translate or self.shear) or self.scale != (1, 1)
 
 
 @dataclass(frozen=True)
@@ -55,11 +138,11 @@ class Architecture:
     """The network f with its classifier h."""
 
     backbone: str = "resnet34"  # resnet18, resnet34, resnet50, convnet, mlp, or any name timm knows
-    pretrained: bool = False  # the weights that come with a timm or torchvision name
-    width: int = 64  # of convnet's first layer
-    layers: tuple[int, ...] = (500, 500, 2000, 10)  # of mlp
+    pretrained: bool = False  # whether to load the weights that a timm or torchvision name has
+    width: int = 64  # channels of convnet's first layer
+    layers: tuple[int, ...] = (500, 500, 2000, 10)  # widths of mlp
     classifier: tuple[int, ...] = (512, 512)  # hidden layers between f and the K logits
-    norm: str = "batch"  # of convnet and of the heads: batch or group
+    norm: str = "batch"  # batch or group, in convnet and in the heads
 
     def __post_init__(self) -> None:
         _one_of(self.norm, ("batch", "group"), "norm")
@@ -73,30 +156,30 @@ class Pretext:
     """The self-supervised task of pre-training, kept during clustering (Tables 5a and 5b)."""
 
     task: str = "wcl"
-    views: tuple[str, ...] = ("weak", "strong")  # of one image; the first one learns the targets
-    weight: float = 1.0  # of its loss relative to the clustering loss
+    views: tuple[str, ...] = ("weak", "strong")  # the first one learns the targets of clustering
+    weight: float = 1.0  # weight of this loss beside the clustering loss
     temperature: float = 0.5
     head: tuple[int, ...] = (512, 128)  # the projector's layers, or the decoder's hidden ones
-    queue_size: int = 4096  # MoCo's keys
-    key_momentum: float = 0.99  # of the moving average: MoCo's key network, BYOL's target network
+    queue_size: int = 4096  # number of MoCo's keys
+    key_momentum: float = 0.99  # momentum of MoCo's key network and BYOL's target network
 
     def __post_init__(self) -> None:
         _one_of(self.task, TASKS, "task")
         for view in self.views:
             _one_of(view, ("weak", "strong", "clean"), "views")
         pair = self.task in ("wcl", "simclr", "moco", "byol")
-        if pair and not self.head:
-            raise RecipeError("head is empty, but the projector needs a width, as [128].")
-        if not self.temperature > 0.0:
-            raise RecipeError(f"temperature is {self.temperature}; try 0.5.")
+        _require(
+            bool(self.head) or not pair, "head is empty, but the projector needs a width, as [128]."
+        )
+        _require(self.temperature > 0.0, f"temperature is {self.temperature}; try 0.5.")
         _widths(self.head, "head")
         _at_least(self.queue_size, 1, "queue_size")
         _within(self.key_momentum, 0.0, 1.0, "key_momentum")
-        if len(self.views) != 2 if pair else len(self.views) not in (1, 2):
-            raise RecipeError(
-                f"views is {self.views}, but the task {self.task!r} compares "
-                f"{'two views' if pair else 'one or two views'}."
-            )
+        _require(
+            len(self.views) == 2 or (len(self.views) == 1 and not pair),
+            f"views is {self.views}, but the task {self.task!r} compares "
+            f"{'two views' if pair else 'one or two views'}.",
+        )
 
 
 @dataclass(frozen=True)
@@ -108,9 +191,9 @@ class Training:
     optimizer: str = "adam"  # adam or sgd
     learning_rate: float = 1e-4
     weight_decay: float = 1e-4
-    momentum: float = 0.9  # of SGD
+    momentum: float = 0.9  # SGD's
     schedule: str = "constant"  # constant or cosine
-    warmup_epochs: int = 0  # at most half of the epochs are used
+    warmup_epochs: int = 0  # at most half of the epochs
     accumulate: int = 1  # parts of a batch whose gradients are summed for one update
 
     def __post_init__(self) -> None:
@@ -126,14 +209,14 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Pretrain(Training):
+class PretrainSettings(Training):
     """The first stage."""
 
     epochs: int = 1000
 
 
 @dataclass(frozen=True)
-class Cluster(Training):
+class ClusterSettings(Training):
     """The second stage: Eq. 12 (`objective="opa"`) or Eq. 13 (`"pac"`)."""
 
     objective: str = "opa"
@@ -161,12 +244,11 @@ class Cluster(Training):
                 f"targets is {self.targets!r}, but the objective pac has no targets. Set "
                 "cluster.objective to opa or cluster.targets to online."
             )
-        if not self.m > 1.0:
-            raise RecipeError(f"m is {self.m}, but a number above 1 is needed (1.03).")
+        _require(self.m > 1.0, f"m is {self.m}, but a number above 1 is needed (1.03).")
 
 
 @dataclass(frozen=True)
-class SelfLabel(Training):
+class SelfLabelSettings(Training):
     """The third stage: confident pseudo-labels train a linear head on strong views.
 
     `labels` says whose they are: "classifier" takes those of the classifier on the weak view, as
@@ -197,22 +279,21 @@ class Recipe:
     >>> recipe.override(["cluster.mm=1.05"])
     Traceback (most recent call last):
         ...
-    probagg.dpac.settings.RecipeError: There is no key 'cluster.mm'. Did you mean 'cluster.m'?
+    probagg.dpac.recipe.RecipeError: There is no key 'cluster.mm'. Did you mean 'cluster.m'?
     """
 
     name: str = "own"
     channels: int = 3
-    decode_size: int = 32  # pixels of the shorter side at which photos are read
+    decode_size: int = 32  # pixels of the shorter side that photos are decoded to
     network: Architecture = field(default_factory=Architecture)
     views: ViewSettings = field(default_factory=ViewSettings)
     pretext: Pretext = field(default_factory=Pretext)
-    pretrain: Pretrain = field(default_factory=Pretrain)
-    cluster: Cluster = field(default_factory=Cluster)
-    self_label: SelfLabel = field(default_factory=SelfLabel)
+    pretrain: PretrainSettings = field(default_factory=PretrainSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    self_label: SelfLabelSettings = field(default_factory=SelfLabelSettings)
 
     def __post_init__(self) -> None:
-        if self.channels not in (1, 3):
-            raise RecipeError(f"channels is {self.channels}, but 1 or 3 is needed.")
+        _require(self.channels in (1, 3), f"channels is {self.channels}, but 1 or 3 is needed.")
         _at_least(self.decode_size, 1, "decode_size")
 
     @classmethod
@@ -299,3 +380,121 @@ def _extend(recipe: Any, values: dict[str, Any], within: list[str]) -> Any:
             raise RecipeError(f"The recipe {name!r} is its own base. Remove base from it.")
         recipe = _extend(recipe, parse_toml(_read(name)), [*within, name])
     return replace_all(recipe, values)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the values of a TOML text."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise RecipeError(f"The recipe is not TOML: {first_line(error)}.") from error
+
+
+def parse_setting(setting: str) -> dict[str, Any]:
+    """Return "cluster.m=1.05" as nested values; a bare word is a string, as on a command line.
+
+    >>> parse_setting("cluster.m=1.05"), parse_setting("pretext.task=moco")
+    ({'cluster': {'m': 1.05}}, {'pretext': {'task': 'moco'}})
+    """
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise RecipeError(f"{setting!r} is not a setting: write key=value, as cluster.m=1.05.")
+    try:
+        value: Any = tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return value
+
+
+def merge(values: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add nested values in place.
+
+    >>> values = {"cluster": {"m": 1.05}}
+    >>> merge(values, {"cluster": {"epochs": 3}, "channels": 1})
+    >>> values
+    {'cluster': {'m': 1.05, 'epochs': 3}, 'channels': 1}
+    """
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(values.get(key), dict):
+            merge(values[key], value)
+        else:
+            values[key] = value
+
+
+def replace_all(instance: Any, values: dict[str, Any], prefix: str = "") -> Any:
+    """Return the dataclass with nested values replaced, their keys and types checked.
+
+    What the dataclass itself refuses it names by the key alone; the prefix is added here.
+    """
+    hints = get_type_hints(type(instance))
+    changes = {}
+    for key, value in values.items():
+        if key not in hints:
+            meant = closest(key, list(hints))
+            hint = (
+                f"Did you mean {prefix + meant!r}?"
+                if meant
+                else f"The keys are {', '.join(hints)}."
+            )
+            raise RecipeError(f"There is no key {prefix + key!r}. {hint}")
+        current = getattr(instance, key)
+        if dataclasses.is_dataclass(current):
+            if not isinstance(value, dict):
+                raise RecipeError(f"{prefix}{key} is {value!r}, but a table of keys is needed.")
+            changes[key] = replace_all(current, value, f"{prefix}{key}.")
+        else:
+            changes[key] = _convert(value, hints[key], prefix + key)
+    try:
+        return dataclasses.replace(instance, **changes)
+    except ValueError as error:
+        raise RecipeError(f"{prefix}{error}") from error
+
+
+def _convert(value: Any, hint: Any, key: str) -> Any:
+    """Return the value as the field's type, where the conversion is exact."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple and isinstance(value, list | tuple):
+        many = len(arguments) == 2 and arguments[1] is Ellipsis
+        if many or len(value) == len(arguments):
+            inner = [arguments[0]] * len(value) if many else list(arguments)
+            return tuple(_convert(v, h, key) for v, h in zip(value, inner, strict=True))
+    elif hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if abs(value) <= sys.float_info.max:  # an int may be larger
+            return float(value)
+    elif hint in (int, str, bool) and type(value) is hint:
+        return value
+    wanted = str(hint) if origin else hint.__name__
+    raise RecipeError(f"{key} is {value!r}, but {wanted} is needed.")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise RecipeError(message)
+
+
+def _one_of(value: str, choices: tuple[str, ...], what: str) -> None:
+    _require(value in choices, f"{what} is {value!r}, but must be one of {', '.join(choices)}.")
+
+
+def _at_least(value: float, least: float, what: str) -> None:
+    _require(value >= least, f"{what} is {value}, but must be at least {least}.")
+
+
+def _within(value: float, low: float, high: float, what: str) -> None:
+    _require(low <= value <= high, f"{what} is {value}, but {low:g} to {high:g} is needed.")
+
+
+def _widths(values: tuple[int, ...], what: str) -> None:
+    _require(
+        all(width >= 1 for width in values),
+        f"{what} is {list(values)}, but widths of at least 1 are needed.",
+    )
+
+
+def check_operation(name: str) -> None:
+    """Raise an error that names the closest operation if there is none of this name."""
+    if name not in RANGES:
+        hint = did_you_mean(name, tuple(RANGES))
+        raise RecipeError(f"operations: there is no {name!r}.{hint} Known: {', '.join(RANGES)}.")

@@ -24,7 +24,7 @@ from probagg.dpac.operations import (
     turn_hue,
 )
 from probagg.dpac.randomness import uniforms
-from probagg.dpac.view_settings import RANGES, ViewSettings
+from probagg.dpac.recipe import RANGES, ViewSettings
 from probagg.errors import InputError
 
 RATIOS = 3 / 4, 4 / 3  # width to height of a random crop

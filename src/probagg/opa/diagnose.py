@@ -10,7 +10,7 @@ from torch import Tensor
 
 from probagg.aggregation import critical_m
 from probagg.errors import ClusteringWarning, InputError
-from probagg.opa.functional import as_float, check_batch, full_precision, opa_targets
+from probagg.opa.targets import as_float, check_batch, full_precision, opa_targets
 
 
 @dataclass(frozen=True)

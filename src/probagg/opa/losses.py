@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from probagg.aggregation import check_balance, check_m, check_metric
 from probagg.errors import InputError
-from probagg.opa.functional import (
+from probagg.opa.targets import (
     as_float,
     full_precision,
     opa_targets,

@@ -1,13 +1,22 @@
-"""Advice for a user whose fit did not go well."""
+"""Advice for a user whose fit did not go well.
+
+How much the scales of columns differ: squared distances add them up as if of one unit.
+"""
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from probagg.errors import ClusteringWarning
 from probagg.pac.balance import gain_of_kmeans
+from probagg.pac.coordinates import is_tensor
+from probagg.pac.files import FileRows
 from probagg.pac.solver import Solution
 
 TINY = 0.05  # times the mean size of a cluster
@@ -79,3 +88,103 @@ def forced_sizes(gain: float) -> str:
         f"neighbours of a sample have its label more often (by {gain:.2f}, corrected for chance). "
         "Pass balance='auto', which chooses."
     )
+
+
+ROWS = 1_000  # that standard deviations are computed from
+PIECES = 8  # of a file that are read for them
+LARGE_FACTOR = 100.0  # between scales, from which `PAC.fit` warns
+FEW = 0.05  # of the columns, the smallest, that do not count
+NEARLY_ALL = 0.9  # of the rows: a column with one value in more does not count, as a rare pixel
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The columns with the largest and the smallest standard deviation that count."""
+
+    largest: int
+    smallest: int
+    high: float
+    low: float
+
+    @property
+    def factor(self) -> float:
+        """How many times larger the largest standard deviation is."""
+        return self.high / self.low
+
+
+def differing_scales(X: np.ndarray, factor: float) -> Scales | None:
+    """Return the largest and the smallest scale where they differ by more than `factor`, or None.
+
+    A scale is the standard deviation of a column, without its missing values (NaN). Constant
+    columns do not count, nor does the smallest twentieth of more than 20 columns, nor a column
+    other than the largest with one value in nine of ten rows.
+
+    >>> X = np.array([[1.0, 0.0, 7.0], [2.0, 500.0, 7.0], [3.0, 1000.0, 7.0]])
+    >>> scales = differing_scales(X, 100.0)
+    >>> scales.largest, scales.smallest, round(scales.factor)
+    (1, 0, 500)
+    """
+    X = np.asarray(X[:: 1 + len(X) // ROWS], np.float64)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a column without values
+        spread, size = np.nanstd(X, axis=0), np.nanmax(np.abs(X), axis=0)
+    varies = np.flatnonzero(spread > 1e-12 * size)  # the rest is constant, but for rounding
+    if not len(varies) or not np.isfinite(spread[varies]).all():
+        return None
+    largest = int(varies[spread[varies].argmax()])
+    if spread[largest] <= factor * spread[varies].min():
+        return None
+    order = varies[np.argsort(spread[varies], kind="stable")]
+    counted = order[(order == largest) | ~_nearly_constant(X[:, order])]
+    smallest = int(counted[int(FEW * (len(counted) - 1))])
+    found = Scales(largest, smallest, float(spread[largest]), float(spread[smallest]))
+    return found if found.factor > factor else None
+
+
+def _nearly_constant(X: np.ndarray) -> np.ndarray:
+    """Return which columns have one value in nearly all rows that have a value."""
+    known = ~np.isnan(X)
+    median = np.median(X, axis=0) if known.all() else np.nanmedian(X, axis=0)  # in a loop
+    return (median == X).sum(0) > NEARLY_ALL * known.sum(0)
+
+
+def uneven_scales(rows: Any, metric: Any, names: Any = None) -> str | None:
+    """Return the warning for rows whose columns differ in scale; None where there is no reason.
+
+    Only squared Euclidean distances of dense rows are judged: counts and words of sparse rows have
+    one unit. Of a Dask array nothing is computed.
+    """
+    if metric != "sqeuclidean" or (X := _some(rows)) is None:
+        return None
+    if (scales := differing_scales(X, LARGE_FACTOR)) is None:
+        return None
+    large, small = (_name(j, names) for j in (scales.largest, scales.smallest))
+    return (
+        f"Columns differ in scale by a factor of {scales.factor:,.0f}: the standard deviation of "
+        f"{large} is {scales.high:.3g}, that of {small} {scales.low:.3g}, so distances hardly see "
+        "the second. If their units differ, standardise them: make_pipeline(StandardScaler(), "
+        "PAC(...)), or --scale standard for a table. If they have one unit, as pixels or principal "
+        "components, ignore this."
+    )
+
+
+def _name(column: int, names: Any) -> str:
+    return f"column {column}" if names is None else repr(str(names[column]))
+
+
+def _some(rows: Any) -> np.ndarray | None:
+    """Return at most a thousand rows or so as an array; None for rows that are not judged."""
+    if isinstance(rows, FileRows):
+        filled = list(rows.filled)
+        pieces = filled[:: 1 + len(filled) // PIECES]
+        return np.concatenate([_every(rows.read(piece), ROWS // len(pieces)) for piece in pieces])
+    if is_tensor(rows):
+        return rows[:: 1 + len(rows) // ROWS].detach().cpu().double().numpy()
+    if sp.issparse(rows) or not isinstance(rows, np.ndarray):
+        return None
+    return _every(rows, ROWS)
+
+
+def _every(X: np.ndarray, size: int) -> np.ndarray:
+    """Return at most `size` rows, evenly spaced, as a copy."""
+    return X[:: 1 + len(X) // size].copy()

@@ -25,9 +25,9 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from probagg.aggregation import LINEAR_METRICS
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
-from probagg.pac.assigner import Assigner
-from probagg.pac.frame import like
-from probagg.pac.parts import Chunks
+from probagg.pac.clusters import Assigner
+from probagg.pac.coordinates import like
+from probagg.pac.out_of_core import Chunks
 from probagg.pac.solver import Solution, Solver
 from probagg.progress import log_progress
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from probagg.aggregation import Array
 from probagg.errors import InputError, import_optional, reading
-from probagg.pac.frame import chunks
-from probagg.pac.parts import PARTS, Chunks, Survey, Tally, check_finite, look
+from probagg.pac.coordinates import chunks
+from probagg.pac.out_of_core import PARTS, Chunks, Survey, Tally, check_finite, look
 from probagg.storage import check_mapped
 
 PIECE_BYTES = 2**20  # of a memory map, read at once

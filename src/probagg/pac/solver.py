@@ -14,13 +14,10 @@ import numpy as np
 from probagg.aggregation import LINEAR_METRICS, Array, Moments, critical_m_from_growth
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
-from probagg.pac.assigner import Assigner
-from probagg.pac.checkpoint import Checkpoint
-from probagg.pac.frame import Frame, is_tensor, like
-from probagg.pac.model import LinearModel, Model, PairwiseModel, training_distances
-from probagg.pac.pairwise import PairwiseRows
-from probagg.pac.parts import PROBE_ROWS, Chunks, PartSweeps, Survey
-from probagg.pac.rows import LinearRows
+from probagg.pac.clusters import Assigner, LinearModel, Model, PairwiseModel, training_distances
+from probagg.pac.coordinates import Frame, is_tensor, like
+from probagg.pac.out_of_core import PROBE_ROWS, Checkpoint, Chunks, PartSweeps, Survey
+from probagg.pac.rows import LinearRows, PairwiseRows
 from probagg.pac.sweeps import (
     Blocks,
     Run,

@@ -25,7 +25,7 @@ from probagg.aggregation import (
     raise_to,
 )
 from probagg.errors import InputError
-from probagg.pac.frame import (
+from probagg.pac.coordinates import (
     chunks,
     is_tensor,
     like,

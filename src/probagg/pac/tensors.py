@@ -12,8 +12,8 @@ import numpy as np
 
 from probagg.aggregation import Array, dual, lifted_growth, namespace
 from probagg.errors import InputError
-from probagg.pac.frame import Frame, chunks, floating, linear_floor
-from probagg.pac.parts import ArrayChunks, Survey
+from probagg.pac.coordinates import Frame, chunks, floating, linear_floor
+from probagg.pac.out_of_core import ArrayChunks, Survey
 from probagg.pac.rows import LinearRows, each_in_turn
 
 GRAPHED = 16  # panels from which a sweep on a GPU is captured as a CUDA graph

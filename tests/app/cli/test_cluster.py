@@ -12,7 +12,7 @@ from commands import cluster_by_pac as cluster
 from commands import probagg
 
 from probagg import DPAC, PAC, __version__, clustering_accuracy
-from probagg.app.run.layout import unfinished
+from probagg.app.run.folder import unfinished
 from probagg.data.benchmarks import load, load_images
 from probagg.errors import NoData
 

@@ -16,9 +16,9 @@ from PIL import Image
 from probagg import DPAC
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
-from probagg.app.run.layout import LOCK
+from probagg.app.run.folder import LOCK
 from probagg.data.benchmarks import load_images
-from probagg.locks import hold
+from probagg.processes import hold
 from probagg.storage import seal, unseal
 
 QUICK = ("--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
@@ -197,7 +197,7 @@ def test_other_files_are_never_replaced(run, tmp_path, monkeypatch):
 
 def test_an_export_into_a_run_waits_for_its_turn(run, monkeypatch):
     """Two that change the manifest at once would lose one of the entries."""
-    monkeypatch.setattr("probagg.app.run.compact.PATIENCE", 0.1)
+    monkeypatch.setattr("probagg.app.run.exports.PATIENCE", 0.1)
     before = content(run)
     with hold(run / LOCK):
         result = probagg("export", run, "--format", "compact")

@@ -16,7 +16,7 @@ from probagg import clustering_accuracy, open_run
 from probagg.app.report.review.session import version_of
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
-from probagg.app.run.reporting import review_session
+from probagg.app.run.pages import review_session
 
 KINDS = ("balls", "bars", "noise")
 LITE = ("--backbone", "efficientnet-lite0")

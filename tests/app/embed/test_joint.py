@@ -8,8 +8,8 @@ import pytest
 from probagg.app.embed import BackboneError, JointBackbone, embed, estimate, open_backbone
 from probagg.app.embed import reopen_backbone as reopen
 from probagg.app.embed.preprocessing import Preprocessing
-from probagg.app.run.opened import open_run
 from probagg.app.run.pipeline import cluster
+from probagg.app.run.run import open_run
 from probagg.data.opening import open_images
 from probagg.errors import InputError
 

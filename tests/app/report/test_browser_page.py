@@ -2,7 +2,7 @@
 
 import pytest
 
-from probagg.app.run.reporting import write_report
+from probagg.app.run.pages import write_report
 
 QUIET = 'document.documentElement.style.scrollBehavior = "auto"'
 

@@ -11,7 +11,7 @@ from probagg import clustering_accuracy
 from probagg.app.report.review.server import ReviewServer
 from probagg.app.review import Review
 from probagg.app.run.contents import read_review
-from probagg.app.run.reporting import review_session
+from probagg.app.run.pages import review_session
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from probagg.app.report.page.rendering import script_json
 from probagg.app.report.page.tables import confusion
 from probagg.app.run.contents import read_contents
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.reporting import write_report
+from probagg.app.run.pages import write_report
 from probagg.data.opening import open_images
 from probagg.metrics import evaluate
 

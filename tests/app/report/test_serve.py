@@ -17,7 +17,7 @@ from probagg.app.report.review.server import MAX_BODY, TOKEN_HEADER, ReviewServe
 from probagg.app.review import Review, ReviewError
 from probagg.app.run.contents import read_review, write_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.reporting import review_session, serve_review
+from probagg.app.run.pages import review_session, serve_review
 from probagg.errors import InputError
 
 

@@ -13,8 +13,7 @@ from commands import probagg as command
 from sklearn.datasets import load_digits
 
 import probagg
-from probagg.app.run.folder import RunFolder
-from probagg.app.run.layout import MANIFEST
+from probagg.app.run.folder import MANIFEST, RunFolder
 from probagg.errors import InputError, NoData
 
 TIMED = {"log.txt", "env.json", "result.json"}  # seconds and time stamps; result is compared below
@@ -241,7 +240,7 @@ def test_a_bug_is_a_traceback_and_not_a_tidy_error(matrix, tmp_path, monkeypatch
     def fail(*_, **__):
         raise ValueError("from the inside")
 
-    monkeypatch.setattr("probagg.app.run.flat.Flat.run", fail)
+    monkeypatch.setattr("probagg.app.run.by_pac.Flat.run", fail)
     result = command("cluster", matrix[0], "-k", 3, "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert "This is a bug in probagg" in result.output

@@ -7,7 +7,7 @@ import pytest
 from commands import cluster
 
 import probagg
-from probagg.app.run import deep, speed
+from probagg.app.run import by_dpac, estimates
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.pipeline import plan
 
@@ -23,16 +23,16 @@ def rows(tmp_path):
 @pytest.mark.parametrize("factor", [1.0, 4.0])
 def test_an_estimate_follows_the_speed_of_the_machine(rows, tmp_path, monkeypatch, factor):
     def planned():
-        speed.slowness.cache_clear()
+        estimates.slowness.cache_clear()
         return plan(rows, "auto", out=tmp_path / "run", monitor=Monitor()).work.plan()[1]
 
-    monkeypatch.setattr(speed, "_work", lambda rounds: time.sleep(0.05 * factor))
-    monkeypatch.setattr(speed, "IDLE", 0.05)
+    monkeypatch.setattr(estimates, "_work", lambda rounds: time.sleep(0.05 * factor))
+    monkeypatch.setattr(estimates, "IDLE", 0.05)
     estimated = planned()
-    speed.slowness.cache_clear()
-    monkeypatch.setattr(speed, "_work", lambda rounds: time.sleep(0.05))
+    estimates.slowness.cache_clear()
+    monkeypatch.setattr(estimates, "_work", lambda rounds: time.sleep(0.05))
     assert estimated / planned() == pytest.approx(factor, rel=0.5)
-    speed.slowness.cache_clear()
+    estimates.slowness.cache_clear()
 
 
 def test_the_time_of_a_run_includes_the_choice_of_k(rows, tmp_path):
@@ -50,9 +50,9 @@ def images(tmp_path):
 def test_hours_of_dpac_on_a_cpu_are_advised_against(images, tmp_path, monkeypatch):
     """With the command that does the flat job."""
     options = ("-k", 2, "--method", "dpac", "--device", "cpu", "--out", tmp_path / "run")
-    monkeypatch.setattr(deep, "LONG_ON_A_CPU", 1e9)
+    monkeypatch.setattr(by_dpac, "LONG_ON_A_CPU", 1e9)
     assert "GPU" not in cluster(images, *options, "--dry-run").output
-    monkeypatch.setattr(deep, "LONG_ON_A_CPU", 0.0)
+    monkeypatch.setattr(by_dpac, "LONG_ON_A_CPU", 0.0)
     result = cluster(images, *options, "--dry-run")
     assert result.exit_code == 0, result.output
     command = f"probagg cluster '{images}' -k 2 --method pac --out {tmp_path}/run-pac"

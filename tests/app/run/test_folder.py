@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from probagg.app.run.folder import RunFolder, RunFolderError, add_to_run
-from probagg.app.run.layout import LOCK, MANIFEST, unfinished
+from probagg.app.run.folder import LOCK, MANIFEST, RunFolder, RunFolderError, add_to_run, unfinished
 from probagg.environment import environment
 from probagg.storage import decode, write_atomically
 

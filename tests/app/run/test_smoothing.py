@@ -12,13 +12,11 @@ from exported import run_onnx
 from PIL import Image
 
 import probagg
-from probagg import PAC
+from probagg import PAC, smoothing
 from probagg.app.export import load_exported
-from probagg.app.run.folder import RunFolderError
-from probagg.app.run.handover import probabilities
-from probagg.app.run.layout import SMOOTHING
+from probagg.app.run.exports import probabilities
+from probagg.app.run.folder import SMOOTHING, RunFolderError
 from probagg.errors import InputError
-from probagg.pac import smoothing
 
 K = 3
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from probagg.app.run import sorting
+from probagg.app.run import output
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.output import Output, OutputFolder
-from probagg.app.run.sorting import check_sorting, check_target, sort_images
+from probagg.app.run.output import Output, OutputFolder, check_sorting, check_target, sort_images
 from probagg.errors import InputError, NoData
 
 
@@ -140,14 +139,14 @@ def test_a_failure_leaves_nothing_half_done(tmp_path, photos, monkeypatch, there
     target.parent.mkdir()
     if there:
         target.mkdir()
-    copy = sorting.shutil.copy2
+    copy = output.shutil.copy2
 
     def fail_at_the_second(file, where):
         if file.name == "b.jpg":
             raise stop
         return copy(file, where)
 
-    monkeypatch.setattr(sorting.shutil, "copy2", fail_at_the_second)
+    monkeypatch.setattr(output.shutil, "copy2", fail_at_the_second)
     with pytest.raises(type(stop)):
         sort_images(photos, paths, [0, 1], {}, target, link=False)
     assert list(target.parent.rglob("*")) == ([target] if there else [])

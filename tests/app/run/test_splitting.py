@@ -8,7 +8,7 @@ import pytest
 
 from probagg.app.assignments import Assignments
 from probagg.app.review import MAX_CREATED, Review, ReviewError
-from probagg.app.run.splitting import read_features, split_cluster
+from probagg.app.run.pages import read_features, split_cluster
 
 
 @pytest.fixture

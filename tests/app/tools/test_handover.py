@@ -12,8 +12,8 @@ from commands import probagg as command
 import probagg
 from probagg.app.assignments import Assignments
 from probagg.app.run.contents import write_review
-from probagg.app.run.handover import labelled_of, probabilities
-from probagg.app.run.splitting import split_cluster
+from probagg.app.run.exports import labelled_of, probabilities
+from probagg.app.run.pages import split_cluster
 from probagg.app.tools.labelled import unique_names
 from probagg.errors import InputError, NoData
 

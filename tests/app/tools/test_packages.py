@@ -15,7 +15,7 @@ from PIL import Image
 
 import probagg
 from probagg import PAC
-from probagg.app.run.handover import labelled_of, probabilities
+from probagg.app.run.exports import labelled_of, probabilities
 from probagg.errors import NoData
 
 

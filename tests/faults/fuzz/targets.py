@@ -223,7 +223,7 @@ def read_prediction(path):
 def checkpoints(folder):
     import torch
 
-    from probagg.dpac.checkpoint import Checkpoint, save_checkpoint
+    from probagg.dpac.checkpoint import TrainingState, save_checkpoint
 
     tensors = {"module.w": torch.arange(6.0).reshape(2, 3), "step.n": torch.tensor(3)}
     description = {
@@ -231,7 +231,7 @@ def checkpoints(folder):
         "position": {"stage": "cluster", "epoch": 2, "step": 1, "total": 9, "done": ["pretrain"]},
         "versions": {"probagg": "1", "torch": "2"},
     }
-    path = save_checkpoint(folder / "step", 9, Checkpoint(tensors, description))
+    path = save_checkpoint(folder / "step", 9, TrainingState(tensors, description))
     for file in path.iterdir():
         file.rename(folder / file.name)
     shutil.rmtree(folder / "step")
@@ -259,21 +259,20 @@ def read_checkpoint(path):
 def compact(folder):
     from probagg import Recipe
     from probagg.app.yardstick import Yardstick
-    from probagg.dpac.model import build_model
-    from probagg.dpac.saved import save_model
+    from probagg.dpac.model import build_model, save_network
 
     small = ["network.width=2", "network.classifier=[4]", "pretext.head=[4, 4]", "views.size=8"]
     recipe = Recipe.of("digits/fast").override(small)
     model = build_model(recipe, 2)
-    save_model(model, recipe, folder, compact=True)
-    save_model(model, recipe, folder / "model.safetensors")
+    save_network(model, recipe, folder, compact=True)
+    save_network(model, recipe, folder / "model.safetensors")
     X = np.random.default_rng(0).normal(size=(12, model.dim))
     Yardstick.of(X, np.arange(12) % 2, 2, "sqeuclidean").save(folder / "yardstick.safetensors")
 
 
 def read_compact(path):
     from probagg import DPAC
-    from probagg.app.run.opened import open_run
+    from probagg.app.run.run import open_run
 
     if path.name == "model.safetensors":
         return DPAC.load(path, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
@@ -283,8 +282,8 @@ def read_compact(path):
 def models(folder):
     from probagg import PAC, OPAHead
     from probagg.app.export import export_safetensors, labeller_of
-    from probagg.pac.checkpoint import Checkpoint
-    from probagg.pac.smoothing import Smoothing
+    from probagg.pac.out_of_core import Checkpoint
+    from probagg.smoothing import Smoothing
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -307,8 +306,8 @@ def models(folder):
 def read_model(path):
     from probagg import PAC, OPAHead
     from probagg.app.export import load_exported
-    from probagg.pac.checkpoint import Checkpoint
-    from probagg.pac.smoothing import Smoothing
+    from probagg.pac.out_of_core import Checkpoint
+    from probagg.smoothing import Smoothing
 
     if path.name.startswith("exported"):
         return load_exported(path)[0].examples(1)

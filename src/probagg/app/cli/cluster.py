@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from probagg.app.cli.errors import Give, guarded
 from probagg.app.cli.options import (
     AsJson,
     Backbone,
@@ -20,10 +19,10 @@ from probagg.app.cli.options import (
     parse_k,
     parse_number,
 )
-from probagg.app.cli.terminal import Terminal
+from probagg.app.cli.terminal import Give, Terminal, guarded
+from probagg.app.run.options import default_out
+from probagg.app.run.output import check_sorting
 from probagg.app.run.pipeline import METHODS, Plan, plan
-from probagg.app.run.request import default_out
-from probagg.app.run.sorting import check_sorting
 from probagg.data.benchmarks import IMAGE_NAMES, NAMES
 from probagg.progress import duration
 

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from probagg.app.cli.errors import guarded
 from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
-from probagg.app.cli.terminal import Terminal
-from probagg.app.run.clustering import scores
-from probagg.app.run.flat import Flat, smoothed
+from probagg.app.cli.terminal import Terminal, guarded
+from probagg.app.run.by_pac import Flat, smoothed
+from probagg.app.run.options import Request, check_k
 from probagg.app.run.output import Output
-from probagg.app.run.request import Request, check_k
+from probagg.app.run.result import scores
 from probagg.environment import environment
 from probagg.errors import InputError
 

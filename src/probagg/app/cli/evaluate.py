@@ -8,12 +8,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from probagg.app.cli.errors import guarded
 from probagg.app.cli.options import AsJson, example
-from probagg.app.cli.terminal import Terminal
-from probagg.app.run.clustering import scores_line
-from probagg.app.run.evaluation import evaluate_table
-from probagg.app.run.opened import open_run
+from probagg.app.cli.terminal import Terminal, guarded
+from probagg.app.run.result import scores_line
+from probagg.app.run.run import evaluate_table, open_run
 
 EXAMPLE = example(
     "probagg evaluate runs/photos --labels truth.csv",

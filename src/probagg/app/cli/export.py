@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from probagg.app.cli.errors import guarded
 from probagg.app.cli.options import AsJson, Overwrite, Run, TrustCode, example
-from probagg.app.cli.terminal import Terminal
-from probagg.app.run.exporting import write_export
-from probagg.app.run.opened import open_run
+from probagg.app.cli.terminal import Terminal, guarded
+from probagg.app.run.exports import write_export
+from probagg.app.run.run import open_run
 
 EXAMPLE = example(
     "probagg export runs/photos --format onnx",

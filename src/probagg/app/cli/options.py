@@ -51,7 +51,7 @@ TrustCode = Annotated[
     typer.Option(
         "--trust-code",
         help="Allow the run's backbone to be Python code (module:function), which is imported and "
-        "run. Only for runs whose maker you trust.",
+        "run, or a network from a folder or a hub (hf-hub:). Only for runs whose maker you trust.",
     ),
 ]
 

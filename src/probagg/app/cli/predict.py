@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from probagg.app.cli.errors import guarded
 from probagg.app.cli.options import (
     AsJson,
     CopyTo,
@@ -20,14 +23,15 @@ from probagg.app.cli.options import (
     TrustCode,
     example,
 )
-from probagg.app.cli.sources import read_sources
-from probagg.app.cli.terminal import Terminal, deliver
-from probagg.app.run.opened import open_run
-from probagg.app.run.output import Output
-from probagg.app.run.sorting import check_sorting, sort_images
-from probagg.errors import InputError
+from probagg.app.cli.terminal import Terminal, deliver, guarded
+from probagg.app.run.output import Output, check_sorting, sort_images
+from probagg.app.run.run import open_run
+from probagg.data.opening import suggest
+from probagg.data.photo import is_image
+from probagg.data.photos import FolderImages
+from probagg.errors import InputError, NoData, reading
 from probagg.progress import duration
-from probagg.storage import encode
+from probagg.storage import encode, read_bytes
 
 EXAMPLE = example(
     "probagg predict runs/photos new/ --out new.csv",
@@ -108,3 +112,58 @@ def _output(out: Path, files: list[str], overwrite: bool) -> Output:
     if out.suffix.lower() not in (".csv", ".txt", ""):
         raise InputError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
     return Output(out, overwrite, tuple(Path(file).expanduser() for file in files)).check()
+
+
+STDIN, LIST = "-", "@"
+SIZE = 96  # of the images of a folder, of which only the paths are used
+
+
+def read_sources(words: list[str]) -> str | list[str]:
+    """Return a single source as it was typed, or else the paths of all image files, each once.
+
+    A word is a file, a folder, a pattern in quotes ("new/**/*.jpg"), @FILE for the paths in a file,
+    or - for those on standard input. Paths are relative to the current folder.
+    """
+    if len(words) == 1 and not _is_list(words[0]) and not _is_pattern(words[0]):
+        return words[0]
+    return list(dict.fromkeys(path for word in words for path in _paths(word)))
+
+
+def _is_list(word: str) -> bool:
+    return word == STDIN or word.startswith(LIST)
+
+
+def _is_pattern(word: str) -> bool:
+    return glob.has_magic(word) and not os.path.lexists(os.path.expanduser(word))
+
+
+def _paths(word: str) -> Iterator[str]:
+    if _is_list(word):
+        yield from _listed(word)
+    elif _is_pattern(word):
+        found = sorted(glob.glob(os.path.expanduser(word), recursive=True))
+        images = [path for path in found if is_image(path) and os.path.isfile(path)]
+        if not images:
+            raise NoData(
+                f"{word} matches {len(found):,} files and folders, none of which is an image. "
+                "Check the pattern; ** stands for any folders."
+            )
+        yield from images
+    elif (path := Path(word).expanduser()).is_dir():
+        yield from (str(path / name) for name in FolderImages(path, SIZE).paths)
+    elif path.exists():
+        yield str(path)
+    else:
+        raise NoData(f"{word} does not exist.{suggest(word)} Give image files, folders, or a list.")
+
+
+def _listed(word: str) -> list[str]:
+    """Return the paths in a list: one per line, or between null bytes as `find -print0` writes."""
+    name = "standard input" if word == STDIN else word.removeprefix(LIST)
+    with reading(name, "Write a file with one path per line.", NoData, "a list of files"):
+        data = sys.stdin.buffer.read() if word == STDIN else read_bytes(Path(name).expanduser())
+    parts = data.split(b"\0") if b"\0" in data else data.splitlines()
+    paths = [os.fsdecode(part) for part in parts if part.strip()]
+    if not paths:
+        raise NoData(f"{name} lists no file. Write one path per line.")
+    return paths

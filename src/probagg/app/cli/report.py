@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from probagg.app.cli.errors import guarded
 from probagg.app.cli.options import AsJson, Run, example
-from probagg.app.cli.terminal import Terminal
-from probagg.app.run.opened import open_run
+from probagg.app.cli.terminal import Terminal, guarded
+from probagg.app.run.run import open_run
 from probagg.errors import InputError
 
 EXAMPLE = example(

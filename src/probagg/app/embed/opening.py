@@ -71,7 +71,7 @@ def _open_one(name: str, weights: str | Path | None, device: str) -> Backbone:
         return _import("pretrained").lite_backbone(device)
     if _is_function(name):
         return _import("functions").function_backbone(name, device)
-    if (path / "config.json").is_file():
+    if _is_folder(path):
         name = f"local-dir:{path.resolve()}"
     return _import("pretrained").timm_backbone(name, weights, device)
 
@@ -82,14 +82,12 @@ def reopen_backbone(
     """Return the backbone that `spec()` described, or raise where it has changed since.
 
     A spec is read from a file that a stranger may have written, so a "module:function" in it is
-    imported and called only with `trust_code`.
+    imported and called, and a model of a folder or of somebody's hub page loaded, only with
+    `trust_code`.
     """
-    if any(map(_is_function, names_in(spec["backbone"]))) and not trust_code:
-        raise BackboneError(
-            f"The run names {spec['backbone']} as its backbone, which is Python code that would be "
-            "imported and run. If you trust whoever made the run, pass --trust-code "
-            "(trust_code=True)."
-        )
+    if not trust_code:
+        for name in names_in(spec["backbone"]):
+            _check_trusted(name)
     backbone = open_backbone(spec["backbone"], spec.get("weights"), device)
     if backbone.identity != spec.get("identity", backbone.identity):
         raise BackboneError(
@@ -98,6 +96,29 @@ def reopen_backbone(
             "or cluster again."
         )
     return backbone
+
+
+def _check_trusted(name: str) -> None:
+    """Raise unless a name that a run gives is that of a known network or of an ONNX file."""
+    if _is_function(name):
+        what = "which is Python code that would be imported and run"
+    elif Path(name).suffix.lower() != ".onnx" and _is_place(name):
+        what = "a folder or a page of a hub from which a network would be loaded"
+    else:
+        return
+    raise BackboneError(
+        f"The run names {name} as its backbone, {what}. If you trust whoever made the run, pass "
+        "--trust-code (trust_code=True)."
+    )
+
+
+def _is_place(name: str) -> bool:
+    """Say whether timm would take a network from where the name points: a folder, hf-hub:, ..."""
+    return any(sign in name for sign in ":/\\~") or _is_folder(Path(name))
+
+
+def _is_folder(path: Path) -> bool:
+    return (path / "config.json").is_file()
 
 
 def _is_function(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from probagg.app.embed.preprocessing import Preprocessing
 from probagg.errors import InputError, first_line, import_optional, install_command
 
 SIZES = {"vit_small_patch14_dinov2": 224}  # its own 518 pixels cost seven times as much
+MIN_TIMM = (1, 0, 26)  # older ones unpickle the weights of a folder or of the hub
 HUB, FOLDER = "hf-hub:", "local-dir:"
 HUB_TIMEOUT = 10.0  # seconds
 _FILES = ("model.safetensors", "pytorch_model.bin")
@@ -42,6 +44,11 @@ def lite_backbone(device: str) -> Backbone:
 def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbone:
     """Return a timm model with its own preprocessing; weights are downloaded or from a file."""
     timm = import_optional("timm", "A timm backbone", "deep")
+    if tuple(map(int, re.findall(r"\d+", timm.__version__)[:3])) < MIN_TIMM:
+        raise BackboneError(
+            f"timm {timm.__version__} is installed, which runs code that a pytorch_model.bin "
+            f"contains. A newer one does not: {install_command('deep')}"
+        )
     if not name.startswith((HUB, FOLDER)):
         _check_name(timm, name, needs_weights=weights is None)
     size = SIZES.get(name.partition(".")[0])

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from probagg.aggregation import dual, embed, lift, mass_factor
 from probagg.errors import InputError
 from probagg.opa.head import OPAHead
-from probagg.pac.estimator import PAC
-from probagg.pac.model import LinearModel
-from probagg.pac.smoothing import Smoothing, mean_over, to_power
+from probagg.pac.clusters import LinearModel
+from probagg.pac.pac import PAC
+from probagg.smoothing import Smoothing, mean_over, to_power
 
 
 class PACHead(nn.Module):

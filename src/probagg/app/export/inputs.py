@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.dpac.view_settings import ViewSettings
+from probagg.dpac.recipe import ViewSettings
 from probagg.dpac.views import Views
 
 BICUBIC = "bicubic"  # Pillow's, which does not alias

@@ -20,14 +20,14 @@ from probagg.app.export.heads import Head, head_of
 from probagg.app.export.inputs import BICUBIC, CleanView, Input, Normalised, filter_of
 from probagg.app.export.reviewed import Division, Reviewed, checked_groups
 from probagg.app.review import Split
-from probagg.dpac.estimator import DPAC
+from probagg.dpac.dpac import DPAC
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.opa.head import OPAHead
-from probagg.pac.estimator import PAC
-from probagg.pac.smoothing import Smoothing
+from probagg.pac.pac import PAC
+from probagg.smoothing import Smoothing
 
 FAR = 2.0**10  # spreads from zero, beyond which float32 keeps under four digits of a difference
 

@@ -18,8 +18,7 @@ import numpy as np
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents, Pair, Profiles, Row
 from probagg.app.review import Review, ReviewError
-from probagg.app.run.folder import RunFolderError, add_to_run
-from probagg.app.run.layout import CONFIG, DUPLICATES, REVIEW
+from probagg.app.run.folder import CONFIG, DUPLICATES, REVIEW, RunFolderError, add_to_run
 from probagg.app.run.preparation import FILE, Preparation
 from probagg.data.arrays import read_npz
 from probagg.data.cells import days_of

@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from probagg.app.run.clustering import Clustering, describe, write
-from probagg.app.run.deep import Deep
-from probagg.app.run.flat import Flat
-from probagg.app.run.folder import RunFolder, RunFolderError
-from probagg.app.run.layout import has_checkpoints, is_being_written
+from probagg.app.run.by_dpac import Deep
+from probagg.app.run.by_pac import Flat
+from probagg.app.run.estimates import slowness
+from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
 from probagg.app.run.monitor import LogMonitor, Monitor
-from probagg.app.run.opened import Run
-from probagg.app.run.reporting import save_map, write_report
-from probagg.app.run.request import Request, check_k, default_out, title_of
-from probagg.app.run.speed import slowness
+from probagg.app.run.options import Request, check_k, default_out, title_of
+from probagg.app.run.pages import save_map, write_report
+from probagg.app.run.result import Clustering, describe, write
+from probagg.app.run.run import Run
 from probagg.data import benchmarks
 from probagg.data.opening import is_image_source
 from probagg.errors import InputError, first_line

@@ -30,7 +30,7 @@ from probagg.storage import read_bytes
 from probagg.svg import short
 
 if TYPE_CHECKING:
-    from probagg.pac.scales import Scales
+    from probagg.pac.advice import Scales
 
 FORMAT = "probagg.preparation/1"
 FILE = "preparation.json"
@@ -294,7 +294,7 @@ def _with_values(M: np.ndarray, parts: list[Part]) -> np.ndarray:
 
 def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
     """Compare the scales of numbers and dates, and of a share of one half beside them."""
-    from probagg.pac.scales import differing_scales  # which loads scikit-learn
+    from probagg.pac.advice import differing_scales  # which loads scikit-learn
 
     amounts = [j for j, part in enumerate(parts) if part.kind in (NUMBER, DATE)]
     X = M[:, amounts]

@@ -273,7 +273,7 @@ def open_pictures(source: Any, monitor: Monitor) -> Samples:
 
 def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
     """Open images at the size and with the channels of a recipe; no photo is decoded yet."""
-    from probagg.dpac.plan import open_for  # which loads torch
+    from probagg.dpac.dpac import open_for  # which loads torch
 
     progress = monitor.count("downloading", "MB", 1e6)
     return of_images(source, open_for(source, recipe, progress=progress), monitor)

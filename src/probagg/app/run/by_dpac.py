@@ -1,0 +1,157 @@
+"""DPAC on images, as a run that can be interrupted and resumed."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from dataclasses import asdict
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from probagg.app.run.folder import unfinished
+from probagg.app.run.monitor import Monitor
+from probagg.app.run.result import Clustering, begin, scores
+from probagg.app.run.samples import open_for_recipe, readable
+from probagg.data import benchmarks
+from probagg.errors import InputError
+from probagg.progress import duration
+
+if TYPE_CHECKING:
+    from probagg.app.run.folder import RunFolder
+    from probagg.app.run.options import Request
+
+LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
+COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
+
+
+class Deep:
+    """Clustering by DPAC; of several processes only the first one writes and reports."""
+
+    method = "dpac"
+
+    def __init__(self, request: Request, options: dict[str, Any]) -> None:
+        from probagg.dpac.recipe import Recipe
+
+        self.is_first_process = os.environ.get("RANK", "0") == "0"
+        self.monitor = request.monitor if self.is_first_process else Monitor()
+        self.request = request
+        recipe, settings = options.pop("recipe", None), options.pop("settings", [])
+        if (resume := options.pop("resume", "auto")) not in ("auto", "never"):
+            raise InputError(f"resume is {resume!r}, but auto or never is needed.")
+        if not isinstance(k := request.clusters(), int):
+            raise InputError(
+                "DPAC needs the number of clusters to train for. Choose it first with method pac, "
+                "or give a number."
+            )
+        self.resume = resume
+        if not isinstance(recipe, Recipe):
+            recipe = Recipe.of(recipe or recipe_of(request.source))
+        self.recipe = recipe.override(settings)
+        from probagg import DPAC  # which loads torch
+
+        opened = open_for_recipe(request.data, self.recipe, self.monitor)
+        self.samples = opened.label(request.labels)
+        self.dpac = DPAC(
+            k,
+            recipe=self.recipe,
+            out_dir=unfinished(request.out),
+            random_state=request.seed,
+            progress=self.monitor.train,
+            **options,
+        )
+
+    def plan(self) -> tuple[str, float]:
+        """Return what will be done, in words, and roughly how many seconds it takes."""
+        what = f"{len(self.samples):,} images, DPAC ({self.recipe.name}) trains a network for "
+        seconds = self.dpac.estimate(self.samples.pictures)
+        return f"{what}{self.dpac.n_clusters} clusters", seconds
+
+    def advice(self, seconds: float) -> str | None:
+        """Return what to do instead where training would take hours on a CPU, or None."""
+        from probagg.devices import choose_device
+
+        source = self.request.source
+        is_short = seconds < LONG_ON_A_CPU or choose_device(self.dpac.device).type != "cpu"
+        if is_short or not isinstance(source, str | PathLike):
+            return None
+        place, out = shlex.quote(str(source)), shlex.quote(f"{self.request.out}-pac")
+        return (
+            f"DPAC needs a GPU at this size: on this CPU it takes about {duration(seconds)}. PAC "
+            "on the features of a pretrained network takes minutes: probagg cluster "
+            f"{place} -k {self.dpac.n_clusters} --method pac --out {out}"
+        )
+
+    def join(self) -> None:
+        """Train as one of the other processes."""
+        self.samples = readable(self.samples, self.monitor)
+        self.dpac.fit(self.samples.pictures)
+
+    def run(self, folder: RunFolder) -> Clustering:
+        """Train, or resume training."""
+        from probagg.dpac.checkpoint import CHECKPOINT_FILES
+
+        folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
+        self.samples = samples = readable(self.samples, self.monitor)
+        self.request.check_skipped(samples.skipped)
+        dpac = self.dpac
+        if self.resume == "never":
+            folder.start_over()
+        dpac.check(samples.pictures)
+        begin(folder, self._config())
+        began = time.perf_counter()
+        dpac.fit(samples.pictures)
+        seconds = time.perf_counter() - began
+        folder.keep("metrics.jsonl", "tensorboard/*")
+        return Clustering(
+            samples=samples,
+            P=dpac.probabilities_,
+            X=dpac.features_,
+            metric=dpac.recipe_.cluster.metric,
+            model=dpac,
+            seconds=seconds,
+            facts={
+                "method": "dpac",
+                "recipe": dpac.recipe_.name,
+                "state": dpac.diagnosis_.state,
+                "sharpness": dpac.diagnosis_.sharpness,
+                **self._compare(),
+            },
+        )
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "source": self.samples.source,
+            "kind": "images",
+            "method": "dpac",
+            "n_clusters": self.dpac.n_clusters,
+            "seed": self.request.seed,
+            "image_size": None if self.samples.heading == "path" else self.samples.pictures.size,
+            "recipe": asdict(self.recipe),
+        }
+
+    def _compare(self) -> dict[str, Any]:
+        """Return the scores of PAC on the pixels and on the network's features, for comparison."""
+        from probagg.pac.pac import PAC
+
+        if self.samples.classes is None:
+            return {}
+        found, data = {}, self.samples.pictures
+        inputs = {"features": (self.dpac.features_, "cosine")}
+        pixels = int(np.prod((*(data.size or (0,)), data.channels)))
+        if len(data) * pixels <= COMPARED:
+            rows = data.read(np.arange(len(data))).reshape(len(data), -1).astype(np.float32)
+            inputs["pixels"] = (rows, "sqeuclidean")
+        for name, (X, metric) in inputs.items():
+            pac = PAC(self.dpac.n_clusters, metric=metric, n_init=3, random_state=self.request.seed)
+            found[f"pac_on_{name}"] = scores(self.samples, pac.fit(X).labels_)
+        return found
+
+
+def recipe_of(source: Any) -> str:
+    """Return the name of a set's own recipe, or of the most similar set's."""
+    if not isinstance(source, str) or source not in benchmarks.IMAGE_NAMES:
+        return "own"
+    return {"mnist-test": "mnist", "imagenette": "imagenet10", "coil100": "own"}.get(source, source)

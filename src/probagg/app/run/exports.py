@@ -1,0 +1,338 @@
+"""A run for others: its model as a file or as a small folder to carry, its clusters for a tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from contextlib import nullcontext
+from fnmatch import fnmatch
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from probagg.app.assignments import Assignments
+from probagg.app.review import Review
+from probagg.app.run.folder import (
+    MANIFEST,
+    PATIENCE,
+    REVIEW,
+    RunFolderError,
+    add_to_run,
+    alone,
+    read_manifest,
+    write_manifest,
+)
+from probagg.app.run.monitor import Monitor
+from probagg.app.run.output import Output, OutputFolder
+from probagg.app.run.preparation import FILE, Preparation
+from probagg.app.tools import fiftyone, label_studio
+from probagg.app.tools.anndata import write_anndata
+from probagg.app.tools.datasets import write_datasets
+from probagg.app.tools.fiftyone import write_fiftyone
+from probagg.app.tools.label_studio import write_label_studio
+from probagg.app.tools.labelled import Labelled, unique_names
+from probagg.errors import InputError
+from probagg.storage import checksum, whole_file, whole_folder
+
+PLACE = "compact"  # in the run, where no other place is given
+MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
+BESIDE = ("config.toml", "result.json", REVIEW, "yardstick.safetensors")  # copied from the run
+FOLDERS: dict[str, Any] = {  # formats that are a folder: what writes it, and its files
+    "label-studio": (write_label_studio, label_studio.FILES),
+    "fiftyone": (write_fiftyone, fiftyone.FILES),
+}
+SUFFIXES = {"datasets": ".parquet", "anndata": ".h5ad"}  # of formats that are a file
+TOOLS = (*FOLDERS, *SUFFIXES)
+MODELS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
+FORMATS = (*MODELS, *TOOLS)
+
+
+class Exportable(Protocol):
+    """What an export reads of an opened run (`Run`)."""
+
+    path: Path
+    config: dict[str, Any]
+
+    @property
+    def n_clusters(self) -> int: ...
+    @property
+    def review(self) -> Review: ...
+    @property
+    def preparation(self) -> Preparation | None: ...
+    @property
+    def assignments(self) -> Assignments: ...
+    @property
+    def embeddings(self) -> np.ndarray | None: ...
+    def model(self, device: str) -> Any: ...
+    def backbone(self, device: str) -> Any: ...
+    def photos(self, names: list[str]) -> tuple[Path, list[Path]]: ...
+    def clustered_rows(self, n_samples: int) -> Any: ...
+
+
+def write_export(
+    run: Exportable,
+    format: str,
+    out: str | PathLike[str] | None,
+    *,
+    features: bool,
+    overwrite: bool = False,
+    monitor: Monitor,
+) -> dict[str, Any]:
+    """Write a run for others (see `Run.export`); return its file or folder, size and names."""
+    if format not in FORMATS:
+        raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
+    if features and format in TOOLS:
+        raise InputError(f"features is for models, but the format is {format}. Drop it.")
+    if format in TOOLS:
+        return write_handover(run, format, out, overwrite=overwrite, monitor=monitor)
+    if features and "embed" not in run.config:
+        raise InputError(
+            f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
+        )
+    home = run.path / MODELS[format]
+    path = home if out is None else Path(out)
+    in_run = path.resolve() == home.resolve()  # part of the run, which goes when that is replaced
+    review = run.review
+    names = cluster_names(review, review.n_numbers(run.n_clusters))
+    facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
+    if format == "compact":
+        return facts | _write_folder(run, path, monitor, overwrite=overwrite or in_run)
+    output = None if in_run else Output(path, overwrite).check()
+    return facts | _write_file(run, output, format, features, names, monitor)
+
+
+def _write_folder(
+    run: Exportable, folder: Path, monitor: Monitor, *, overwrite: bool
+) -> dict[str, Any]:
+    """Write the network in small parts, with what predict needs beside it."""
+    if (method := run.config["method"]) != "dpac":
+        raise InputError(
+            f"The format compact is for networks that DPAC trained, but {run.path} is of "
+            f"{method.upper()}. Use safetensors or onnx."
+        )
+    check_place(folder, overwrite=overwrite)
+    files = write_compact(run.model("cpu"), run.path, folder)
+    size = sum(files.values())
+    monitor.say(
+        f"written to {folder} ({size / 1e6:.1f} MB, {len(files)} files, weights in bfloat16)"
+    )
+    monitor.say(f"It needs nothing else of the run: probagg predict {folder} images/")
+    return {"folder": str(folder), "files": files, "bytes": size}
+
+
+def _write_file(
+    run: Exportable,
+    output: Output | None,
+    format: str,
+    features: bool,
+    names: list[str],
+    monitor: Monitor,
+) -> dict[str, Any]:
+    """Write one file that maps pixels or features to probabilities, by default into the run."""
+    from probagg.app.export import export_onnx, export_safetensors, labeller_of
+
+    size = run.config.get("image_size")  # of a set that is not a folder of photos
+    labeller = labeller_of(
+        run.model("cpu"),
+        backbone=None if features else run.backbone("cpu"),
+        groups=run.review.groups(run.n_clusters),
+        splits=run.review.splits,
+        size=size and tuple(size),
+    )
+    description = f"probagg export of {run.path}"
+    path = output.path if output else run.path / MODELS[format]
+    facts: dict[str, Any] = {"file": str(path)}
+    if format == "onnx":
+        data, facts["difference"] = export_onnx(labeller, names=names, description=description)
+        monitor.say(f"onnxruntime and PyTorch agree to {facts['difference']:.1e}")
+    else:
+        data = export_safetensors(labeller, names=names, description=description)
+    if output:
+        output.write(data)
+    else:
+        add_to_run(run.path, path.name, data)
+    facts["bytes"] = len(data)
+    monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
+    if (preparation := run.preparation) is not None:
+        monitor.say(f"features are prepared columns ({FILE}): {', '.join(preparation.outputs)}")
+    monitor.say(f"column k is cluster k: {', '.join(f'{k} {names[k]}' for k in labeller.clusters)}")
+    if merged := sorted(set(range(len(names))) - set(labeller.clusters)):
+        monitor.say(
+            f"merged, split or made of moved samples, so always 0: {', '.join(map(str, merged))}"
+        )
+    monitor.say(f"written to {path} ({len(data) / 1e6:.1f} MB, {len(names)} clusters)")
+    return facts
+
+
+def write_handover(
+    run: Exportable,
+    format: str,
+    out: str | PathLike[str] | None,
+    *,
+    overwrite: bool,
+    monitor: Monitor,
+) -> dict[str, Any]:
+    """Write the clusters of a run for a tool (see `Run.export`); return path, size and names."""
+    if out is None:
+        raise InputError(
+            f"The format {format} has no place in a run. Name one: --out NAME"
+            f"{SUFFIXES.get(format, '/')} (out)."
+        )
+    path = Path(out)
+    facts: dict[str, Any] = {"run": str(run.path), "format": format}
+    if format in FOLDERS:
+        write, names = FOLDERS[format]
+        place = OutputFolder(path, names, overwrite).check()
+        labelled = labelled_of(run)
+        with whole_folder(place.path) as folder:
+            lines = write(labelled, folder)
+        facts |= {"folder": str(path), "bytes": sum(p.stat().st_size for p in path.iterdir())}
+    else:
+        _check_suffix(path, format)
+        source = run.config.get("source")
+        output = Output(path, overwrite, () if source is None else (Path(source),)).check()
+        labelled = labelled_of(run)
+        with whole_file(output.path) as file:
+            lines = _write_for_tool(run, labelled, format, file)
+        facts |= {"file": str(path), "bytes": path.stat().st_size}
+    for line in lines:
+        monitor.say(line.replace("PATH", str(path)))
+    monitor.say(f"written to {path} ({facts['bytes'] / 1e6:.1f} MB)")
+    return facts | {"names": labelled.names}
+
+
+def _write_for_tool(run: Exportable, labelled: Labelled, format: str, file: Path) -> list[str]:
+    """Write a format that is one file; return what to say about it."""
+    if format == "datasets":
+        return write_datasets(labelled, file)
+    X = run.clustered_rows(len(labelled.assigned))
+    if X is None:
+        warnings.warn(
+            "The file has no probabilities of all clusters: the rows of this run were in memory "
+            "and are not in its folder. Export in the program that clusters them, or cluster a "
+            "file.",
+            stacklevel=4,
+        )
+    source = Path(run.config.get("source", ""))
+    return write_anndata(
+        labelled,
+        file,
+        X=X,
+        P=None if X is None else probabilities(run, X),
+        source=source if source.suffix.lower() == ".h5ad" else None,
+    )
+
+
+def _check_suffix(path: Path, format: str) -> None:
+    if path.suffix.lower() != SUFFIXES[format]:
+        raise InputError(
+            f"--out {path} is to be a file of {format}, whose name ends in {SUFFIXES[format]}. "
+            f"Name it so: {path.with_suffix(SUFFIXES[format])}"
+        )
+
+
+def labelled_of(run: Exportable) -> Labelled:
+    """Return what a tool is given of a run."""
+    assigned = run.assignments
+    folder, files = run.photos(assigned.names) if assigned.heading == "path" else (None, None)
+    return Labelled(
+        run=run.path.resolve().name,
+        assigned=assigned,
+        names=cluster_names(run.review, run.review.n_numbers(run.n_clusters)),
+        folder=folder,
+        files=files,
+        features=run.embeddings,
+    )
+
+
+def cluster_names(review: Review, n_clusters: int) -> list[str]:
+    """Return the name of each cluster, by number, merged ones too; all are different.
+
+    >>> from probagg.app.review import Review
+    >>> cluster_names(Review(names={0: "cats"}, merged={2: 0}), 3)
+    ['cats', 'cluster 1', 'cluster 2']
+    """
+    return unique_names([review.name_of(k) for k in range(n_clusters)])
+
+
+def probabilities(run: Exportable, X: Any) -> np.ndarray:
+    """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
+    model = run.model("cpu")
+    if run.config["method"] == "dpac":
+        from probagg.app.export.labeller import classify  # which loads torch
+
+        P = classify(model, X)
+    else:
+        P = model.predict_proba(X)
+    review = run.review
+    found = np.zeros((len(P), review.n_numbers(run.n_clusters)))
+    np.add.at(found, (np.arange(len(P))[:, None], review.regions(run.n_clusters, X)), P)
+    return found
+
+
+def is_compact(folder: Path) -> bool:
+    """Return whether a folder holds a network in parts, damaged or not, and is not a run."""
+    if not folder.is_dir() or (folder / MANIFEST).is_file():
+        return False
+    return (folder / MODEL).is_file() or any(folder.glob(WEIGHTS))
+
+
+def check_place(folder: Path, *, overwrite: bool = True) -> None:
+    """Refuse a place whose content an export would destroy, unless that is an older export."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise RunFolderError(f"{folder} is not a folder. Name one for the export.")
+    if Path.cwd().is_relative_to(folder.resolve()):  # it will be another folder of that name
+        raise RunFolderError(f"You are in {folder.resolve()}. Name another folder.")
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    others = [path.name for path in inside if not _is_ours(path)]
+    if others or (inside and not _is_whole(folder)):
+        raise RunFolderError(
+            f"{folder} holds {(others or [inside[0].name])[0]}, so it is not a compact export that "
+            "may be replaced. Name a new or empty folder."
+        )
+    if inside and not overwrite:
+        raise RunFolderError(
+            f"{folder} holds an older export. Name another folder, or replace it with --overwrite "
+            "(overwrite=True)."
+        )
+
+
+def _is_whole(folder: Path) -> bool:
+    """Return whether a model.json of ours lies beside weights."""
+    try:
+        description = json.loads((folder / MODEL).read_text())
+        return {"n_clusters", "recipe"} <= set(description) and any(folder.glob(WEIGHTS))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and (path.name in (MODEL, *BESIDE) or fnmatch(path.name, WEIGHTS))
+
+
+def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
+    """Write the DPAC of a run to a folder, all or nothing; return its files and their sizes."""
+    check_place(folder)
+    place = folder.resolve()
+    in_run = place == (run / PLACE).resolve()
+    with alone(run, PATIENCE) if in_run else nullcontext():
+        with whole_folder(place) as partial:
+            model.save(partial, compact=True)
+            for name in BESIDE:
+                if (run / name).is_file():
+                    shutil.copyfile(run / name, partial / name)
+        if in_run:
+            _note_in_manifest(run)
+    return {path.name: path.stat().st_size for path in sorted(place.iterdir())}
+
+
+def _note_in_manifest(run: Path) -> None:
+    """List an export inside the run in its manifest, so that it goes with the run."""
+    hashes = {k: v for k, v in read_manifest(run).items() if not k.startswith(f"{PLACE}/")}
+    for path in (run / PLACE).iterdir():
+        hashes[f"{PLACE}/{path.name}"] = checksum(path)
+    write_manifest(run, hashes)

@@ -1,0 +1,206 @@
+"""The pages of a run: report.html with its map, and the review page, which also splits clusters."""
+
+from __future__ import annotations
+
+import functools
+import io
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.app.assignments import Assignments
+from probagg.app.report.atlas import Progress, positions
+from probagg.app.report.contents import Contents
+from probagg.app.report.page.rendering import render
+from probagg.app.report.page.summary import render_summary
+from probagg.app.report.review.server import serve
+from probagg.app.report.review.session import Session
+from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
+from probagg.app.run.by_pac import FEATURE_DEFAULTS
+from probagg.app.run.contents import read_contents, read_review, write_review
+from probagg.app.run.folder import RunFolderError, add_to_run
+from probagg.data.arrays import read_numpy
+from probagg.data.images import ImageSet
+from probagg.data.opening import open_images
+
+REPORT, MAP, FEATURES = "report.html", "map.npz", "embeddings.npy"
+
+
+def write_report(
+    run: str | PathLike[str], *, images: ImageSet | None = None, max_bytes: int = 20_000_000
+) -> Path:
+    """Write report.html into a run folder, from the files in it, and return its path.
+
+    Pictures come from `images`, or from the source in config.toml; where that is gone, the page
+    says so and shows names. They are fewer and smaller where the page would otherwise be larger
+    than `max_bytes`. A run of features that has no map yet gets one.
+    """
+    contents = read_contents(run)
+    if contents.places is None:
+        contents = replace(contents, places=_add_map(Path(run), len(contents.assigned)))
+    found, reason = find_images(contents, images)
+    return add_to_run(run, REPORT, render(contents, found, reason, max_bytes))
+
+
+def summary_html(run: str | PathLike[str], *, images: ImageSet | None, title: str) -> str:
+    """Return a short summary of a run for a notebook: sizes and typical images."""
+    contents = read_contents(run)
+    found, _ = find_images(contents, images)
+    return render_summary(contents, found, title)
+
+
+def save_map(
+    run: str | PathLike[str], X: Any, progress: Progress | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Place the rows of X on a map, save it in a finished run, and return rows and positions."""
+    rows, xy = positions(X, progress=progress)
+    buffer = io.BytesIO()
+    np.savez(buffer, rows=rows, xy=xy)
+    add_to_run(run, MAP, buffer.getvalue())
+    return rows, xy
+
+
+def _add_map(run: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Save a map of the run's features; None where it has none, as a run of a matrix."""
+    path = run / FEATURES
+    if not path.is_file():
+        return None
+    remedy = "Run the command again, or remove the file for a page without a map."
+    try:
+        X = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise RunFolderError(f"{path} is not an array ({error}). {remedy}") from error
+    if X.ndim != 2 or len(X) != n_samples:
+        raise RunFolderError(
+            f"{path} has shape {X.shape}, but a row for each of {n_samples} samples is needed. "
+            f"{remedy}"
+        )
+    return save_map(run, X)
+
+
+def find_images(contents: Contents, images: ImageSet | None) -> tuple[ImageSet | None, str]:
+    """Return the images of a run and "", or None and the reason why they cannot be shown."""
+    if not contents.has_images:
+        return None, ""
+    source, samples = str(contents.config.get("source", "")), contents.assigned
+    if images is None and not source:
+        return None, "config.toml names no source."
+    try:
+        images = open_images(source) if images is None else images
+    except (OSError, ValueError, ImportError) as error:
+        return None, str(error)
+    if (images.paths is None) == (samples.heading == "path"):
+        return None, f"{source} is no longer what was clustered."
+    if images.paths is None and len(images) != len(samples):
+        return None, f"{source} now holds {len(images)} images, but {len(samples)} were clustered."
+    return images, ""
+
+
+def review_session(run: str | PathLike[str]) -> Session:
+    """Return a session in which a person reviews a run; changes are saved in its folder."""
+    contents = read_contents(run)
+    images, reason = find_images(contents, None)
+    read, save = functools.partial(read_review, run), functools.partial(write_review, run)
+    return Session(contents, images, reason, read, save, _splitter(contents))
+
+
+def _splitter(contents: Contents) -> Callable[[Review, Any, Any], Split] | None:
+    """Return what divides a cluster of a run; None where the run has no features."""
+    X = read_features(contents.run, len(contents.assigned))
+    if X is None:
+        return None
+    return functools.partial(split_cluster, X, contents.assigned, contents.n_clusters)
+
+
+def serve_review(
+    run: str | PathLike[str],
+    *,
+    open_browser: bool = True,
+    port: int = 0,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the review page of a run until its Done button is pressed, or Ctrl-C.
+
+    `port=0` takes a free one. `on_ready` is called with the address of the page.
+    """
+    serve(review_session(run), open_browser=open_browser, port=port, on_ready=on_ready)
+
+
+def read_features(run: str | PathLike[str], n_samples: int) -> np.ndarray | None:
+    """Return the features of a run's samples, memory-mapped; None where it has none of them."""
+    path = Path(run) / FEATURES
+    if not path.is_file():
+        return None
+    X = read_numpy(path)[0]
+    return X if X.ndim == 2 and len(X) == n_samples else None
+
+
+def split_cluster(
+    X: np.ndarray, assigned: Assignments, n_clusters: int, review: Review, cluster: Any, n: Any
+) -> Split:
+    """Divide a cluster of a reviewed run into `n` parts; the review itself is not changed.
+
+    X (N, D) are the features of the samples in `assigned`, the table before the review. Discarded
+    samples do not count as members.
+    """
+    if type(n) is not int or not 2 <= n <= MAX_PARTS:
+        raise ReviewError(f"A cluster is split into 2 to {MAX_PARTS} parts, not {n}.")
+    if type(cluster) is not int or cluster not in review.clusters(n_clusters):
+        raise ReviewError(f"Cluster {cluster} is not one of the clusters. Reload the page.")
+    first = review.n_numbers(n_clusters)
+    if first + n > n_clusters + MAX_CREATED:
+        raise ReviewError(f"A review can add {MAX_CREATED:,} clusters. Undo splits or new ones.")
+    members = np.flatnonzero(review.apply(assigned).cluster == cluster)
+    if len(members) < n:
+        raise ReviewError(
+            f"{review.name_of(cluster)} has {len(members)} members, too few for {n} parts."
+        )
+    pac = _fitted(np.asarray(X[members], np.float64), n)
+    split = _split_of(pac, cluster, tuple(range(first, first + n)))
+    if len(np.unique(split.choose(X[members]))) < n:
+        raise ReviewError(
+            f"PAC finds fewer than {n} parts in {review.name_of(cluster)}: its members are too "
+            "similar. Ask for fewer parts, or move photos by hand."
+        )
+    rows = np.flatnonzero(_reaching(assigned, review, cluster))
+    names = [assigned.names[row] for row in rows]
+    return replace(split, members=dict(zip(names, split.choose(X[rows]).tolist(), strict=True)))
+
+
+def _fitted(X: np.ndarray, n: int) -> Any:
+    """Return PAC fitted with the settings of features of a network."""
+    from probagg.pac.pac import PAC  # scikit-learn is slow to import
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the page shows the parts, and a part may be empty
+        return PAC(n, **FEATURE_DEFAULTS["pac"], balance="auto", random_state=0).fit(X)
+
+
+def _split_of(pac: Any, cluster: int, parts: tuple[int, ...]) -> Split:
+    """Return the rule by which a fitted PAC assigns, in unit vectors, without members."""
+    moments = pac.moments_  # of rows of length sqrt(1/2), by which cosine is a squared distance
+    mass = np.maximum(moments.mass, np.finfo(float).tiny)
+    means = moments.first / mass[:, None]
+    spread = moments.second / mass - (means * means).sum(1)
+    weight = mass**pac.balance_
+    return Split(
+        cluster,
+        parts,
+        members={},
+        mean=(np.sqrt(2.0) * means).astype("<f4").tobytes(),
+        weight=tuple((weight / weight.sum()).tolist()),
+        spread=tuple((2.0 * spread).tolist()),
+    )
+
+
+def _reaching(assigned: Assignments, review: Review, cluster: int) -> np.ndarray:
+    """Return which samples have the cluster as their first, second or chosen one, (N,) bool."""
+    kept = replace(review, discarded=frozenset())
+    moved, unmoved = kept.apply(assigned), replace(kept, moved={}).apply(assigned)
+    tables = (moved.cluster, unmoved.cluster, unmoved.second_cluster)
+    return np.any([clusters == cluster for clusters in tables], axis=0)

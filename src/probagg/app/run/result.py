@@ -1,0 +1,262 @@
+"""What any method returns, and the files of a run that it becomes."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tomli_w
+
+from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, overlaps, parts_of
+from probagg.app.run.folder import SMOOTHING, RunFolder
+from probagg.app.run.profiles import profiles_table
+from probagg.app.run.samples import Samples
+from probagg.app.yardstick import Yardstick
+from probagg.environment import environment
+from probagg.formulas import PATH, TEXT, marked
+from probagg.progress import duration
+
+if TYPE_CHECKING:
+    from probagg.app.run.duplicates import Duplicates
+
+MOST_BARS = 30  # clusters shown as bars
+PATHS = ("path", "representative")  # columns of file names
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """The clusters of samples, the model and how they were made."""
+
+    samples: Samples
+    P: Any  # (n, K): an array, or `Predicted`
+    X: Any  # (n, D): what distances are measured in; an array, or the rows of a file
+    metric: str
+    model: Any  # anything with save(path)
+    seconds: float
+    facts: dict[str, Any]  # for result.json, by method
+    records: list[dict[str, Any]] = field(default_factory=list)  # for metrics.jsonl
+    files: dict[str, str] = field(default_factory=dict)  # more files, by name
+    smoothing: Any = None  # what assigns samples in place of the model, with save(path)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """(n,) the most probable cluster."""
+        return np.concatenate([self.P[rows].argmax(1) for rows in parts_of(self.P)])
+
+
+def facts_of(model: Any) -> dict[str, Any]:
+    """Return the fitted attributes that go into result.json."""
+    names = ("objective_", "n_iter_", "m_", "critical_m_", "balance_")
+    facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
+    if hasattr(model, "diagnosis_"):
+        facts |= {"state": model.diagnosis_.state, "sharpness": model.diagnosis_.sharpness}
+    return facts
+
+
+def records_of(model: Any) -> list[dict[str, Any]]:
+    """Return the lines of metrics.jsonl: the objective of each sweep, or the loss of each epoch."""
+    if hasattr(model, "objective_history_"):
+        history = enumerate(model.objective_history_, start=1)
+        return [{"sweep": i, "objective": J} for i, J in history]
+    return [{"epoch": i, "loss": loss} for i, loss in enumerate(model.loss_history_, start=1)]
+
+
+def begin(folder: RunFolder, config: dict[str, Any]) -> None:
+    """Write the files that say what is run and where."""
+    folder.write("config.toml", tomli_w.dumps(_without_none(config)))
+    folder.write_json("env.json", environment())
+
+
+def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
+    """Write all tables of a clustering and its model; return the summary in result.json."""
+    samples, K = clustering.samples, clustering.P.shape[1]
+    yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric)
+    assigned = Assignments.of(
+        clustering.P, clustering.X, yardstick, samples.names, heading=samples.heading
+    )
+    folder.write("assignments.csv", assigned.csv_parts())
+    with contextlib.suppress(ImportError):  # pyarrow is optional
+        folder.write("assignments.parquet", assigned.to_parquet())
+    pairs = overlaps(clustering.P, assigned)
+    folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
+    if samples.classes is not None:
+        folder.write("classes.csv", classes_table(samples))
+    if left_out := (*samples.skipped, *samples.others):
+        folder.write("skipped.csv", text_table("path reason", left_out))
+    if samples.images is None:
+        folder.write("profiles.csv", profiles_table(samples, clustering.labels, K))
+    else:
+        folder.write("embeddings.npy", _npy(clustering.X.astype(np.float32)))
+    if clustering.records:
+        lines = (json.dumps(record) + "\n" for record in clustering.records)
+        folder.write("metrics.jsonl", "".join(lines))
+    for name, text in clustering.files.items():
+        folder.write(name, text)
+    yardstick.save(folder.work / "yardstick.safetensors")
+    clustering.model.save(folder.work / "model.safetensors")
+    folder.keep("yardstick.safetensors", "model.safetensors")
+    if clustering.smoothing is not None:
+        clustering.smoothing.save(folder.work / SMOOTHING)
+        folder.keep(SMOOTHING)
+    result = _summary(folder.path, clustering, assigned)
+    folder.write_json("result.json", result)
+    return result
+
+
+def _summary(out: Path, clustering: Clustering, assigned: Assignments) -> dict[str, Any]:
+    samples, K = clustering.samples, clustering.P.shape[1]
+    facts = {"n_clusters": K, "n_samples": len(samples), **clustering.facts}
+    result = {
+        "run": str(out),
+        "method": facts.pop("method"),
+        **facts,
+        "sizes": np.bincount(assigned.cluster, minlength=K).tolist(),
+        "n_borderline": int((assigned.flag == BORDERLINE).sum()),
+        "n_outliers": int((assigned.flag == OUTLIER).sum()),
+        "n_skipped": len(samples.skipped),
+        **({"n_other_files": len(samples.others)} if samples.images is not None else {}),
+        "seconds": round(clustering.seconds, 3),
+    }
+    return result | scores(samples, assigned.cluster)
+
+
+def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
+    """Return ACC, NMI and ARI over the samples whose class is known, or nothing."""
+    classes = samples.classes
+    if classes is None or not classes.known.any():
+        return {}
+    from probagg.metrics import evaluate
+
+    known = classes.known
+    found: dict[str, Any] = dict(evaluate(classes.y[known], labels[known]))
+    return found if known.all() else found | {"n_labelled": int(known.sum())}
+
+
+def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
+    """Return the result as a few lines of text."""
+    samples, method = clustering.samples, result["method"].upper()
+    method += ", smoothed" * result.get("smooth", False)
+    K = result["n_clusters"]
+    what = f"{result['n_samples']:,} {samples.noun} in {K} cluster{'s' * (K != 1)} by {method}"
+    lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
+    counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
+    if n := result["n_skipped"]:
+        what = "row" if samples.images is None else "file"
+        counts.append(f"{n:,} {what}{'s' * (n != 1)} skipped (skipped.csv says why)")
+    if n := result.get("n_other_files"):
+        counts.append(f"{n:,} other file{'s' * (n != 1)} (skipped.csv)")
+    if n := result.get("n_duplicates", 0):
+        counts.append(f"{n:,} near-duplicate{'s' * (n != 1)} (duplicates.csv)")
+    lines.append(", ".join(counts))
+    if samples.classes is not None and "acc" in result:
+        some = f" ({result['n_labelled']:,} of them)" if "n_labelled" in result else ""
+        lines.append(scores_line(f"against {samples.classes.origin}{some}", result))
+    if "objective" in result:
+        lines.append(
+            f"objective {result['objective']:.6g} after {result['n_iter']} sweeps; m "
+            f"{result['m']:g}, critical m {result['critical_m']:.3f}, balance "
+            f"{result['balance']:g}"
+        )
+    elif "state" in result:
+        lines.append(f"{result['state']}, sharpness {result['sharpness']:.2f}")
+    for name in ("features", "pixels"):
+        if f"pac_on_{name}" in result:
+            lines.append(scores_line(f"  PAC on {name:<8}", result[f"pac_on_{name}"]))
+    return lines
+
+
+def bars(sizes: list[int]) -> list[str]:
+    """Return one bar per cluster; of many clusters, the largest and the smallest."""
+    lines = [
+        f"  cluster {k:>3}  {size:>6}  {'█' * round(30 * size / max(max(sizes), 1))}".rstrip()
+        for k, size in enumerate(sizes)
+    ]
+    if len(sizes) <= MOST_BARS:
+        return lines
+    ranked = sorted(range(len(sizes)), key=lambda k: (-sizes[k], k))
+    first, last = ranked[: MOST_BARS - 5], ranked[-4:]
+    return [*(lines[k] for k in first), "  ...", *(lines[k] for k in last)]
+
+
+def scores_line(what: str, scores: dict[str, Any]) -> str:
+    """Return ACC, NMI and ARI of one result as text."""
+    numbers = (f"{name.upper()} {100 * scores[name]:.1f}" for name in ("acc", "nmi", "ari"))
+    return f"{what}: {'  '.join(numbers)}"
+
+
+def classes_table(samples: Samples) -> str:
+    """Return the known classes as CSV."""
+    classes = samples.classes
+    assert classes is not None
+    rows = [
+        (name, classes.names[k]) for name, k in zip(samples.names, classes.y, strict=True) if k >= 0
+    ]
+    heading = samples.heading if samples.heading in ("path", "row") else "name"  # of an id
+    return text_table(f"{heading} class", rows)
+
+
+def text_table(heads: str, rows: Any) -> str:
+    """Return rows as CSV under the given column names."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(heads.split())
+    marks = [PATH if head in PATHS else TEXT for head in heads.split()]
+    for row in rows:
+        table.writerow([_cell(cell, mark) for cell, mark in zip(row, marks, strict=True)])
+    return text.getvalue()
+
+
+def _cell(value: Any, mark: str) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return marked(str(value), mark)
+
+
+def _npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _without_none(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that are set: TOML has no None."""
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if value is not None
+    }
+
+
+class Predicted:
+    """P (n, K) of many rows by a fitted model; what is not being read is not in memory."""
+
+    def __init__(self, model: Any, X: Any) -> None:
+        self.model, self.X = model, X
+        self.shape = X.shape[0], int(model.n_clusters)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        X = self.X[rows]
+        return self.model.predict_proba(np.asarray(X) if isinstance(X, np.memmap) else X)
+
+
+def fitted_probabilities(model: Any, X: Any) -> Any:
+    """Return P of the rows that a model was fitted on; PAC does not keep it where X is large."""
+    kept = getattr(model, "probabilities_", None)
+    return Predicted(model, X) if kept is None else kept
+
+
+def probabilities_of_all(P: Any, model: Any, X: Any, duplicates: Duplicates) -> Any:
+    """Return P of all rows from P of the representatives among them."""
+    if isinstance(P, Predicted):
+        return Predicted(model, X[duplicates.representative])
+    return P[duplicates.places]

@@ -1,0 +1,414 @@
+"""Run: a finished run folder or a compact export, opened."""
+
+from __future__ import annotations
+
+import html
+import os
+import warnings
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.app.assignments import Assignments
+from probagg.app.review import Review
+from probagg.app.run import samples as opened
+from probagg.app.run.contents import read_config, read_n_clusters, read_result, read_review
+from probagg.app.run.exports import is_compact, write_export
+from probagg.app.run.folder import (
+    CONFIG,
+    SMOOTHING,
+    RunFolderError,
+    add_to_run,
+    is_as_sealed,
+    is_being_written,
+    is_finished,
+    verified,
+)
+from probagg.app.run.monitor import LogMonitor, Monitor
+from probagg.app.run.output import sort_images
+from probagg.app.run.pages import serve_review, summary_html, write_report
+from probagg.app.run.preparation import FILE, Preparation
+from probagg.app.run.result import Predicted
+from probagg.app.run.samples import Samples, classes_of, is_in_file
+from probagg.app.yardstick import Yardstick
+from probagg.data import benchmarks
+from probagg.data.arrays import read_numpy
+from probagg.data.opening import is_image_source
+from probagg.data.photos import FolderImages
+from probagg.errors import InputError, NoData
+from probagg.metrics import evaluate
+from probagg.storage import encode
+
+MOST_CLUSTERS = 2**17  # in a table, whose numbers anybody may have written
+
+
+class Run:
+    """A finished run: its table, its model and its page.
+
+    Use `probagg.cluster` to make one and `probagg.open_run` to open one. What a person changed on
+    the review page (names, merges, splits, moves, discarded samples) is applied everywhere.
+
+    Attributes
+    ----------
+    path : Path
+        The run folder, or a compact export of one, which can only predict.
+    config, result : dict
+        The contents of config.toml and result.json.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        images: Any = None,
+        rows: Any = None,
+        trust_code: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.is_compact = is_compact(self.path)
+        self._images, self._rows, self._trust_code = images, rows, trust_code
+        if self.is_compact:
+            # All that predict needs of a network that DPAC.save wrote without a run.
+            self.config: dict[str, Any] = {"method": "dpac", "kind": "images"}
+            if (self.path / CONFIG).is_file():
+                self.config |= read_config(self.path)
+            return
+        if not self.path.is_dir():
+            raise NoData(
+                f"{path} is not a folder. Name a run folder that probagg cluster wrote, or a "
+                "compact export of one."
+            )
+        if not (self.path / CONFIG).is_file() and not is_being_written(self.path):
+            raise NoData(f"{path} holds no run (no {CONFIG}). Name a folder of probagg cluster.")
+        if not is_finished(self.path):
+            raise RunFolderError(
+                f"The run in {path} is not finished. Run its probagg cluster command again first."
+            )
+        self.config = read_config(self.path)
+        if not {"kind", "method"} <= self.config.keys():
+            raise RunFolderError(
+                f"{self.path / CONFIG} does not say the kind and the method of the run. Copy the "
+                "whole run there again."
+            )
+        if not is_as_sealed(self.path, CONFIG):
+            warnings.warn(
+                f"{self.path / CONFIG} was changed after the run had finished. If you did not "
+                "change it, copy the whole run there again.",
+                stacklevel=2,
+            )
+
+    def _file(self, name: str) -> Path:
+        """Return the path of a file after its content was compared with the manifest.
+
+        Files of a compact export contain their checksums.
+        """
+        return self.path / name if self.is_compact else verified(self.path, name)
+
+    @property
+    def review(self) -> Review:
+        """What a person changed, as saved last."""
+        return read_review(self.path)
+
+    @property
+    def n_clusters(self) -> int:
+        """K, before merges."""
+        return self.config.get("n_clusters") or read_n_clusters(self.path)
+
+    @property
+    def yardstick(self) -> Yardstick | None:
+        """What measures distances of new samples; None where a model was saved without it."""
+        file = self._file("yardstick.safetensors")
+        return Yardstick.load(file) if file.is_file() else None
+
+    def model(self, device: str = "auto") -> Any:
+        """Return what assigns samples: PAC, `Smoothing` of its clusters, OPAHead or DPAC."""
+        import probagg  # by name below: PAC alone needs no torch
+
+        if self.is_compact:
+            return probagg.DPAC.load(self.path, device=device)
+        if self.config.get("smooth"):
+            from probagg.smoothing import Smoothing
+
+            return Smoothing.load(self._file(SMOOTHING))
+        method, file = self.config["method"], self._file("model.safetensors")
+        if method == "dpac":
+            return probagg.DPAC.load(file, device=device)
+        return (probagg.PAC if method == "pac" else probagg.OPAHead).load(file)
+
+    def backbone(self, device: str = "auto") -> Any:
+        """Return the network whose features were clustered, or None where there is none."""
+        if "embed" not in self.config:
+            return None
+        from probagg.app.embed import reopen_backbone
+
+        return reopen_backbone(self.config["embed"], device, trust_code=self._trust_code)
+
+    def predict(self, source: Any, *, device: str = "auto", verbose: int = 0) -> Assignments:
+        """Return the clusters of new samples: images or rows, as for `probagg.cluster`.
+
+        Nothing is fitted again. Files that cannot be read are left out with a warning.
+        """
+        samples, assigned = self.assign(source, device, LogMonitor() if verbose else Monitor())
+        for line in samples.left_out():
+            warnings.warn(line, stacklevel=2)
+        return assigned
+
+    def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
+        """Open new samples and assign them (see `predict`)."""
+        self.check_kind(source)
+        model, yardstick = self.model(device), self.yardstick  # a damaged file fails before work
+        if self.config["kind"] == "matrix":
+            samples = self._open_rows(source, monitor)
+            X, P = samples.features, Predicted(model, samples.features)
+        elif (backbone := self.backbone(device)) is not None:
+            samples = opened.embed_images(opened.open_pictures(source, monitor), backbone, monitor)
+            X, P = samples.features, model.predict_proba(samples.features)
+        else:
+            samples = opened.open_for_recipe(source, model.recipe_, monitor)
+            samples = opened.readable(samples, monitor)
+            X, P = model.infer(samples.pictures)
+        review = self.review
+        K = P.shape[1]
+        groups = partial(review.regions, K) if review.splits else review.groups(K)[:K]
+        assigned = Assignments.of(P, X, yardstick, samples.names, groups, heading=samples.heading)
+        # A sample of the run itself that a person moved stays where it was put.
+        names = samples.names_in(self.config.get("source"))
+        return samples, review.apply(assigned, names or [])
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How the columns of a table became numbers; None for other runs."""
+        file = self._file(FILE)
+        return Preparation.load(file) if file.is_file() else None
+
+    def _open_rows(self, source: Any, monitor: Monitor) -> Samples:
+        """Open new rows, prepared as those of the run."""
+        preparation = self.preparation
+        if preparation is None:
+            samples = opened.open_rows(source, in_parts=self.config["method"] == "pac")
+            return samples.select(self.config.get("columns"))
+        samples = opened.open_rows(source)
+        prepared = preparation.apply(samples.as_table())
+        for line in prepared.lines:
+            monitor.say(line)
+        return samples.prepared(preparation, prepared)
+
+    def check_kind(self, source: Any) -> None:
+        """Refuse images for a model of rows, and the other way round; some named sets are both."""
+        if (
+            isinstance(source, str)
+            and source in benchmarks.NAMES
+            and source in benchmarks.IMAGE_NAMES
+        ):
+            return
+        wanted = self.config["kind"]
+        if is_image_source(source) != (wanted == "images"):
+            noun = "images" if wanted == "images" else "a matrix"
+            raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
+
+    def __repr__(self) -> str:
+        if self.is_compact:
+            return f"Run({str(self.path)!r}, compact export)"
+        result = self.result
+        noun = "images" if self.config["kind"] == "images" else "rows"
+        return (
+            f"Run({str(self.path)!r}: {result['n_samples']:,} {noun} in {result['n_clusters']} "
+            f"clusters by {result['method'].upper()})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Show sizes and typical images in a notebook."""
+        if self.is_compact:
+            return f"<code>{html.escape(repr(self))}</code>"
+        return summary_html(self.path, images=self._images, title=repr(self))
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The summary of the run: sizes, scores, seconds."""
+        self.check_is_run()
+        return read_result(self.path)
+
+    @property
+    def assignments(self) -> Assignments:
+        """The table of the run with the review applied: one entry per sample in each column."""
+        self.check_is_run()
+        return self.review.apply(Assignments.read(self.path / "assignments.csv", self.n_clusters))
+
+    @property
+    def embeddings(self) -> np.ndarray | None:
+        """The features of the images, (n, D), memory-mapped; None for a matrix."""
+        path = self.path / "embeddings.npy"
+        return read_numpy(path)[0] if path.is_file() else None
+
+    def evaluate(self, labels: Any = None) -> dict[str, Any]:
+        """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
+
+        `labels` is a CSV file of path,class (rows: row,class), in which paths may be absolute and a
+        header may name more columns, a mapping from names to classes, or one class per sample;
+        without it, the classes that the source had. Samples that a person discarded do not count.
+        """
+        self.check_is_run()
+        if labels is None and not (labels := self.path / "classes.csv").is_file():
+            raise NoData(
+                f"The run in {self.path} has no known classes. Give them as labels (--labels "
+                "truth.csv with lines of path,class)."
+            )
+        found = compare(
+            self.assignments,
+            labels,
+            n_clusters=self.n_clusters,
+            review=self.review,
+            folder=self.config.get("source"),
+        )
+        return {"run": str(self.path), **found}
+
+    def report(self) -> Path:
+        """Write report.html and return its path."""
+        self.check_is_run()
+        return write_report(self.path, images=self._images)
+
+    def write_reviewed_table(self) -> Path:
+        """Write the table with the review applied as assignments_reviewed.csv; return its path."""
+        table = encode(self.assignments.to_csv())
+        return add_to_run(self.path, "assignments_reviewed.csv", table)
+
+    def serve_review(
+        self, *, open_browser: bool = True, port: int = 0, on_ready: Any = None
+    ) -> None:
+        """Serve the page to review the run on 127.0.0.1 until Done is pressed."""
+        self.check_is_run()
+        serve_review(self.path, open_browser=open_browser, port=port, on_ready=on_ready)
+
+    def export(
+        self,
+        format: str = "onnx",
+        out: str | PathLike[str] | None = None,
+        *,
+        features: bool = False,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the model or the clusters for other programs; return the path.
+
+        The model: "onnx" and "safetensors", one file, and "compact", a folder for `predict`.
+        `features` leaves out the backbone: features in, probabilities out. The clusters, with names
+        and all else that the review changed, at the place that `out` names: "label-studio" and
+        "fiftyone", folders, "datasets", a .parquet file, and "anndata", an .h5ad file.
+
+        An earlier model at its default place in the run is replaced, what `out` names only with
+        `overwrite`.
+        """
+        self.check_is_run()
+        facts = write_export(
+            self, format, out, features=features, overwrite=overwrite, monitor=Monitor()
+        )
+        return Path(facts["folder"] if "folder" in facts else facts["file"])
+
+    def photos(self, names: list[str]) -> tuple[Path, list[Path]]:
+        """Return the folder of the photos and the path of each."""
+        if isinstance(self._images, FolderImages):
+            folder = self._images.folder.resolve()
+        elif "source" in self.config:
+            source = Path(self.config["source"])
+            folder = source if source.is_dir() else source.parent
+        elif all(os.path.isabs(name) for name in names):
+            folder = Path("/")
+        else:
+            raise InputError(
+                f"The run in {self.path} was made from a list of paths in memory, which are "
+                "relative to a folder that is not known. Cluster the folder, or export in the same "
+                "program."
+            )
+        files = [folder / name for name in names]
+        if not all(file.is_relative_to(folder) for file in files) or folder == Path("/"):
+            folder = Path(os.path.commonpath([file.parent for file in files]))
+        return folder, files
+
+    def clustered_rows(self, n_samples: int) -> Any:
+        """Return the features of images, or the rows as they were clustered; None where unknown."""
+        X = self._rows if self.embeddings is None else self.embeddings
+        if X is None and "source" in self.config:
+            X = self._open_rows(self.config["source"], Monitor()).features
+        if X is not None and X.shape[0] != n_samples:
+            raise NoData(
+                f"{self.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
+                "clustered. Cluster it again."
+            )
+        return X.load() if is_in_file(X) else X
+
+    def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:
+        """Copy or link the images into one folder per cluster under `target`; return how many."""
+        if "source" not in self.config:
+            raise InputError("The run was made from data in memory, so there are no files to sort.")
+        assigned, source = self.assignments, Path(self.config["source"])
+        clusters, names = assigned.cluster.tolist(), self.review.names
+        return sort_images(source, assigned.names, clusters, names, Path(target), link=link)
+
+    def check_is_run(self) -> None:
+        """Raise where this is a compact export, which has a model and nothing else."""
+        if self.is_compact:
+            raise NoData(
+                f"{self.path} is a compact export: it holds a model for predict and no "
+                "assignments. Name the run folder that it was made from."
+            )
+
+
+def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
+    """Open a run folder that `probagg cluster` wrote, or a compact export of one.
+
+    `trust_code` allows the run's backbone to be a "module:function", which is then imported and
+    called, or a network that timm loads from a folder or an "hf-hub:" name: pass it only for runs
+    whose maker you trust.
+    """
+    return Run(path, trust_code=trust_code)
+
+
+def compare(
+    assigned: Assignments,
+    labels: Any,
+    *,
+    n_clusters: int,
+    review: Review,
+    folder: str | None = None,
+) -> dict[str, Any]:
+    """Return ACC, NMI, ARI, the confusion and the main class of each cluster.
+
+    `review` names the clusters; `labels` and `folder` are as for `classes_of`.
+    """
+    classes = classes_of(labels, assigned.names, folder)
+    known = classes.known & (assigned.cluster >= 0)  # discarded samples do not count
+    clusters, y = assigned.cluster[known], classes.y[known]
+    counts = np.zeros((review.n_numbers(n_clusters), len(classes.names)), int)
+    np.add.at(counts, (clusters, y), 1)
+    return {
+        "n_samples": len(known),
+        "n_labelled": int(known.sum()),
+        **evaluate(y, clusters),
+        "classes": classes.names,
+        "clusters": [
+            {
+                "cluster": k,
+                "name": review.name_of(k),
+                "size": int(row.sum()),
+                "class": classes.names[row.argmax()],
+                "purity": float(row.max() / row.sum()),
+            }
+            for k, row in enumerate(counts)
+            if row.sum()
+        ],
+        "confusion": counts.tolist(),
+    }
+
+
+def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
+    """Compare the table that `probagg predict --out` wrote with known classes (see `compare`)."""
+    if labels is None:
+        raise NoData(
+            f"{path} is a table without known classes. Give them as labels (--labels truth.csv "
+            "with lines of path,class or row,class)."
+        )
+    assigned = Assignments.read(path, MOST_CLUSTERS)
+    K, review = int(assigned.cluster.max()) + 1, Review(names=assigned.cluster_names)
+    return {"run": str(path), **compare(assigned, labels, n_clusters=K, review=review)}

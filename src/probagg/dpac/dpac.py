@@ -1,0 +1,367 @@
+"""DPAC: an estimator that trains a network to cluster images."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from functools import cached_property
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from probagg.data.images import ImageSet, converted
+from probagg.data.opening import open_images
+from probagg.devices import choose_device
+from probagg.dpac.checkpoint import check_identity, read_description
+from probagg.dpac.engine import Engine, Progress
+from probagg.dpac.feed import Feed, Joined, infer
+from probagg.dpac.machine import Machine, from_first_process, join_processes
+from probagg.dpac.model import Model, build_model, load_network, save_network
+from probagg.dpac.recipe import Recipe
+from probagg.dpac.stages import ClusterStage, PretrainStage, Setup, self_label_stage
+from probagg.dpac.step import PRECISIONS
+from probagg.dpac.views import Views
+from probagg.errors import InputError
+from probagg.estimators import check_parameters, labels_of
+from probagg.opa.diagnose import Diagnosis, diagnose
+
+FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
+COMPILING = 60.0  # seconds, on CUDA
+ENOUGH = 2.0  # seconds of timing, after which no batch is started
+REPEATS = 5  # of the largest batch
+DIAGNOSED = 2000  # images that `diagnosis_` is computed from
+
+
+class DPAC(ClusterMixin, BaseEstimator):
+    """Deep probability aggregation clustering: pre-train, cluster, self-label (section 3.5).
+
+    Parameters
+    ----------
+    n_clusters : int, default=10
+        K, the number of clusters.
+    recipe : Recipe, str, path or None, default=None
+        All settings of network and training: a recipe, its name ("cifar10/fast") or a TOML file.
+        None is "own/fast".
+    device : str or torch.device, default="auto"
+        "auto" is CUDA, else MPS, else the CPU.
+    precision : {"auto", "fp32", "bf16", "fp16"}, default="auto"
+        The precision of matrix products and convolutions; "auto" is bf16 on CUDA, fp32 elsewhere.
+    compile : bool or None, default=None
+        Whether to use torch.compile; None compiles long runs on CUDA.
+    out_dir : path or None, default=None
+        Folder of checkpoints and metrics. An unfinished run there is resumed, and the result of a
+        finished one is loaded.
+    max_minutes : float or None, default=None
+        Save to `out_dir`, which is needed for this, and raise `Interrupted` after this time;
+        calling `fit` again resumes the run.
+    random_state : int, RandomState instance or None, default=None
+        Determines initial weights, order and views. With None or a RandomState instance, a run in
+        `out_dir` keeps the seed it was started with; an int must be the same to resume it.
+    progress : callable or None, default=None
+        Called after each step and each epoch with an object whose attributes are `stage`
+        ("pretrain", "cluster" or "self_label"), `epoch` of `epochs`, `step` of `steps`, and
+        `metrics`: a dictionary of losses and other means after an epoch, None after a step.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_images,)
+        The most probable cluster of each image, as int64.
+    probabilities_ : ndarray of shape (n_images, n_clusters)
+        The probability of each image in each cluster.
+    features_ : ndarray of shape (n_images, n_features)
+        The backbone's features of the clean views.
+    model_ : torch.nn.Module
+        The trained network, on the CPU and in evaluation mode.
+    recipe_ : Recipe
+        The recipe, adapted to the size and channels of the images.
+    diagnosis_ : Diagnosis
+        A label-free diagnosis of the result.
+
+    Examples
+    --------
+    >>> from probagg import DPAC, Recipe
+    >>> images = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8)
+    >>> epochs = ["pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0"]
+    >>> recipe = Recipe.of("digits").override(epochs)
+    >>> dpac = DPAC(2, recipe=recipe, device="cpu", random_state=0).fit(images)
+    >>> dpac.labels_.shape, dpac.probabilities_.shape
+    ((40,), (40, 2))
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_clusters": [Interval(Integral, 2, None, closed="left")],
+        "recipe": [Recipe, str, PathLike, None],
+        "device": [str, torch.device],
+        "precision": [StrOptions({"auto", *PRECISIONS})],
+        "compile": ["boolean", None],
+        "out_dir": [str, PathLike, None],
+        "max_minutes": [Interval(Real, 0.0, None, closed="left"), None],
+        "random_state": ["random_state"],
+        "progress": [callable, None],
+    }
+    _planned: FitPlan | None = None
+
+    def __init__(
+        self,
+        n_clusters: int = 10,
+        *,
+        recipe: Recipe | str | PathLike[str] | None = None,
+        device: str = "auto",
+        precision: str = "auto",
+        compile: bool | None = None,
+        out_dir: str | PathLike[str] | None = None,
+        max_minutes: float | None = None,
+        random_state: Any = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.recipe = recipe
+        self.device = device
+        self.precision = precision
+        self.compile = compile
+        self.out_dir = out_dir
+        self.max_minutes = max_minutes
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(self, images: Any, y: Any = None) -> Self:
+        """Train on images, and return the fitted estimator.
+
+        Where `out_dir` holds an unfinished run of the same recipe, images and seed, it is resumed;
+        the result of a finished one is loaded.
+
+        Parameters
+        ----------
+        images : array, path, name or Dataset
+            A uint8 array (n, height, width[, channels]), a folder of photos, an .npz or .npy file,
+            the name of a data set, or a map-style torch Dataset.
+        y : ignored
+            Labels are never used.
+        """
+        plan, self._planned = self._plan(images), None  # training changes the plan's network
+        with join_processes(plan.device):
+            seed = int(from_first_process(torch.tensor([plan.seed]), plan.device))
+            engine = Engine(
+                plan.model,
+                seed=seed,
+                machine=Machine(self.device, self.precision, self.compile, self.max_minutes),
+                out=self._out(),
+                identity=plan.identity | {"seed": seed} if plan.identity else {},
+                progress=self.progress,
+            )
+            with contextlib.closing(engine.history):
+                self._train(engine, plan)
+        return self
+
+    def check(self, images: Any) -> None:
+        """Raise what `fit` would raise before it trains; write nothing."""
+        plan, out = self._plan(images), self._out()
+        _ = plan.model
+        saved = read_description(out / "checkpoints") if out else None
+        if saved is not None:
+            check_identity(saved, plan.identity, out)
+
+    def estimate(self, images: Any) -> float:
+        """Return roughly how many seconds `fit` takes on this machine, from timing its network."""
+        plan = self._plan(images)
+        return training_seconds(plan.recipe, plan.model, len(plan.data), plan.device)
+
+    def _plan(self, images: Any) -> FitPlan:
+        """Return the plan of a fit, the one of the last call if nothing has changed since."""
+        parameters, known = self.get_params(deep=False), self._planned
+        if known is not None and known.images is images and known.parameters == parameters:
+            return known
+        check_parameters(self)
+        if self.max_minutes is not None and self.out_dir is None:
+            raise InputError(
+                f"max_minutes={self.max_minutes:g} stops training to resume it later, but without "
+                "out_dir nothing is saved. Pass out_dir, a folder for the checkpoints."
+            )
+        recipe, device = self.recipe or "own/fast", choose_device(self.device)
+        recipe = recipe if isinstance(recipe, Recipe) else Recipe.of(recipe)
+        data = open_for(images, recipe)
+        if len(data) < 2 * self.n_clusters:
+            raise InputError(
+                f"{len(data)} images are too few for {self.n_clusters} clusters: at least two per "
+                "cluster are needed. Use more images or fewer clusters."
+            )
+        size = data.size or data.read(np.arange(1)).shape[1:3]
+        recipe = recipe.adapt(data.channels, size)
+        self._planned = FitPlan(images, parameters, data, recipe, device, self._seed())
+        return self._planned
+
+    def _train(self, engine: Engine, plan: FitPlan) -> None:
+        data, recipe, model = plan.data, plan.recipe, plan.model
+        feed = Feed(data, engine.device)
+        setup = Setup(model, Views(recipe.views), feed, recipe, engine.seed, engine.autocast)
+        engine.resume()
+        more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
+        engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
+        del more  # its images may fill the GPU
+        engine.train(clustering := ClusterStage(setup))
+        engine.train(self_label_stage(setup, clustering.targets))
+        features, probabilities = infer(model, setup.views, feed)
+        rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
+        settings = recipe.cluster
+        self.diagnosis_: Diagnosis = diagnose(
+            features[rows],
+            probabilities[rows],
+            settings.m,
+            metric=settings.metric,
+            balance=settings.balance,
+        )
+        self.model_, self.recipe_ = model.cpu().eval(), recipe
+        self.features_, self.probabilities_ = features.numpy(), probabilities.numpy()
+        self.labels_ = labels_of(self.probabilities_)
+
+    def transform(self, images: Any) -> np.ndarray:
+        """Return the features of images, (n, n_features)."""
+        return self.infer(images)[0]
+
+    def predict_proba(self, images: Any) -> np.ndarray:
+        """Return the probability of each image in each cluster, (n, n_clusters)."""
+        return self.infer(images)[1]
+
+    def predict(self, images: Any) -> np.ndarray:
+        """Return the most probable cluster of each image, as int64."""
+        return labels_of(self.predict_proba(images))
+
+    def infer(self, images: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return features and probabilities of images from one pass."""
+        check_is_fitted(self, "model_")
+        recipe = self.recipe_
+        data = open_for(images, recipe)
+        if data.channels != recipe.channels:
+            raise InputError(
+                f"The model was trained on images with {recipe.channels} channel(s), but these "
+                f"have {data.channels}. Convert them first."
+            )
+        device, model = choose_device(self.device), self.model_
+        if device.type != "cpu":  # moving the model itself would disturb other threads
+            model = copy.deepcopy(model).to(device)
+        features, probabilities = infer(model, Views(recipe.views), Feed(data, device))
+        return features.numpy(), probabilities.numpy()
+
+    def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
+        """Write the trained network and its recipe to a safetensors file.
+
+        `compact` writes a folder instead, with weights rounded to bfloat16 in files of about
+        15 MiB at most.
+        """
+        check_is_fitted(self, "model_")
+        save_network(self.model_, self.recipe_, path, compact=compact)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
+        """Return the estimator that `save` wrote, ready to predict, without `labels_`."""
+        model, recipe = load_network(path)
+        estimator = cls(model.n_clusters, recipe=recipe, device=device)
+        estimator.model_, estimator.recipe_ = model.eval(), recipe
+        return estimator
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: without a plan, which has the images."""
+        return super().__getstate__() | {"_planned": None}
+
+    def _out(self) -> Path | None:
+        return None if self.out_dir is None else Path(self.out_dir)
+
+    def _seed(self) -> int:
+        """Return the seed: of the run in `out_dir` unless `random_state` is an int."""
+        out = self._out()
+        saved = read_description(out / "checkpoints") if out else None
+        if saved is not None and not isinstance(self.random_state, Integral):
+            return int(saved["identity"]["seed"])
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class FitPlan:
+    """A fit before it trains. Network and fingerprint are computed when first needed."""
+
+    images: Any  # as they were given
+    parameters: dict[str, Any]  # of the estimator
+    data: ImageSet
+    recipe: Recipe
+    device: torch.device
+    seed: int
+
+    @cached_property
+    def model(self) -> Model:
+        """Return the network before training."""
+        return build_model(self.recipe, int(self.parameters["n_clusters"]), seed=self.seed)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Return what a checkpoint must share with a run that resumes it."""
+        if self.parameters["out_dir"] is None:
+            return {}
+        data, extra = self.data, self.data.extra
+        identity = {
+            "recipe": dataclasses.asdict(self.recipe),
+            "data": data.fingerprint(),
+            "extra": None if extra is None else extra.fingerprint(),
+            "n_clusters": int(self.parameters["n_clusters"]),
+            "seed": self.seed,
+        }
+        return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
+
+
+def open_for(
+    images: Any, recipe: Recipe, *, progress: Callable[[int, int], None] | None = None
+) -> ImageSet:
+    """Return images as a recipe reads them.
+
+    Photos, from a folder, a file or a named set of photo files, are decoded to the recipe's size
+    and channels. Arrays, sets of one size and images that are open already stay as they are.
+    `progress` is called with the bytes of a download, done and in all.
+    """
+    data = open_images(images, progress=progress)
+    if data.paths is None or isinstance(images, ImageSet):
+        return data
+    return converted(data, recipe.decode_size, recipe.channels)
+
+
+def training_seconds(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
+    """Return the seconds of all stages, from timing batches forward and backward."""
+    views = len(recipe.pretext.views)
+    passes = recipe.pretrain.epochs * float(views) if recipe.pretext.task != "none" else 0.0
+    forward = 2.0 if recipe.cluster.stratify else 1.0  # clean view, and strata before an epoch
+    passes += recipe.cluster.epochs * (views + forward * FORWARD)
+    last = recipe.self_label
+    forward = forward if last.labels == "classifier" else 1 / last.refresh_epochs
+    passes += last.epochs * (2 + forward * FORWARD)
+    compiling = COMPILING if device.type == "cuda" else 0.0
+    return passes * n_images * _seconds_per_image(recipe, model, n_images, device) + compiling
+
+
+def _seconds_per_image(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
+    """Return the minimum over growing batches, since small ones have an overhead."""
+    cuda, largest = device.type == "cuda", min(recipe.pretrain.batch_size, n_images)
+    model = copy.deepcopy(model).to(device)  # the passes change batch norm's statistics
+    generator = torch.Generator().manual_seed(0)
+    size, least, repeats, began = min(16, largest), float("inf"), 0, time.perf_counter()
+    while repeats < REPEATS and time.perf_counter() - began < ENOUGH:
+        shape = (size, recipe.channels, recipe.views.size, recipe.views.size)
+        images = torch.randn(shape, generator=generator).to(device)
+        start = time.perf_counter()
+        with torch.enable_grad(), torch.autocast(device.type, torch.bfloat16, enabled=cuda):
+            model.classifier(model.backbone(images)).float().logsumexp(1).sum().backward()
+        if cuda:
+            torch.cuda.synchronize()
+        least = min(least, (time.perf_counter() - start) / size)
+        repeats += size == largest
+        size = min(2 * size, largest)
+    return least

@@ -1,0 +1,415 @@
+"""PAC as a scikit-learn estimator (section 3.3 of the paper)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import partial
+from numbers import Integral
+from os import PathLike
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    ClusterMixin,
+    TransformerMixin,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import ClassifierTags
+from sklearn.utils.validation import check_is_fitted
+
+from probagg.aggregation import namespace
+from probagg.errors import ClusteringWarning, InputError, reading
+from probagg.estimators import (
+    check_n_samples,
+    check_parameters,
+    describe,
+    draw_seed,
+    labels_of,
+    rebuild,
+)
+from probagg.pac.advice import advise, uneven_scales
+from probagg.pac.balance import solve
+from probagg.pac.clusters import Assigner, LinearModel, Model, load_model, save_model
+from probagg.pac.coordinates import is_tensor, like
+from probagg.pac.dask import is_dask
+from probagg.pac.inputs import (
+    CONSTRAINTS,
+    check_some_weights,
+    check_streamable,
+    check_weights,
+    in_memory,
+    keeps_probabilities,
+    map_rows,
+    open_rows,
+    to_solve,
+)
+from probagg.pac.solver import Solver
+from probagg.pac.stream import Stream, check_continues
+from probagg.pac.sweeps import Update
+from probagg.storage import RESTORE
+
+_SAVED = ("m_", "balance_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
+
+
+class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseEstimator):
+    """Probability aggregation clustering: soft clusters without centres to initialise.
+
+    The probabilities of each sample are computed from those of all others and its distances to
+    them (Eq. 8), one sample after the other, from a near-uniform start until they converge
+    (Algorithm 1). With squared Euclidean and cosine distances a sweep over the data costs O(NKD),
+    like an iteration of k-means.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        K, the number of clusters. :func:`probagg.select_n_clusters` chooses one.
+    m : float > 1 or "auto", default=1.03
+        The exponent that controls how soft assignments are: the closer m is to 1, the harder. At or
+        above `critical_m_` no cluster can form. "auto" is 1.03 or, if that is less, the value
+        half-way between 1 and `critical_m_`.
+    metric : str or callable, default="sqeuclidean"
+        "sqeuclidean" and "cosine" take time and memory linear in N. "precomputed" and every other
+        metric of :func:`sklearn.metrics.pairwise_distances` keep N^2 distances.
+    balance : float in [0, 2] or "auto", default=1.0
+        The exponent of a cluster's mass (the sum of its probabilities) in its score. 1 is the
+        paper's, which prefers clusters of equal size; 0 has no such preference; 2 makes sizes more
+        even. Use "auto" if groups may have very different sizes. It runs at 1, 0.5, 0.25 and 0 on
+        at most 5,000 rows (more for K > 100), which takes four to five times as long as a fit. It
+        uses a value below 1 only if nearest neighbours then have the same label clearly more often,
+        and not less often in the mean over clusters.
+    init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
+        The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
+        "annealed" first clusters at twice m - 1, which often ends in a lower objective. (It uses at
+        most nine tenths of the way to `critical_m_`, and is skipped if m is beyond that.) "auto" is
+        "uniform" for n_samples < 4 max(50,000, 200 K). For more samples it first clusters a random
+        sample of max(50,000, 200 K) rows, at a third of m - 1 and then at m. The sweeps of a start
+        are limited by `max_iter` too, but not counted in `n_iter_`.
+    block_size : int or "auto", default="auto"
+        The number of rows updated at once. 1 is exactly Algorithm 1. "auto" is a quarter of the
+        mean cluster size, or N (m - 1) if that is less, which converges to the same solutions.
+    shuffle : bool, default=True
+        Whether to visit samples in random order instead of the order of X.
+    max_iter : int, default=100
+        The maximum number of sweeps.
+    tol : float, default=1e-3
+        Stop when a sweep changes P by less than `tol` times P's distance from uniform (0 to 1). The
+        change is the mean over samples of the sum of absolute differences.
+    n_init : int, default=1
+        The number of runs from different starts; the one with the lowest objective is kept.
+    aggregate : {"p", "p_m"}, default="p"
+        What the score sums: p (Eq. 8), or p^m, which makes each update an exact descent step.
+    forgetting : float in (0, 1], default=1.0
+        The factor by which each call of `partial_fit` multiplies the weight of all earlier rows. 1
+        forgets nothing; at 0.9 the last 10 chunks have two thirds of the weight. `fit` ignores it.
+    checkpoint : path or None, default=None
+        A file in which a fit in parts (see `fit`) saves its state after each sweep. If the fit is
+        interrupted, the same call resumes it, with the same result. The file is removed at the end.
+    random_state : int, RandomState instance or None, default=None
+        Determines the start and the order of samples.
+    verbose : int, default=0
+        1 logs each run, 2 each sweep, to the logger "probagg".
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,), int64
+        The most probable cluster of each sample (of the last chunk, after `partial_fit`).
+    probabilities_ : ndarray of shape (n_samples, n_clusters)
+        The probability P of each of these samples in each cluster. Not kept if it is large; see
+        `fit`.
+    objective_ : float
+        J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1). With `balance`, the term of each cluster is
+        multiplied by mass^(balance - 1). With `aggregate="p_m"`, p^m replaces p. After
+        `partial_fit` it counts all rows, with the probabilities that they were assigned.
+    objective_history_ : list of float
+        The objective after each sweep of `fit`.
+    n_iter_ : int
+        The number of sweeps of `fit`, or of chunks since `partial_fit` was first called.
+    critical_m_ : float
+        The m at and above which uniform probabilities are stable.
+    m_ : float
+        The m used.
+    balance_ : float
+        The balance used.
+    moments_ : Moments
+        Mass, first and second moments of the clusters (linear metrics only). With `balance=1`,
+        `aggregate(X, moments_, metric)` is `transform(X)`.
+    cluster_means_, cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        First moments divided by mass, in the units of X (linear metrics only). `cluster_centers_`
+        is for code written for KMeans: rows are not assigned to the nearest of these means.
+    n_features_in_ : int
+        The number of features seen in `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        The names of the features, where X had any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from probagg import PAC
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
+    >>> pac = PAC(n_clusters=2, random_state=0).fit(X)
+    >>> bool(pac.labels_[0] == pac.labels_[1] != pac.labels_[2])
+    True
+    >>> pac.predict([[8.0, 8.0]]) == pac.labels_[2:3]
+    array([ True])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float | str = 1.03,
+        metric: str | Callable[..., float] = "sqeuclidean",
+        balance: float | str = 1.0,
+        init: Any = "auto",
+        block_size: int | str = "auto",
+        shuffle: bool = True,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        n_init: int = 1,
+        aggregate: str = "p",
+        forgetting: float = 1.0,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.metric = metric
+        self.balance = balance
+        self.init = init
+        self.block_size = block_size
+        self.shuffle = shuffle
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.aggregate = aggregate
+        self.forgetting = forgetting
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of X, or the samples whose distances X holds (`metric="precomputed"`).
+
+        Scale columns of different units first: a warning says so if their standard deviations
+        differ by a factor of more than 100.
+
+        A sample of weight w counts as w samples in every score. Results have the type of X: those
+        of a torch tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
+
+        X is an array, a SciPy sparse matrix, a DataFrame of numbers, a torch tensor, a Dask array,
+        a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a table or file of
+        pyarrow. Large files, tensors (from 4 max(50,000, 200 K) rows) and Dask arrays (from a
+        quarter of that) are clustered in *parts*: PAC clusters a sample in memory; sweeps over all
+        rows then keep K (n_features + 2) numbers per part instead of P.
+        """
+        check_parameters(self)
+        rows = open_rows(self, X, reset=True)
+        check_n_samples(rows.shape[0], self.n_clusters)
+        weights = check_some_weights(rows, sample_weight)
+        names = getattr(self, "feature_names_in_", None)
+        if (uneven := uneven_scales(rows, self.metric, names)) is not None:
+            warnings.warn(uneven, ClusteringWarning, stacklevel=2)
+        data = to_solve(rows, weights, self.metric, self.n_clusters)
+        solution = solve(self._solver(), data, weights)
+        self._stream: Stream | None = None  # a stream before this fit is forgotten
+        self._set_model(solution.model, solution.update, solution.critical_m)
+        self.objective_history_ = solution.history
+        self.objective_ = solution.history[-1]
+        self.n_iter_ = len(solution.history)
+        self._keep(rows, solution.P)
+        for problem, kind in advise(solution, data):
+            warnings.warn(problem, kind, stacklevel=2)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add a chunk of a stream of rows to the clusters, in memory that does not grow.
+
+        Each row is assigned and added to the moments once. Rows may come in any order: sweeps over
+        a random sample of the stream (5,000 rows, or 100 per cluster if that is more) correct the
+        clusters when their masses move or half of the weight is new. A chunk may have a single row;
+        clusters form once K rows have been seen. After `fit` or `load`, the stream continues with
+        the fitted clusters, and the sample corrects them once the stream has four times their
+        weight. Linear metrics only; tensors are computed by NumPy.
+        """
+        check_parameters(self)
+        is_fitted = hasattr(self, "_assigner")
+        balance = self.balance_ if is_fitted and self.balance == "auto" else self.balance
+        check_streamable(self.metric, self.init, balance)
+        stream = getattr(self, "_stream", None)
+        solver = replace(self._solver(), balance=balance)
+        rows = open_rows(self, X, reset=stream is None and not is_fitted)
+        chunk = in_memory(rows)
+        weights = check_weights(chunk, sample_weight)
+        model = check_continues(self._assigner.model, solver) if is_fitted else None
+        if stream is None:
+            stream = Stream(self.n_clusters, np.random.default_rng(draw_seed(self.random_state)))
+            if model is not None:
+                stream.start_from(model, self._assigner.update, self.critical_m_)
+            self._stream = stream
+        found = stream.add(chunk, weights, solver, self.forgetting)
+        if stream.clusters is not None:
+            clusters = stream.clusters
+            self._set_model(clusters.model, clusters.update, clusters.critical_m)
+            self.objective_, self.n_iter_ = clusters.objective, stream.n_chunks
+            P = self._map(rows, self._assigner.probabilities, self._n_features_out)
+            self._keep(rows, P)
+        for problem in found:
+            warnings.warn(problem, ConvergenceWarning, stacklevel=2)
+        return self
+
+    def _solver(self) -> Solver:
+        return Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
+
+    def _keep(self, rows: Any, P: Any) -> None:
+        """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
+        if P is None and keeps_probabilities(rows, self.n_clusters):
+            P = self._map(rows, self._assigner.probabilities, self._n_features_out)
+        self._P, self._P_shape = P, (rows.shape[0], self.n_clusters)
+        if P is None or is_dask(rows):
+            self.labels_ = self._map(rows, self._assigner.labels, dtype=np.int64)
+        else:
+            self.labels_ = labels_of(P)
+
+    @property
+    def probabilities_(self) -> Any:
+        """The probability P of each sample in each cluster, (n_samples, n_clusters)."""
+        N, K = getattr(self, "_P_shape", (0, 0))
+        if not N:
+            raise AttributeError(
+                "This PAC has not been fitted, or was loaded from a file, which has no rows. Call "
+                "fit or partial_fit first; a loaded PAC has predict_proba."
+            )
+        if self._P is None:
+            raise AttributeError(
+                f"probabilities_ of {N:,} rows and {K:,} clusters are not kept: they would take "
+                f"{4 * N * K / 1e9:.1f} GB. Use labels_, predict_top(X, 3) for the most probable "
+                "clusters, or predict_proba on some rows."
+            )
+        return self._P
+
+    @property
+    def cluster_centers_(self) -> Any:
+        """`cluster_means_`, by KMeans' name."""
+        return self.cluster_means_
+
+    def _set_model(self, model: Model, update: Update, critical_m: float) -> None:
+        self._assigner = Assigner(model, update)
+        self.m_, self.balance_, self.critical_m_ = update.m, update.balance, critical_m
+        self._P, self._P_shape = None, (0, 0)
+        if isinstance(model, LinearModel):
+            self.moments_, self.cluster_means_ = model.user_moments, model.means
+        elif hasattr(self, "moments_"):  # of an earlier fit
+            del self.moments_, self.cluster_means_
+
+    def _check_fitted(self) -> None:
+        stream, message = getattr(self, "_stream", None), None
+        if stream is not None:
+            message = (
+                f"This %(name)s has seen {stream.sample.n_rows} rows of a stream; clusters form "
+                f"after n_clusters={self.n_clusters}. Call partial_fit with more rows."
+            )
+        check_is_fitted(self, msg=message)
+
+    def _map(self, rows: Any, function: Any, width: int | None = None, dtype: Any = None) -> Any:
+        """Return the results of a function of some rows for all of them."""
+        dtype = _float_of(rows) if dtype is None else dtype
+        return map_rows(rows, function, width=width, dtype=dtype, cost=self._assigner.cost)
+
+    def _open(self, X: Any) -> Any:
+        self._check_fitted()
+        return open_rows(self, X, reset=False)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each row in each cluster; rows do not affect each other."""
+        return self._map(self._open(X), self._assigner.probabilities, self._n_features_out)
+
+    def predict(self, X: Any) -> Any:
+        """Return the most probable cluster of each row, as int64."""
+        return self._map(self._open(X), self._assigner.labels, dtype=np.int64)
+
+    def predict_top(self, X: Any, k: int = 3) -> tuple[Any, Any]:
+        """Return the `k` most probable clusters of each row, and their probabilities.
+
+        Both are of shape (n_samples, k), most probable first. All K probabilities are in memory for
+        a few rows at a time only, which allows thousands of clusters.
+        """
+        rows = self._open(X)
+        if not isinstance(k, Integral) or not 1 <= k <= self._n_features_out:
+            raise InputError(
+                f"k is {k}, but a number from 1 to the {self._n_features_out} clusters is needed."
+            )
+        found = self._map(rows, partial(self._assigner.top, k=int(k)), 2 * int(k), np.float64)
+        clusters, P = found[:, :k], found[:, k:]
+        if is_tensor(found):
+            return clusters.long(), P.to(_float_of(rows))
+        return clusters.astype(np.int64), P.astype(_float_of(rows))
+
+    def transform(self, X: Any) -> Any:
+        """Return scores (n_samples, n_clusters): weighted sums of distances to the clusters."""
+        return self._map(self._open(X), self._assigner.scores, self._n_features_out)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return minus the objective per sample, for these rows and the fitted clusters.
+
+        This score cannot choose `n_clusters` (in `GridSearchCV`), because it rises with every
+        further cluster: use :func:`probagg.select_n_clusters`.
+        """
+        rows = self._open(X)
+        weights = check_some_weights(rows, sample_weight)
+        J = self._map(rows, self._assigner.objectives, dtype=np.float64)
+        J, weights = like(J, np.empty(0)), like(weights, np.empty(0))
+        return -float(np.average(np.asarray(J), weights=weights))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write what `predict` needs as one safetensors file, without pickle.
+
+        For the linear metrics that is the K moments, a few kilobytes; other metrics add the
+        training rows they compare with.
+        """
+        self._check_fitted()
+        changed: dict[str, Any] = {"checkpoint": None}
+        changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
+        save_model(path, self._assigner.model, describe(self, _SAVED, **changed))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Return a PAC that can predict, from a file that `save` wrote."""
+        model, description = load_model(path)
+        with reading(path, RESTORE):
+            pac = rebuild(cls, description, _SAVED)
+            pac._validate_params()
+            balance: Any = getattr(pac, "balance_", pac.balance)  # of older files
+            pac._set_model(model, Update(pac.m_, pac.aggregate, balance), pac.critical_m_)
+            shape = pac._assigner.probabilities(model.example).shape
+            if (model.example.shape[1], *shape) != (pac.n_features_in_, 1, pac.n_clusters):
+                raise ValueError("its arrays are not of the size that it states")
+        return pac
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self._assigner.model.mass)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_assigner")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags = ClassifierTags()  # scikit-learn expects them with predict_proba
+        tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _float_of(rows: Any) -> Any:
+    """Return the type of the probabilities of these rows."""
+    if is_tensor(rows):
+        return rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
+    return np.result_type(rows.dtype, np.float32)

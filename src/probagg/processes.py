@@ -1,0 +1,144 @@
+"""Locks between processes, and the signals that end one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from probagg.errors import ProbaggError
+from probagg.progress import logger
+
+PAUSE = 0.02  # seconds between attempts
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # some network file systems
+_FAR = 2**30  # Windows locks bytes: one that nobody reads
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class Held(ProbaggError, RuntimeError):
+    """A lock that another process, `holder`, did not release in time."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(f"Process {holder} holds {path}. Wait for it to end.")
+        self.holder = holder
+
+
+@contextlib.contextmanager
+def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
+    """Hold the lock file `path`, which is removed afterwards; raise `Held` after `wait` seconds.
+
+    A file without a living process that holds it, whatever its content, is not a lock. Where the
+    file system has no locks, a warning is logged and nobody is kept out.
+    """
+    deadline = time.monotonic() + wait
+    while (descriptor := _take(path)) is None:
+        if time.monotonic() >= deadline:
+            raise Held(path, _holder(path))
+        time.sleep(PAUSE)
+    try:
+        yield
+    finally:
+        _release(descriptor, path)
+
+
+def _take(path: Path) -> int | None:
+    """Return the descriptor of the locked file, or None where another process has it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            is_free = _is_free(descriptor)
+            if is_free and _is_at(descriptor, path):
+                os.ftruncate(descriptor, 0)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                os.write(descriptor, str(os.getpid()).encode())
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        if not is_free:
+            return None
+
+
+def _is_free(descriptor: int) -> bool:
+    """Lock a file if nobody has; return whether it is now ours."""
+    try:
+        _lock(descriptor)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        logger.warning("This file system has no locks (%s): run one process at a time.", error)
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Return whether the path still leads to the file: its last holder may have removed it."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _release(descriptor: int, path: Path) -> None:
+    if sys.platform == "win32":  # where an open file cannot be removed
+        os.close(descriptor)
+    with contextlib.suppress(OSError):  # the folder may be gone, or read-only by now
+        path.unlink()
+    if sys.platform != "win32":
+        os.close(descriptor)
+
+
+def _holder(path: Path) -> str:
+    """Return the number of the process that holds a lock, for a message."""
+    try:
+        return path.read_text()[:20] or "?"
+    except (OSError, ValueError):
+        return "?"
+
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+@contextmanager
+def on_signals(handle: Handler) -> Iterator[None]:
+    """Call `handle` on Ctrl-C, SIGTERM and SIGHUP; a SIGHUP that nohup ignores stays ignored.
+
+    Python allows this in the main thread only; elsewhere signals keep their meaning.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in _ending()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ending() -> list[signal.Signals]:
+    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
+    if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN:
+        return [signal.SIGINT, signal.SIGTERM]
+    return [signal.SIGINT, signal.SIGTERM, hangup]

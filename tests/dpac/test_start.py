@@ -1,0 +1,216 @@
+"""A classifier that is fitted to PAC's clusters, and the kNN graph that corrects them."""
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+from probagg.dpac import start
+from probagg.dpac.pretext import mlp
+from probagg.dpac.recipe import ClusterSettings
+from probagg.dpac.start import fit_head, initialize_classifier, nearest, recut, select_run
+from probagg.metrics import clustering_accuracy
+from probagg.pac import solver
+from probagg.pac.solver import Solver
+from probagg.smoothing import sharpen, sharpness, smooth
+
+
+def clusters(generator, n=300, dim=16):
+    y = torch.arange(n) % 3
+    centres = 3.0 * torch.randn(3, dim, generator=generator)
+    return centres[y] + 0.5 * torch.randn(n, dim, generator=generator), y
+
+
+def test_the_classifier_learns_pacs_clusters(generator):
+    X, y = clusters(generator)
+    classifier = mlp((16, 32, 3), "batch")
+    initialize_classifier(classifier, X, ClusterSettings(metric="sqeuclidean"), seed=0)
+    P = classifier.eval()(X).softmax(1)
+    assert clustering_accuracy(y, P.argmax(1)) == 1.0
+    assert P.amax(1).mean() > 0.9
+
+
+def test_the_same_seed_gives_the_same_classifier(generator):
+    X, _ = clusters(generator)
+    states = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        classifier = mlp((16, 32, 3), "batch")
+        initialize_classifier(classifier, X, ClusterSettings(metric="cosine"), seed=1)
+        states.append(classifier.state_dict())
+    assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+
+
+def test_many_rows_whose_probabilities_are_not_kept(generator, monkeypatch):
+    monkeypatch.setattr(solver, "SAMPLE_ROWS", 100)
+    X, y = clusters(generator, n=2400)
+    assert Solver(3).solve(X).P is None
+    classifier = mlp((16, 32, 3), "batch")
+    initialize_classifier(classifier, X, ClusterSettings(metric="sqeuclidean"), seed=0)
+    assert clustering_accuracy(y, classifier.eval()(X).argmax(1)) == 1.0
+
+
+@pytest.mark.parametrize("n", [60, 300])
+def test_a_linear_head_fits_features_of_small_norm_from_few_rows(n, generator):
+    """Pre-training leaves norms of 0.3; after 500 steps the head's sharpness would be 0.57."""
+    X, y = clusters(generator, n, dim=64)
+    X = 0.3 * X / X.norm(dim=1, keepdim=True)
+    P = 0.94 * torch.eye(3)[y] + 0.02
+    head = nn.Linear(64, 3)
+    fit_head(head, X, P, seed=0)
+    answers = head(X).softmax(1).detach()
+    assert torch.equal(answers.argmax(1), y)
+    assert sharpness(answers) > 0.8
+
+
+class Run(NamedTuple):
+    """What is read from a solution of PAC."""
+
+    history: list[float]
+    P: torch.Tensor
+    solver: Solver = Solver(3)
+
+
+def soft(labels):
+    return 0.94 * torch.eye(3)[labels] + 0.02
+
+
+def test_the_most_modular_run_is_selected(generator):
+    """A division through the middle of a group separates neighbours."""
+    X, y = clusters(generator)
+    near = nearest(X, 3, "sqeuclidean")
+    wrong = y.clone()
+    wrong[y == 1] = torch.randint(1, 3, (100,), generator=generator)
+    lower, right = Run([100.0], soft(wrong)), Run([100.4], soft(y))
+    for runs in ([lower, right], [right, lower]):
+        assert torch.equal(select_run(runs, X, near).argmax(1), y)
+
+
+def test_a_run_that_cut_across_two_groups_is_repaired(generator):
+    y = torch.arange(400) % 2
+    X = torch.stack([6.0 * torch.rand(400, generator=generator), 4.0 * y], 1)
+    X[:, 1] += 0.5 * torch.randn(400, generator=generator)
+    near = nearest(X, 2, "sqeuclidean")
+    across = (X[:, 0] > 3.0).long()
+    run = Run([1.0], 0.94 * torch.eye(2)[across] + 0.03, Solver(2, m=1.05))
+    assert clustering_accuracy(y, across) < 0.6
+    assert clustering_accuracy(y, select_run([run], X, near).argmax(1)) > 0.99
+
+
+def test_plain_and_annealed_runs_are_compared(generator, monkeypatch):
+    X, _ = clusters(generator)
+    seen = []
+
+    def first(runs, features, near):
+        seen.extend(runs)
+        return select_run(runs, features, near)
+
+    monkeypatch.setattr(start, "select_run", first)
+    initialize_classifier(mlp((16, 3), "batch"), X, ClusterSettings(balance=0.25, m=1.05), seed=2)
+    solvers = [run.solver for run in seen]
+    assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers] == [
+        (seed, 1.0, 1) for seed in range(2, 14)
+    ]
+    assert {pac.init for pac in solvers} == {"auto", "annealed"}
+    assert {(pac.m, pac.metric) for pac in solvers} == {(1.05, "sqeuclidean")}
+
+
+@pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
+def test_the_graph_is_that_of_the_distance_matrix(metric, generator, monkeypatch):
+    monkeypatch.setattr(start, "SIMILARITIES", 1000)  # so that there are several blocks
+    X = torch.randn(400, 6, generator=generator, dtype=torch.float64) + 1.0
+    near = nearest(X, 4, metric)
+    Y = torch.nn.functional.normalize(X, dim=1) if metric == "cosine" else X
+    expected = torch.cdist(Y, Y).topk(10, largest=False).indices
+    assert near.shape == (400, 10)
+    assert torch.equal(near.sort(1).values, expected.sort(1).values)
+
+
+@pytest.mark.parametrize(
+    ("n", "n_clusters", "expected"), [(3000, 10, 20), (300, 10, 3), (30, 10, 2), (1, 1, 1)]
+)
+def test_a_small_set_has_fewer_neighbours_per_row(n, n_clusters, expected, generator):
+    X = torch.randn(n, 3, generator=generator)
+    assert nearest(X, n_clusters, "sqeuclidean").shape == (n, expected)
+
+
+def test_smoothing_corrects_the_labels_of_single_rows(generator):
+    y = torch.arange(600) % 3
+    X = 4.0 * torch.eye(3)[y] + 0.3 * torch.randn(600, 3, generator=generator)
+    wrong = torch.rand(600, generator=generator) < 0.25
+    P = 0.7 * torch.eye(3)[torch.where(wrong, (y + 1) % 3, y)] + 0.1
+    Q = smooth(nearest(X, 3, "sqeuclidean"), P)
+    torch.testing.assert_close(Q.sum(1), torch.ones(600))
+    assert (P.argmax(1) == y).float().mean() < 0.8
+    assert torch.equal(Q.argmax(1), y)
+
+
+@pytest.mark.parametrize("sizes", [(900, 100), (550, 450)])
+def test_unequal_clusters_keep_their_masses_and_confidence(sizes, generator):
+    """Also if they are smoothed repeatedly, as in training, and one more cluster is empty."""
+    y = torch.arange(2).repeat_interleave(torch.tensor(sizes))
+    X = 4.0 * torch.eye(2)[y] + 0.3 * torch.randn(1000, 2, generator=generator)
+    near = nearest(X, 3, "sqeuclidean")
+    Q = torch.eye(3)[y] * 0.999 + torch.tensor([0.001, 0.001, 1e-15])
+    for _ in range(5):
+        Q = smooth(near, Q)
+    torch.testing.assert_close(Q.sum(0)[:2], torch.tensor(sizes).float(), atol=2.0, rtol=0.0)
+    assert (Q.amax(1) > 0.99).all()
+
+
+def test_smoothing_does_not_shrink_a_small_cluster():
+    """On a ring where every row has its two start, four consecutive rows keep their mass."""
+    rows = torch.arange(100)
+    near = torch.stack([rows, (rows + 1) % 100, (rows - 1) % 100], 1)
+    P = torch.eye(2)[(rows < 4).long()]
+    assert 3.0 < smooth(near, P)[:, 1].sum() < 6.0
+
+
+def parallel(generator, n=400):
+    """Two long parallel groups, and a third one far away."""
+    y = torch.arange(n) % 2
+    X = torch.stack([6.0 * torch.rand(n, generator=generator), 1.0 * y], 1)
+    X[:, 1] += 0.1 * torch.randn(n, generator=generator)
+    far = torch.tensor([3.0, 20.0]) + torch.randn(n // 2, 2, generator=generator)
+    return torch.cat([X, far]), torch.cat([y, torch.full((n // 2,), 2)])
+
+
+def test_two_groups_that_were_cut_across_are_divided_along_the_gap(generator):
+    """PAC halves two long groups across, since that has the lower objective."""
+    X, y = parallel(generator)
+    across = torch.where(y == 2, 2, (X[:, 0] > 3.0).long())
+    Q = recut(nearest(X, 3, "sqeuclidean"), 0.94 * torch.eye(3)[across] + 0.02)
+    torch.testing.assert_close(Q.sum(1), torch.ones(len(y)))
+    assert (across == y).float().mean() < 0.7
+    assert clustering_accuracy(y, Q.argmax(1)) > 0.99
+
+
+def test_with_two_clusters_all_rows_are_divided(generator):
+    X, y = parallel(generator)
+    X, y = X[y < 2], y[y < 2]
+    Q = recut(nearest(X, 2, "sqeuclidean"), torch.eye(2)[(X[:, 0] > 3.0).long()])
+    assert clustering_accuracy(y, Q.argmax(1)) > 0.99
+
+
+def test_clusters_that_are_too_small_or_not_connected_are_not_divided(generator):
+    X, y = parallel(generator, n=16)
+    assert recut(nearest(X, 3, "sqeuclidean"), torch.eye(3)[y]) is None
+    rows = torch.arange(200).reshape(2, 100).repeat_interleave(100, 0)
+    assert recut(rows, torch.eye(2)[torch.arange(200) // 100]) is None
+    assert recut(rows, torch.full((200, 3), 1 / 3)) is None  # all rows have the same label
+
+
+def test_an_offset_does_not_change_the_graph(generator):
+    X = torch.randn(500, 64, generator=generator)
+    near, far = nearest(X, 5, "sqeuclidean"), nearest(X + 1000.0, 5, "sqeuclidean")
+    same = [len(set(a.tolist()) & set(b.tolist())) for a, b in zip(near, far, strict=True)]
+    assert sum(same) > 0.95 * near.numel()
+
+
+def test_probabilities_get_the_given_sharpness_from_below_and_above():
+    Q = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]])
+    for to in (0.5, 0.75, 0.95):
+        sharpened = sharpen(Q, to)
+        assert sharpness(sharpened) == pytest.approx(to, abs=1e-4)
+        assert torch.equal(sharpened.argsort(1), Q.argsort(1))
