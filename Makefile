@@ -28,7 +28,7 @@ test-faults: $(VENV)/.dev
 # have an environment of their own, which falls back on .venv.
 test-tools: $(VENV)/.tools
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/app/tools
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/test_docs.py -k tools.md
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/test_docs.py -k "tools.md or coming_from.md"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -19,6 +19,7 @@ OUTSIDE = (
     "*.md",
     "CITATION.cff",
     "benchmarks/README.md",
+    "benchmarks/notes/*.md",
     "benchmarks/paper/expected.toml",
     "benchmarks/results/*/*.json",
     "src/probagg/dpac/recipes/**/*.toml",

@@ -21,8 +21,13 @@ from probagg.app.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-DOCUMENTS = [*PAGES, *sorted(ROOT.glob("[A-Z]*.md")), ROOT / "benchmarks" / "README.md"]
-TOOLS = {"anndata", "bertopic", "datasets"}  # of docs/tools.md: `make test-tools` installs them
+DOCUMENTS = [
+    *PAGES,
+    *sorted(ROOT.glob("[A-Z]*.md")),
+    ROOT / "benchmarks" / "README.md",
+    *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
+]
+TOOLS = {"anndata", "bertopic", "datasets"}  # `make test-tools` installs them
 
 
 def blocks(language):

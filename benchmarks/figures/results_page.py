@@ -2,7 +2,7 @@
 
     python -m benchmarks results_page [--check]        or `make results`
 
-`docs/results.in.md` is the page with placeholders in double braces: `{{raw_features}}` calls a
+`results.in.md` is the page with placeholders in double braces: `{{raw_features}}` calls a
 function of this file, `{{pac_speed data=blobs method=pac mean_acc percent}}` formats a number of a
 result file (`tables.number`), and `{{expected table2/isolet/pac/acc .1f}}` one of the paper's.
 With --check nothing is written, and a page that differs is an error.
@@ -387,7 +387,7 @@ def fill(placeholder: re.Match[str]) -> str:
 
 def pages() -> dict[Path, str]:
     """Return the text that each generated page should have."""
-    page, start = DOCS / "results.in.md", ROOT / "README.md"
+    page, start = Path(__file__).with_name("results.in.md"), ROOT / "README.md"
     block = re.compile(r"(<!-- results.*?-->\n).*?(<!-- end -->)", re.S)
     return {
         DOCS / "results.md": re.sub(r"\{\{(.+?)\}\}", fill, page.read_text()),

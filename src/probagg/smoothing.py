@@ -208,12 +208,6 @@ class Smoothing:
             raise ValueError("some of its numbers are not finite")
 
 
-def estimate_seconds(N: int, D: int) -> float:
-    """Return about how long `Smoothing.fit` takes on two idle ARM cores."""
-    compared = N + SAMPLE if N > SAMPLE else N
-    return compared * min(N, SAMPLE) * (6e-11 * D + 6e-9)  # of products, and of the nearest
-
-
 def _rows(X: Any) -> np.ndarray:
     """Return rows of one length in float64, so that rounding hardly ever changes an order."""
     if not np.isfinite(X).all():

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from probagg.data.arrays import is_matrix, read_matrix
-from probagg.data.opening import open_matrix
+from probagg.data.arrays import matrix_of_table
+from probagg.data.opening import open_source
 from probagg.errors import NoData
+
+
+def open_matrix(source):
+    """Return a source as a matrix; a table must be numbers only."""
+    found = open_source(source, prefer="matrix")
+    return matrix_of_table(found) if found.kind == "table" else found
 
 
 @pytest.fixture
@@ -34,9 +40,8 @@ def written(path, X, header=("a", "b", "c")):
 
 @pytest.mark.parametrize("suffix", ["npy", "npz", "csv", "tsv", "txt", "parquet"])
 def test_every_format_is_read_as_the_same_matrix(tmp_path, X, suffix):
-    found = read_matrix(written(tmp_path / f"rows.{suffix}", X))
+    found = open_matrix(written(tmp_path / f"rows.{suffix}", X))
     np.testing.assert_allclose(found.X, X)
-    assert found.name == "rows"
     if suffix not in ("npy", "npz"):
         assert found.columns == ["a", "b", "c"]
     assert (found.y is not None) == (suffix == "npz")
@@ -45,28 +50,27 @@ def test_every_format_is_read_as_the_same_matrix(tmp_path, X, suffix):
 @pytest.mark.parametrize("mark", [",", ";", "\t", " "])
 def test_text_without_a_header_is_all_rows(tmp_path, X, mark):
     np.savetxt(tmp_path / "rows.csv", X, delimiter=mark, fmt="%.3f")
-    found = read_matrix(tmp_path / "rows.csv")
+    found = open_matrix(tmp_path / "rows.csv")
     assert found.X.shape == X.shape
     assert found.columns is None
 
 
 def test_quotes_and_a_byte_order_mark_are_read(tmp_path):
     (tmp_path / "rows.csv").write_text('\ufeff"width, mm","height"\n"1.5","2"\n3,4\n')
-    found = read_matrix(tmp_path / "rows.csv")
+    found = open_matrix(tmp_path / "rows.csv")
     np.testing.assert_array_equal(found.X, [[1.5, 2], [3, 4]])
     assert found.columns == ["width, mm", "height"]
 
 
 def test_integers_become_floats(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(6).reshape(3, 2))
-    assert read_matrix(tmp_path / "rows.npy").X.dtype == np.float32
+    assert open_matrix(tmp_path / "rows.npy").X.dtype == np.float32
 
 
 def test_an_array_of_images_is_not_a_matrix(tmp_path, X):
     np.savez(tmp_path / "images.npz", X=np.zeros((3, 8, 8), np.uint8))
-    assert not is_matrix(tmp_path / "images.npz")
-    assert not is_matrix(tmp_path)
-    assert is_matrix(written(tmp_path / "rows.npz", X))
+    assert open_source(tmp_path / "images.npz").kind == "images"
+    assert open_source(written(tmp_path / "rows.npz", X)).kind == "matrix"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_an_array_of_images_is_not_a_matrix(tmp_path, X):
         ("a.npy", "no numpy", "cannot be read as a NumPy file"),
         ("a.npz", "no numpy", "cannot be read as a NumPy file"),
         ("a.parquet", "no parquet", "cannot be read as parquet"),
-        ("a.xlsx", "", "is not a matrix: a file ending in .npy"),
+        ("a.xlsx", "", "is neither a folder of images nor a .npz, .npy, .h5ad, .csv"),
     ],
 )
 def test_an_unreadable_file_is_an_error(tmp_path, name, content, words):
@@ -87,15 +91,15 @@ def test_an_unreadable_file_is_an_error(tmp_path, name, content, words):
         pytest.importorskip("pyarrow")
     (tmp_path / name).write_text(content)
     with pytest.raises(NoData, match=words):
-        read_matrix(tmp_path / name)
+        open_matrix(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["features", "arr_0"])
 def test_the_only_array_of_an_npz_may_have_any_name(tmp_path, X, name):
     np.savez(tmp_path / "a.npz", **{name: X})
-    np.testing.assert_array_equal(read_matrix(tmp_path / "a.npz").X, X)
+    np.testing.assert_array_equal(open_matrix(tmp_path / "a.npz").X, X)
     np.savez(tmp_path / "b.npz", y=np.arange(20), **{name: X})
-    found = read_matrix(tmp_path / "b.npz")
+    found = open_matrix(tmp_path / "b.npz")
     np.testing.assert_array_equal(found.X, X)
     np.testing.assert_array_equal(found.y, np.arange(20))
 
@@ -105,21 +109,21 @@ def test_an_npz_without_an_obvious_matrix_lists_its_arrays(tmp_path, names):
     np.savez(tmp_path / "a.npz", **{name: np.zeros((2, 2)) for name in names})
     listed = ", ".join(names) or "none"
     with pytest.raises(NoData, match=f"no array X; its arrays are: {listed}. .*np.savez"):
-        read_matrix(tmp_path / "a.npz")
+        open_matrix(tmp_path / "a.npz")
 
 
 def test_a_truncated_npz_is_an_error(tmp_path, X):
     data = written(tmp_path / "a.npz", X).read_bytes()
     (tmp_path / "a.npz").write_bytes(data[:200])
     with pytest.raises(NoData, match="cannot be read as a NumPy file"):
-        is_matrix(tmp_path / "a.npz")
+        open_source(tmp_path / "a.npz")
 
 
 def test_columns_that_are_not_numbers_are_named(tmp_path):
     pd = pytest.importorskip("pandas")
     pd.DataFrame({"x": [1.0], "colour": ["red"]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(NoData, match="not numbers: colour"):
-        read_matrix(tmp_path / "a.parquet")
+        open_matrix(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars"])
@@ -160,8 +164,7 @@ def test_sparse_rows_stay_sparse(X):
 def test_sparse_rows_of_scipy_stay_sparse(tmp_path, X, kind):
     X = np.where(X > 1, X, 0.0)
     sp.save_npz(tmp_path / "rows.npz", kind(X))
-    assert is_matrix(tmp_path / "rows.npz")
-    found = read_matrix(tmp_path / "rows.npz").X
+    found = open_matrix(tmp_path / "rows.npz").X
     assert isinstance(found, sp.csr_array)
     np.testing.assert_array_equal(found.toarray(), X)
 
@@ -172,6 +175,17 @@ def test_a_named_set_and_a_path_are_matrices(tmp_path, X):
 
 
 def test_parquet_without_pyarrow_is_one_line_with_the_command(tmp_path, monkeypatch):
+    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"rows\.parquet needs pyarrow, .*: pip install pyarrow$"):
-        read_matrix(tmp_path / "rows.parquet")
+        open_matrix(tmp_path / "rows.parquet")
+
+
+def test_tensors_of_any_precision_are_matrices(X):
+    """NumPy has no bfloat16."""
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        tensor = torch.from_numpy(X).to(dtype).requires_grad_()
+        found = open_matrix(tensor).X
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, tensor.detach().float().numpy())

@@ -9,9 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from probagg.data.arrays import is_matrix
 from probagg.data.images import ArrayImages, DatasetImages, ImageSet
-from probagg.data.opening import is_image_source, open_images
+from probagg.data.opening import open_images, open_source
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
@@ -102,7 +101,6 @@ def test_npz_and_npy_files_open(tmp_path):
 @pytest.mark.parametrize("name", ["images", "arr_0"])
 def test_the_only_array_of_an_npz_may_have_any_name(tmp_path, name):
     np.savez(tmp_path / "bare.npz", **{name: COLOUR})
-    assert not is_matrix(tmp_path / "bare.npz")
     np.testing.assert_array_equal(open_images(tmp_path / "bare.npz").read(np.arange(5)), COLOUR)
     np.savez(tmp_path / "set.npz", y=np.arange(5), **{name: COLOUR})
     np.testing.assert_array_equal(open_images(tmp_path / "set.npz").y, np.arange(5))
@@ -132,7 +130,7 @@ def test_files_without_images_are_named(tmp_path):
 def test_a_name_is_opened_unless_a_path_has_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert len(open_images("digits")) == 1797
-    with pytest.raises(NoData, match=r"not a folder, a file or .*Did you mean 'digits'\?"):
+    with pytest.raises(NoData, match=r"not a file, a folder or .*Did you mean 'digits'\?"):
         open_images("digit")
     (tmp_path / "digits").mkdir()
     Image.fromarray(COLOUR[0]).save(tmp_path / "digits" / "a.png")
@@ -145,7 +143,7 @@ def test_a_mistyped_folder_is_found(tmp_path, monkeypatch, typed):
     (tmp_path / "photos").mkdir()
     (tmp_path / "other").mkdir()
     with pytest.raises(NoData, match="Did you mean 'photos'"):
-        is_image_source(typed)
+        open_source(typed)
     with pytest.raises(NoData, match=f"Did you mean '{tmp_path}/photos'"):
         open_images(tmp_path / typed)
 
@@ -176,13 +174,18 @@ def test_images_are_told_from_matrices(tmp_path):
     pd = pytest.importorskip("pandas")
     np.save(tmp_path / "images.npy", COLOUR)
     np.save(tmp_path / "rows.npy", np.zeros((3, 2)))
-    images = ["digits", "cifar10", COLOUR, GREY, tmp_path, tmp_path / "images.npy", ["a.png"]]
+    Image.fromarray(COLOUR[0]).save(tmp_path / "a.png")
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    images = ["digits", COLOUR, GREY, tmp_path, tmp_path / "images.npy", [tmp_path / "a.png"]]
     for source in [*images, Items(COLOUR), open_images(COLOUR), torch.zeros(2, 3, 4, 4)]:
-        assert is_image_source(source)
-    for source in ["isolet", np.zeros((3, 2)), tmp_path / "rows.npy", pd.DataFrame({"a": [1.0]})]:
-        assert not is_image_source(source)
+        assert open_source(source).kind == "images"
+    for source in [np.zeros((3, 2)), torch.zeros(3, 2), tmp_path / "rows.npy"]:
+        assert open_source(source).kind == "matrix"
+    for source in [pd.DataFrame({"a": [1.0]}), tmp_path / "a.csv"]:
+        assert open_source(source).kind == "table"
+    assert open_source("digits", prefer="matrix").X.shape == (1797, 64)
     with pytest.raises(NoData, match=r"'isolett' is not a file, .*Did you mean 'isolet'\?"):
-        is_image_source("isolett")
+        open_source("isolett")
 
 
 def test_a_set_is_opened_at_another_size_and_in_other_channels():

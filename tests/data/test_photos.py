@@ -328,6 +328,6 @@ def test_missing_files_of_a_list_are_reported(tmp_path):
 
 
 def test_one_file_without_the_suffix_of_an_image_is_refused(tmp_path):
-    save(tmp_path / "photo.txt", flat(7, 7, 7), format="PNG")
-    with pytest.raises(NoData, match=r"photo\.txt is neither a folder of images nor .* image file"):
-        open_images(tmp_path / "photo.txt")
+    save(tmp_path / "photo.dat", flat(7, 7, 7), format="PNG")
+    with pytest.raises(NoData, match=r"photo\.dat is neither a folder of images nor .* image file"):
+        open_images(tmp_path / "photo.dat")

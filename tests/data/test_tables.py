@@ -5,8 +5,8 @@ import datetime
 import numpy as np
 import pytest
 
-from probagg.data.arrays import read_table
 from probagg.data.tables import BOOLEAN, CATEGORY, DATE, NUMBER, OTHER, TEXT, table_of_frame
+from probagg.data.text_tables import read_table
 from probagg.errors import NoData
 
 DAY = (datetime.date(2024, 2, 1) - datetime.date(1970, 1, 1)).days

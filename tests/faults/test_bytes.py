@@ -14,8 +14,7 @@ from faults.fuzz.targets import CSV, compact, run_files
 from probagg import DPAC, PAC, Recipe, open_run
 from probagg.app.run.contents import read_contents
 from probagg.app.run.folder import RunFolderError
-from probagg.data.arrays import read_matrix
-from probagg.data.opening import open_images
+from probagg.data.opening import open_images, open_source
 from probagg.dpac.checkpoint import (
     TrainingState,
     check_versions,
@@ -224,7 +223,7 @@ def test_an_archive_whose_header_lies_is_refused(tmp_path):
     """NumPy would take 8 TB before it noticed."""
     write_npz(tmp_path / "a.npz", (10**6, 10**6), 800)
     with pytest.raises(NoData, match=r"a\.npz cannot be read as a NumPy file .*but there are"):
-        read_matrix(tmp_path / "a.npz")
+        open_source(tmp_path / "a.npz")
 
 
 def test_an_archive_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
@@ -232,7 +231,7 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypat
     monkeypatch.setattr("probagg.environment.free_memory", lambda: 2e6)
     write_npz(tmp_path / "a.npz", (500, 1000), 4_000_000)
     with pytest.raises(InputError, match=r"a\.npz, unpacked, needs about 0\.006 GB of memory"):
-        read_matrix(tmp_path / "a.npz")
+        open_source(tmp_path / "a.npz")
 
 
 def test_memory_is_estimated_before_a_fit(monkeypatch):
@@ -300,7 +299,7 @@ def test_a_part_of_a_map_is_checked_to_its_own_end(tmp_path):
 @pytest.mark.parametrize("name", ["rows.npy", "rows.npz", "rows.csv", "rows.parquet", "a.toml"])
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
-    read = Recipe.of if name.endswith(".toml") else read_matrix
+    read = Recipe.of if name.endswith(".toml") else open_source
     with pytest.raises(InputError, match="regular file"):
         read(tmp_path / name)
 
@@ -318,7 +317,7 @@ def test_a_table_larger_than_memory_is_refused_before_it_is_read(tmp_path):
     with (tmp_path / "rows.csv").open("wb") as file:
         file.truncate(10**12)
     with pytest.raises(InputError, match=r"rows\.csv, as a table, needs about .* GB of memory"):
-        read_matrix(tmp_path / "rows.csv")
+        open_source(tmp_path / "rows.csv")
 
 
 def test_a_run_without_its_pictures_still_opens(run):

@@ -1,7 +1,6 @@
-"""Feature matrices from .npy, .npz, .csv (.tsv, .txt) and .parquet files, arrays, DataFrames.
+"""Feature matrices: arrays, sparse arrays, tensors, AnnData, and .npy, .npz and .h5ad files.
 
-SciPy's sparse .npz files stay sparse, as CSR. Tables that are not ready (`probagg.data.tables`) are
-for `probagg.app.run.preparation`.
+SciPy's sparse .npz files stay sparse, as CSR.
 """
 
 from __future__ import annotations
@@ -12,17 +11,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from probagg.data import tables
-from probagg.data.tables import Table, read_parquet, table_of_frame
-from probagg.data.text_tables import read_text
+from probagg.data.tables import Table
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
 
-SUFFIXES = (".npy", ".npz", ".h5ad", *tables.SUFFIXES)
 COORDINATES = "X_pca"  # in obsm of AnnData: what scanpy.pp.pca leaves there
 KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not converted in memory
 
@@ -30,6 +26,9 @@ KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not conv
 @dataclass(frozen=True)
 class Matrix:
     """Rows to cluster; classes are used for reporting only."""
+
+    kind: ClassVar = "matrix"
+    class_names: ClassVar = None
 
     name: str
     X: np.ndarray  # (rows, columns), float32 or float64, or a map; sparse rows stay a CSR array
@@ -43,50 +42,32 @@ class Matrix:
         return 0 if self.y is None else len(np.unique(self.y))
 
 
-def is_matrix(path: Path) -> bool:
-    """Return whether a file is a matrix: by its suffix, and for NumPy's files by the shape."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES or not path.is_file():
-        return False
-    return suffix not in (".npy", ".npz") or read_numpy(path)[0].ndim == 2
-
-
-def read_matrix(path: Path) -> Matrix:
-    """Return the matrix in a file of finite numbers."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise NoData(f"{path} is not a matrix: a file ending in {', '.join(SUFFIXES)} is needed.")
-    if suffix in tables.SUFFIXES:
-        return matrix_of_table(read_table(path), path.stem)
-    X, y = read_numpy(path)
-    return Matrix(path.stem, _checked(X, str(path)), y)
-
-
-def read_table(path: Path) -> Table:
-    """Return the table in a .csv, .tsv, .txt or .parquet file."""
-    return read_parquet(path) if path.suffix.lower() == ".parquet" else read_text(path)
-
-
-def matrix_of_table(table: Table, name: str = "rows") -> Matrix:
+def matrix_of_table(table: Table) -> Matrix:
     """Return a table of nothing but numbers as a matrix; anything else is an error."""
-    X = _checked(table.matrix(), table.where)
-    return Matrix(name, X, columns=table.names if table.is_named else None)
+    X = checked_rows(table.matrix(), table.where)
+    return Matrix("rows", X, columns=table.names if table.is_named else None)
 
 
 def matrix_of(rows: Any) -> Matrix:
-    """Return the matrix in a NumPy array, a SciPy sparse array, or a pandas or polars DataFrame.
+    """Return the matrix in a NumPy array, a SciPy sparse array or a tensor of any precision.
 
     >>> matrix_of(np.arange(6).reshape(3, 2)).X.dtype
     dtype('float32')
     """
-    if hasattr(rows, "columns"):
-        return matrix_of_table(table_of_frame(rows))
     if hasattr(rows, "tocsr"):
-        return Matrix("rows", _checked(rows.tocsr(), "The sparse array"))
-    return Matrix("rows", _checked(np.asarray(rows), "The array"))
+        return Matrix("rows", checked_rows(rows.tocsr(), "The sparse array"))
+    array = numpy_of_tensor(rows) if hasattr(rows, "detach") else np.asarray(rows)
+    return Matrix("rows", checked_rows(array, "The array"))
 
 
-def _checked(X: Any, where: str) -> Any:
+def numpy_of_tensor(tensor: Any) -> np.ndarray:
+    """Return a torch tensor as an array; precisions that NumPy does not know become float32."""
+    tensor = tensor.detach().cpu()
+    is_short = tensor.is_floating_point() and tensor.element_size() < 4
+    return (tensor.float() if is_short else tensor).numpy()
+
+
+def checked_rows(X: Any, where: str) -> Any:
     """Return X as float32 or float64, or raise an error where it is not a matrix of numbers."""
     if X.ndim != 2 or 0 in X.shape or not np.issubdtype(X.dtype, np.number):
         raise NoData(

@@ -59,10 +59,12 @@ def known_classes(dataset: Any) -> tuple[np.ndarray | None, list[str] | None]:
 
 
 def table_of_hub(dataset: Any) -> Table:
-    """Return the columns of a Dataset, without known classes."""
+    """Return the columns of a Dataset; known classes are not among them."""
     table = table_of_arrow(dataset.with_format("arrow")[:], "The Dataset")
     classes = _columns(dataset, "ClassLabel")
-    return checked(replace(table, columns=[c for c in table.columns if c.name not in classes]))
+    columns = [column for column in table.columns if column.name not in classes]
+    y, names = known_classes(dataset)
+    return checked(replace(table, columns=columns, y=y, class_names=names))
 
 
 def _columns(dataset: Any, kind: str) -> list[str]:
@@ -73,6 +75,7 @@ def _columns(dataset: Any, kind: str) -> list[str]:
 class HubImages:
     """The images of a Dataset, decoded to centred squares of `size` pixels as they are read."""
 
+    kind = "images"
     paths = None
     extra = None
 

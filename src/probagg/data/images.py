@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from probagg.data.arrays import numpy_of_tensor
 from probagg.data.hub import HubImages
 from probagg.data.photo import check_format, convert, is_grey, to_channels
 from probagg.data.photos import FolderImages
@@ -20,6 +21,8 @@ from probagg.storage import check_mapped, fingerprint
 class ImageSet(Protocol):
     """Images of one size that are read by row; classes are used for reporting only."""
 
+    @property
+    def kind(self) -> str: ...  # "images"
     @property
     def name(self) -> str: ...
     @property
@@ -47,6 +50,7 @@ class ArrayImages:
     (2, 8, 8, 1)
     """
 
+    kind = "images"
     paths = None
 
     def __init__(
@@ -95,6 +99,7 @@ class DatasetImages:
     uint8 or float in [0, 1]. All must have one size. Classes are not read: that would decode all.
     """
 
+    kind = "images"
     paths = None
     y = None
     class_names = None
@@ -188,7 +193,7 @@ def _from_array(image: np.ndarray, row: int) -> np.ndarray:
 
 
 def _from_tensor(image: Any, row: int) -> np.ndarray:
-    pixels = np.asarray(image.detach().cpu())
+    pixels = numpy_of_tensor(image)
     if pixels.dtype.kind == "f":
         low, high = float(pixels.min()), float(pixels.max())
         if not (low >= 0.0 and high <= 1.0):
@@ -217,6 +222,8 @@ def _last_is_channel(pixels: np.ndarray, row: int, needed: str) -> np.ndarray:
 
 class ConvertedImages:
     """An image set converted to centred squares of a size or other channels as it is read."""
+
+    kind = "images"
 
     def __init__(self, images: ImageSet, size: int | None, channels: int | None) -> None:
         self._images = images

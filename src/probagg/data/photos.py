@@ -39,6 +39,7 @@ class FolderImages:
     `passed` are the paths of all other files that are not read as images, by their names.
     """
 
+    kind = "images"
     extra = None
 
     def __init__(

@@ -7,7 +7,7 @@ import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -110,12 +110,16 @@ def date_text(days: float) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table, all of the same length."""
+    """The columns of a table, all of the same length; classes are used for reporting only."""
+
+    kind: ClassVar = "table"
 
     where: str  # its file, in messages
     columns: list[Column]
     is_named: bool = True  # otherwise columns are known by their place
     comma_first: bool = False  # whether 1,234 is 1.234
+    y: np.ndarray | None = None
+    class_names: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.columns[0].values)

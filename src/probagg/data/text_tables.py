@@ -12,12 +12,27 @@ from pathlib import Path
 import numpy as np
 
 from probagg.data.cells import MISSING, guess_numbers, text_cells
-from probagg.data.tables import NUMBER, TEXT, Column, Table, checked, finite, places, unique
+from probagg.data.tables import (
+    NUMBER,
+    TEXT,
+    Column,
+    Table,
+    checked,
+    finite,
+    places,
+    read_parquet,
+    unique,
+)
 from probagg.environment import check_memory
 from probagg.errors import NoData, reading
 from probagg.storage import read_bytes
 
 MEMORY = 6.0  # bytes per byte of a text file that reading it takes, at least
+
+
+def read_table(path: Path) -> Table:
+    """Return the table in a .csv, .tsv, .txt or .parquet file."""
+    return read_parquet(path) if path.suffix.lower() == ".parquet" else read_text(path)
 
 
 def read_text(path: Path) -> Table:

@@ -319,17 +319,15 @@ class FitPlan:
         return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
 
 
-def open_for(
-    images: Any, recipe: Recipe, *, progress: Callable[[int, int], None] | None = None
-) -> ImageSet:
-    """Return images as a recipe reads them.
+def open_for(images: Any, recipe: Recipe) -> ImageSet:
+    """Return images as a recipe reads them; an image set that is open already stays as it is."""
+    data = open_images(images)
+    return data if isinstance(images, ImageSet) else decoded_for(data, recipe)
 
-    Photos, from a folder, a file or a named set of photo files, are decoded to the recipe's size
-    and channels. Arrays, sets of one size and images that are open already stay as they are.
-    `progress` is called with the bytes of a download, done and in all.
-    """
-    data = open_images(images, progress=progress)
-    if data.paths is None or isinstance(images, ImageSet):
+
+def decoded_for(data: ImageSet, recipe: Recipe) -> ImageSet:
+    """Return photo files decoded to a recipe's size and channels, and other images as they are."""
+    if data.paths is None:
         return data
     return converted(data, recipe.decode_size, recipe.channels)
 

@@ -14,7 +14,7 @@ from probagg.app.embed import embed, open_backbone
 from probagg.app.embed.folding import folded
 from probagg.app.embed.preprocessing import Preprocessing
 from probagg.app.run.monitor import Monitor
-from probagg.app.run.samples import embed_images, open_pictures
+from probagg.app.run.samples import embed_images, open_samples
 from probagg.data.photo import open_photo
 from probagg.environment import keep_memory
 
@@ -117,7 +117,7 @@ def test_what_limits_is_measured(photos, network, backbone_of, stage):
 
 def test_a_run_says_the_pace_of_features_that_were_computed(photos, backbone):
     monitor = Monitor()
-    samples = open_pictures(photos, monitor)
+    samples = open_samples(photos, monitor)
     embed_images(samples, backbone, monitor)
     (line,) = [line for line in monitor.lines if line.startswith("features: ")]
     assert "images/s, limited by " in line

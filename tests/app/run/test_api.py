@@ -240,7 +240,7 @@ def test_a_bug_is_a_traceback_and_not_a_tidy_error(matrix, tmp_path, monkeypatch
     def fail(*_, **__):
         raise ValueError("from the inside")
 
-    monkeypatch.setattr("probagg.app.run.by_pac.Flat.run", fail)
+    monkeypatch.setattr("probagg.app.run.by_pac.ByPac.run", fail)
     result = command("cluster", matrix[0], "-k", 3, "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert "This is a bug in probagg" in result.output

@@ -9,6 +9,7 @@ from commands import cluster
 import probagg
 from probagg.app.run import by_dpac, estimates
 from probagg.app.run.monitor import Monitor
+from probagg.app.run.options import Options
 from probagg.app.run.pipeline import plan
 
 
@@ -24,7 +25,8 @@ def rows(tmp_path):
 def test_an_estimate_follows_the_speed_of_the_machine(rows, tmp_path, monkeypatch, factor):
     def planned():
         estimates.slowness.cache_clear()
-        return plan(rows, "auto", out=tmp_path / "run", monitor=Monitor()).work.plan()[1]
+        options = Options("auto", out=tmp_path / "run")
+        return plan(rows, options, Monitor()).work.plan()[1]
 
     monkeypatch.setattr(estimates, "_work", lambda rounds: time.sleep(0.05 * factor))
     monkeypatch.setattr(estimates, "IDLE", 0.05)

@@ -8,6 +8,7 @@ import probagg
 from probagg.app.assignments import table, text
 from probagg.app.report import atlas
 from probagg.app.run import profiles, samples
+from probagg.app.run.monitor import Monitor
 from probagg.pac import solver
 from probagg.pac.files import FileRows
 
@@ -67,7 +68,7 @@ def test_a_large_file_becomes_the_run_of_the_matrix(sources, kind, tmp_path, all
 
 
 def test_a_large_parquet_file_is_not_read_at_once(sources, all_is_large):
-    opened = samples.open_rows(sources[2], in_parts=True)
+    opened = samples.open_samples(sources[2], Monitor(), in_parts=True)
     assert isinstance(opened.X, FileRows)
     assert len(opened) == N
     places = np.array([0, 5, 699, 700, 2999])

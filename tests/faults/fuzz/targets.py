@@ -69,12 +69,10 @@ def archives(folder):
 
 
 def read_source(path):
-    from probagg.app.run.samples import open_rows
-    from probagg.data.opening import is_image_source, open_images
+    from probagg.data.opening import open_source
 
-    if is_image_source(path):
-        return open_images(path).read(np.array([0]))
-    return open_rows(path).names
+    found = open_source(path)
+    return found.read(np.array([0])) if found.kind == "images" else found.y
 
 
 def tables(folder):
@@ -97,9 +95,9 @@ def parquet(folder):
 
 def read_table(path):
     from probagg.app.run.preparation import Preparation
-    from probagg.app.run.samples import open_rows
+    from probagg.data.opening import open_source
 
-    return Preparation.fit(open_rows(path).table)
+    return Preparation.fit(open_source(path))
 
 
 def labels(folder):

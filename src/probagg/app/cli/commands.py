@@ -17,9 +17,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command(epilog=cluster.EXAMPLE)(cluster.cluster)
+app.command("cluster", epilog=cluster.EXAMPLE)(cluster.cluster_command)
 app.command(epilog=predict.EXAMPLE)(predict.predict)
-app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
+app.command("evaluate", epilog=evaluate.EXAMPLE)(evaluate.evaluate_command)
 app.command(epilog=report.EXAMPLE)(report.report)
 app.command(epilog=export.EXAMPLE)(export.export)
 app.command(epilog=compare.EXAMPLE)(compare.compare)

@@ -14,8 +14,8 @@ import typer
 
 from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
-from probagg.app.run.by_pac import Flat, smoothed
-from probagg.app.run.options import Request, check_k
+from probagg.app.run.by_pac import ByPac, smoothed
+from probagg.app.run.options import Options, Request
 from probagg.app.run.output import Output
 from probagg.app.run.result import scores
 from probagg.environment import environment
@@ -59,28 +59,27 @@ def compare(
         chosen = _checked(methods)
         read = (Path(source).expanduser(),)
         output = None if out is None else Output(out, overwrite, read).check()
-        request = Request(source, check_k(parse_k(k)), Path(), 0, labels, terminal)
-        options = {"backbone": backbone, "weights": weights}
-        flat = Flat(request, "pac", {name: v for name, v in options.items() if v is not None})
-        if not isinstance(flat.k, int):
-            raise InputError(f"-k is {k!r}, but compare runs methods for one number of clusters.")
-        samples, embedding = flat.embedded()
-        X, metric = samples.features, flat.options.get("metric", "sqeuclidean")
-        terminal.say(
-            f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {flat.k} clusters, {metric}"
+        options = Options(
+            parse_k(k), backbone=backbone, weights=weights, labels=labels, method="pac"
         )
+        job = ByPac(Request(source, options.checked(source), terminal))
+        if not isinstance(job.k, int):
+            raise InputError(f"-k is {k!r}, but compare runs methods for one number of clusters.")
+        samples, embedding = job.embedded()
+        X, metric = samples.features, job.params.get("metric", "sqeuclidean")
+        terminal.say(f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {job.k} clusters, {metric}")
         if embedding is not None:
-            terminal.say(f"features of {flat.backbone.name} in {embedding:.1f} s")
+            terminal.say(f"features of {job.backbone.name} in {embedding:.1f} s")
         rows = []
         for name in chosen:
-            if name == "pac-smoothed" and not flat.smooths(len(X), flat.k):
+            if name == "pac-smoothed" and not job.smooths(len(X), job.k):
                 continue  # nor does probagg cluster
             if name == "spectral" and len(X) > LARGEST_GRAPH:
                 terminal.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
                 continue
-            rows.append(_measure(name, samples, flat.k, metric, seeds))
+            rows.append(_measure(name, samples, job.k, metric, seeds))
             terminal.say(_line(rows[-1]))
-        result = {"source": source, "n_clusters": flat.k, "metric": metric, "methods": rows}
+        result = {"source": source, "n_clusters": job.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
         if output is not None:
             output.write((json.dumps(result, indent=2) + "\n").encode())

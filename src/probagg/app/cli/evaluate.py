@@ -22,7 +22,7 @@ EXAMPLE = example(
 WIDEST = 20  # classes that the terminal shows as a matrix
 
 
-def evaluate(
+def evaluate_command(
     run: Annotated[
         Path,
         typer.Argument(help="A run folder of probagg cluster, or a CSV file of probagg predict."),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from probagg.app.cli.options import AsJson, Overwrite, Run, TrustCode, example
+from probagg.app.cli.options import AsJson, Overwrite, RunPath, TrustCode, example
 from probagg.app.cli.terminal import Terminal, guarded
 from probagg.app.run.exports import write_export
 from probagg.app.run.run import open_run
@@ -24,7 +24,7 @@ EXAMPLE = example(
 
 
 def export(
-    run: Run,
+    run: RunPath,
     how: Annotated[
         str,
         typer.Option(

@@ -1,12 +1,16 @@
-"""Options that several commands share, and how their text is read."""
+"""The options of `probagg cluster`, those that several commands share, and how text is read."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from probagg.app.run.options import Options
 from probagg.errors import InputError
 
 
@@ -15,26 +19,61 @@ def example(command: str, *says: str) -> str:
     return f"\b\nExample:\n  {command}\n\n{''.join(says)}"
 
 
-Run = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
+def option_of(name: str) -> Any:
+    """Return the option of the command line for a field of `Options`."""
+    spelling = Options.spelling(name)
+    return typer.Option(
+        *spelling.flags,
+        help=spelling.help,
+        min=spelling.least,
+        autocompletion=(lambda: list(spelling.choices)) if spelling.choices else None,
+    )
+
+
+def takes_options(**before: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command, in place of its `**options`, an option for each field of `Options`.
+
+    `before` names the field that an option of the command itself comes before in its help.
+    """
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        *own, _ = inspect.signature(command, eval_str=True).parameters.values()
+        first, *own = own
+        hints, found = get_type_hints(Options), [first]
+        for field in fields(Options):
+            found += [p for p in own if before.get(p.name) == field.name]
+            kind: Any = Options.spelling(field.name).typed or hints[field.name]
+            kind = kind | None if field.default is None else kind
+            found.append(
+                first.replace(
+                    name=field.name,
+                    default=field.default,
+                    annotation=Annotated[kind, option_of(field.name)],
+                )
+            )
+        found += [p for p in own if p.name not in before]
+        command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+        return command
+
+    return add
+
+
+def read_options(typed: dict[str, Any]) -> Options:
+    """Return the options of a command from what was typed."""
+    values: dict[str, Any] = {name: None if v == [] else v for name, v in typed.items()}
+    values["n_clusters"] = parse_k(values["n_clusters"])
+    for name in ("m", "balance"):
+        values[name] = parse_number(f"--{name}", values[name])
+    return Options(**values)
+
+
+RunPath = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
 RunOrCompact = Annotated[
     Path, typer.Argument(help="A run folder of probagg cluster, or a compact export of one.")
 ]
-Backbone = Annotated[
-    str | None,
-    typer.Option(
-        help="Images: the network whose features are clustered: any timm model, "
-        "efficientnet-lite0, an .onnx file, or module:function. NAME,NAME joins two. "
-        "[default: vit_small_patch14_dinov2.lvd142m]"
-    ),
-]
-Weights = Annotated[str | None, typer.Option(help="Images: a file of weights for a timm backbone.")]
-Labels = Annotated[
-    Path | None,
-    typer.Option(
-        help="Known classes, only to report scores: a CSV of path,class (for rows: row,class), or "
-        "the name of a column of a table."
-    ),
-]
+Backbone = Annotated[str | None, option_of("backbone")]
+Weights = Annotated[str | None, option_of("weights")]
+Labels = Annotated[Path | None, option_of("labels")]
 CopyTo = Annotated[
     Path | None, typer.Option(help="Copy the images into one folder per cluster under this one.")
 ]

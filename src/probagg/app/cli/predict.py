@@ -67,7 +67,6 @@ def predict(
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)
         given = read_sources(source)
-        opened.check_kind(given)
         files = [given] if isinstance(given, str) else given
         output = None if out is None else _output(out, files, overwrite)
         targets = [target for target in (copy_to, link_to) if target is not None]

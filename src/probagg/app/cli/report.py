@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from probagg.app.cli.options import AsJson, Run, example
+from probagg.app.cli.options import AsJson, RunPath, example
 from probagg.app.cli.terminal import Terminal, guarded
 from probagg.app.run.run import open_run
 from probagg.errors import InputError
@@ -19,7 +19,7 @@ EXAMPLE = example(
 
 
 def report(
-    run: Run,
+    run: RunPath,
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve a local page to review the clusters.")
     ] = False,

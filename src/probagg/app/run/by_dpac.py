@@ -14,8 +14,9 @@ import numpy as np
 from probagg.app.run.folder import unfinished
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.result import Clustering, begin, scores
-from probagg.app.run.samples import open_for_recipe, readable
+from probagg.app.run.samples import readable
 from probagg.data import benchmarks
+from probagg.data.opening import is_named
 from probagg.errors import InputError
 from probagg.progress import duration
 
@@ -27,40 +28,44 @@ LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
 COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
 
 
-class Deep:
+class ByDpac:
     """Clustering by DPAC; of several processes only the first one writes and reports."""
 
-    method = "dpac"
-
-    def __init__(self, request: Request, options: dict[str, Any]) -> None:
+    def __init__(self, request: Request) -> None:
         from probagg.dpac.recipe import Recipe
 
+        options = request.options
         self.is_first_process = os.environ.get("RANK", "0") == "0"
         self.monitor = request.monitor if self.is_first_process else Monitor()
         self.request = request
-        recipe, settings = options.pop("recipe", None), options.pop("settings", [])
-        if (resume := options.pop("resume", "auto")) not in ("auto", "never"):
-            raise InputError(f"resume is {resume!r}, but auto or never is needed.")
+        self.resume = options.resume or "auto"
+        if self.resume not in ("auto", "never"):
+            raise InputError(f"resume is {self.resume!r}, but auto or never is needed.")
         if not isinstance(k := request.clusters(), int):
             raise InputError(
                 "DPAC needs the number of clusters to train for. Choose it first with method pac, "
                 "or give a number."
             )
-        self.resume = resume
+        recipe = options.recipe
         if not isinstance(recipe, Recipe):
             recipe = Recipe.of(recipe or recipe_of(request.source))
-        self.recipe = recipe.override(settings)
+        self.recipe = recipe.override(options.settings or [])
+        samples = request.open(self.monitor)
+        if samples.kind != "images":
+            raise InputError(
+                f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
+                f"array of images, {', '.join(benchmarks.IMAGE_NAMES)}."
+            )
         from probagg import DPAC  # which loads torch
 
-        opened = open_for_recipe(request.data, self.recipe, self.monitor)
-        self.samples = opened.label(request.labels)
+        self.samples = samples.for_recipe(request.data, self.recipe).label(options.labels)
         self.dpac = DPAC(
             k,
             recipe=self.recipe,
             out_dir=unfinished(request.out),
             random_state=request.seed,
             progress=self.monitor.train,
-            **options,
+            **options.given("device", "precision", "max_minutes"),
         )
 
     def plan(self) -> tuple[str, float]:
@@ -122,12 +127,7 @@ class Deep:
         )
 
     def _config(self) -> dict[str, Any]:
-        return {
-            "source": self.samples.source,
-            "kind": "images",
-            "method": "dpac",
-            "n_clusters": self.dpac.n_clusters,
-            "seed": self.request.seed,
+        return self.request.config(self.samples, self.dpac.n_clusters) | {
             "image_size": None if self.samples.heading == "path" else self.samples.pictures.size,
             "recipe": asdict(self.recipe),
         }
@@ -152,6 +152,6 @@ class Deep:
 
 def recipe_of(source: Any) -> str:
     """Return the name of a set's own recipe, or of the most similar set's."""
-    if not isinstance(source, str) or source not in benchmarks.IMAGE_NAMES:
+    if not is_named(source):
         return "own"
     return {"mnist-test": "mnist", "imagenette": "imagenet10", "coil100": "own"}.get(source, source)

@@ -6,9 +6,14 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from probagg import smoothing
 from probagg.app.run import samples as opened
-from probagg.app.run.estimates import slowness
+from probagg.app.run.estimates import (
+    seconds_of_choice,
+    seconds_of_opa,
+    seconds_of_pac,
+    seconds_of_pairs,
+    seconds_of_smoothing,
+)
 from probagg.app.run.folder import DUPLICATES
 from probagg.app.run.preparation import FILE, Preparation
 from probagg.app.run.result import (
@@ -20,15 +25,13 @@ from probagg.app.run.result import (
     records_of,
     text_table,
 )
-from probagg.data import benchmarks
-from probagg.data.opening import is_image_source
 from probagg.errors import InputError
 from probagg.smoothing import PER_CLUSTER, Smoothing
 
 if TYPE_CHECKING:
     from probagg.app.run.duplicates import Duplicates
     from probagg.app.run.folder import RunFolder
-    from probagg.app.run.options import Request
+    from probagg.app.run.options import Options, Request
     from probagg.app.run.samples import Samples
 
 # Defaults for features of a network: they differ in direction, and the critical m of few or
@@ -43,65 +46,67 @@ ENOUGH_TO_CHOOSE = 50_000  # rows of a file from which K is chosen
 LONG = 10.0  # seconds of fitting from which progress is shown
 
 
-class Flat:
+class ByPac:
     """Clustering by PAC or OPA; `plan` describes what `run` will do."""
 
     is_first_process = True
 
-    def __init__(self, request: Request, method: str, options: dict[str, Any]) -> None:
-        self.request, self.method, self.k = request, method, request.clusters()
-        name, weights = options.pop("backbone", None), options.pop("weights", None)
-        device = options.get("device", "auto")
+    def __init__(self, request: Request) -> None:
+        options = request.options
+        self.request, self.method, self.k = request, options.method, request.clusters()
+        samples = request.open(request.monitor)
+        self.for_tables = options.given(*TABLES)
         self.backbone: Any = None
-        source, monitor = request.source, request.monitor
-        self.for_tables = {key: options.pop(key) for key in TABLES if key in options}
-        for_images = {key: options.pop(key) for key in IMAGES if key in options}
-        self.deduplicate = for_images.get("deduplicate", False)
-        is_images = name or (is_image_source(source) and not _is_matrix_name(source))
+        # The parameters of the estimator that differ from its own defaults.
+        params = options.given("m", "metric", "balance", "n_init")
+        is_images = samples.kind == "images"
         if is_images:
             self._refuse("images")
-            self.samples = opened.open_pictures(request.data, monitor).label(request.labels)
-            options = FEATURE_DEFAULTS[method] | options
+            self.samples = samples.label(options.labels)
+            params = FEATURE_DEFAULTS[self.method] | params
         else:
-            self.samples = self._open_rows(options)
-            if for_images:
+            self.samples = self._prepared(samples, params.get("metric"))
+            if for_images := options.given(*IMAGES):
                 raise InputError(
                     f"{' and '.join(for_images)} is for images, but {request.title} is a matrix. "
                     "Leave it out."
                 )
-            if weights or (method == "pac" and "device" in options):
+            for_networks = ("backbone", "weights", *(["device"] if self.method == "pac" else []))
+            if options.given(*for_networks):
                 raise InputError(
-                    f"weights and device are for networks, but {request.title} is a matrix. Leave "
-                    "them out."
+                    f"backbone, weights and device are for networks, but {request.title} is a "
+                    "matrix. Leave them out."
                 )
-        self.smooth = bool(is_images) and method == "pac" and for_images.get("smooth", True)
+        self.smooth = is_images and self.method == "pac" and options.smooth is not False
         self._check_k()
-        options.setdefault("balance", "auto")
-        if method == "pac":
-            options.pop("device", None)
-            if not isinstance(self.k, int):  # the m that K is chosen with
-                options.setdefault("m", "auto")
-        self.options = options
-        self._estimator(2)._validate_params()  # before hours of features
-        if is_images:  # last, because it loads torch and weights
-            _check_metric(options["metric"])
-            self.backbone = _open_backbone(name, weights, device)
+        params.setdefault("balance", "auto")
+        if self.method == "opa":
+            params |= options.given("device")
+        elif not isinstance(self.k, int):
+            # The m that K is chosen with.
+            params.setdefault("m", "auto")
+        self.params = params
+        # Wrong parameters are refused before hours of features, and before torch is loaded.
+        self._estimator(2)._validate_params()
+        if is_images:
+            _check_metric(params["metric"])
+            self.backbone = _open_backbone(options)
 
-    def _open_rows(self, options: dict[str, Any]) -> Samples:
-        """Open a matrix, or open and prepare a table."""
-        request = self.request
-        samples = opened.open_rows(request.source, in_parts=self.method == "pac")
+    def _prepared(self, samples: Samples, metric: str | None) -> Samples:
+        """Return the rows of a matrix, or of a table, prepared."""
+        request, labels = self.request, self.request.options.labels
         if samples.table is None:
             self._refuse("a matrix")
-            return samples.label(request.labels)
+            return samples.label(labels)
         given = self.for_tables
-        if "scale" not in given and options.get("metric") == "cosine":
-            given = given | {"scale": "none"}  # directions are from the origin
-        classes = samples.column_named(request.labels)
+        if "scale" not in given and metric == "cosine":
+            # Cosine compares directions from the origin, which scaling would move.
+            given = given | {"scale": "none"}
+        classes = samples.column_named(labels)
         preparation, prepared = Preparation.fit(samples.table, **given, classes=classes)
         for line in prepared.lines:
             request.monitor.say(line)
-        return samples.prepared(preparation, prepared, request.labels)
+        return samples.prepared(preparation, prepared, labels)
 
     def _refuse(self, what: str) -> None:
         """Refuse options of tables for another source."""
@@ -117,7 +122,7 @@ class Flat:
 
         # By name: PAC alone needs no torch.
         estimator: Any = probagg.PAC if self.method == "pac" else probagg.OPAHead
-        return estimator(K, **self.options, random_state=self.request.seed)
+        return estimator(K, **self.params, random_state=self.request.seed)
 
     def _check_k(self) -> None:
         """Refuse, before hours of features, more clusters than samples or than can be judged."""
@@ -152,19 +157,23 @@ class Flat:
             from probagg.app.embed import estimate
 
             D, seconds = self.backbone.n_features, estimate(self.samples.pictures, self.backbone)
-            seconds += 5e-11 * N * N * D  # of comparing all pairs
+            seconds += seconds_of_pairs(N, D)
             what += f", features of {self.backbone.name}"
-        how, K, choosing = f"{self.k} cluster{'s' * (self.k != 1)}", self.k, 0.0
+        how, K = f"{self.k} cluster{'s' * (self.k != 1)}", self.k
         if not isinstance(K, int):
-            from probagg.pac.n_clusters import estimate_seconds
-
             how, K = "a number of clusters to be chosen", 20
-            choosing = slowness() * estimate_seconds(self.k, min(N, ENOUGH_TO_CHOOSE), D)
-        seconds += choosing + self._seconds(N, D, K)
+            seconds += seconds_of_choice(self.k, min(N, ENOUGH_TO_CHOOSE), D)
+        seconds += self._seconds(N, D, K)
         if self.smooths(N, K):
             how += ", smoothed"
-            seconds += slowness() * smoothing.estimate_seconds(N, D)
+            seconds += seconds_of_smoothing(N, D)
         return f"{what}, {self.method.upper()} into {how}", seconds
+
+    def _seconds(self, N: int, D: int, K: int) -> float:
+        """Estimate the time of clustering alone."""
+        if self.method == "opa":
+            return seconds_of_opa(N, D, K)
+        return seconds_of_pac(N, D, K, self.params.get("n_init", 1), self.params["balance"])
 
     def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N images are smoothed."""
@@ -173,13 +182,6 @@ class Flat:
     def advice(self, seconds: float) -> str | None:
         """Return None: PAC and OPA run on any machine."""
         return None
-
-    def _seconds(self, N: int, D: int, K: int) -> float:
-        """Estimate the time of clustering alone: good to a factor of 3."""
-        if self.method == "pac":
-            runs = N + 4 * min(N, 5000) * (self.options["balance"] == "auto")
-            return slowness() * (0.2 + 1e-8 * runs * D * K * self.options.get("n_init", 1))
-        return slowness() * (1.0 + 2e-7 * N * D * K)
 
     def run(self, folder: RunFolder) -> Clustering:
         """Extract features where needed, choose K where asked for, and cluster."""
@@ -191,7 +193,7 @@ class Flat:
         began = time.perf_counter()
         duplicates = self._duplicates(samples)
         X = samples.features
-        if duplicates is not None and self.deduplicate:
+        if duplicates is not None and self.request.options.deduplicate:
             X = X[duplicates.kept]
         K, chosen, files = self._choose(replace(samples, X=X))
         self._check_kept(K, X)
@@ -211,7 +213,7 @@ class Flat:
             if table := duplicates.table(samples.names):
                 heads = f"group {samples.heading} representative"
                 files = files | {DUPLICATES: text_table(heads, table)}
-            if self.deduplicate:
+            if self.request.options.deduplicate:
                 P = probabilities_of_all(P, model, samples.features, duplicates)
         begin(folder, self._config(samples, model, facts))
         return Clustering(
@@ -259,8 +261,8 @@ class Flat:
         """Refuse more clusters than images that can be read, or than differ where that counts."""
         if self.backbone is None or len(X) >= K:
             return
-        kept = "different images" if self.deduplicate else "images that can be read"
-        also = ", or leave out deduplicate" if self.deduplicate else ""
+        kept = "different images" if self.request.options.deduplicate else "images that can be read"
+        also = ", or leave out deduplicate" if self.request.options.deduplicate else ""
         raise InputError(
             f"{self.request.title} has {len(X):,} {kept}, which cannot form {K:,} clusters. Ask "
             f"for fewer{also}."
@@ -272,9 +274,7 @@ class Flat:
             return self.k, {}, {}
         from probagg import select_n_clusters
 
-        shared = {
-            key: self.options[key] for key in ("m", "metric", "balance") if key in self.options
-        }
+        shared = {key: self.params[key] for key in ("m", "metric", "balance") if key in self.params}
         if shared.get("balance") == "auto":  # which is chosen for one K
             del shared["balance"]
         began = time.perf_counter()
@@ -295,26 +295,16 @@ class Flat:
         return selection.n_clusters, facts, files
 
     def _config(self, samples: Samples, model: Any, facts: dict[str, Any]) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            "source": samples.source,
-            "kind": "matrix" if samples.images is None else "images",
-            "method": self.method,
-            "n_clusters": model.n_clusters,
-            "seed": self.request.seed,
-        }
+        config = self.request.config(samples, model.n_clusters)
         if self.backbone is not None:
             config["embed"] = self.backbone.spec()
-        if self.deduplicate:
+        if self.request.options.deduplicate:
             config["deduplicate"] = True
         if "smooth" in facts:
             config["smooth"] = facts["smooth"]
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {self.method: model.get_params()}
-
-
-def _is_matrix_name(source: Any) -> bool:
-    return isinstance(source, str) and source in benchmarks.NAMES
 
 
 def _check_metric(metric: str) -> None:
@@ -328,10 +318,11 @@ def _check_metric(metric: str) -> None:
         check_metric(np.eye(3, 2), metric)
 
 
-def _open_backbone(name: str | None, weights: str | None, device: str) -> Any:
+def _open_backbone(options: Options) -> Any:
     from probagg.app.embed import DEFAULT, open_backbone
 
-    return open_backbone(name or DEFAULT, weights, device=device)
+    name, weights, device = options.backbone or DEFAULT, options.weights, options.device or "auto"
+    return open_backbone(name, None if weights is None else str(weights), device=device)
 
 
 def smoothed(X: Any, P: Any, seed: int) -> Any:

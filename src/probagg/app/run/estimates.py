@@ -1,11 +1,19 @@
-"""How fast this machine is at the moment, for estimates of time."""
+"""How long a clustering takes, before it starts: good to a factor of 3.
+
+The constants were measured on two idle ARM cores, and `slowness` is how much slower it is here and
+now. What needs the data itself is timed where it is done: features (`embed.estimate`) and the
+training of DPAC (`DPAC.estimate`).
+"""
 
 from __future__ import annotations
 
 import functools
 import time
+from typing import Any
 
 import numpy as np
+
+from probagg.smoothing import SAMPLE
 
 ROUNDS = 40
 IDLE = 0.096  # seconds of `_work` on the two idle ARM cores that the estimates were measured on
@@ -32,3 +40,38 @@ def _work(rounds: int) -> None:
         P = np.exp(-np.log(np.maximum(D, 1e-9)) / 0.03 * 0.01)
         P /= P.sum(1, keepdims=True)
         means = P.T @ X / P.sum(0)[:, None]
+
+
+def seconds_of_pac(N: int, D: int, K: int, n_init: int, balance: float | str) -> float:
+    """Estimate PAC on N rows of D columns; balance="auto" first clusters a sample."""
+    rows = N + 4 * min(N, 5000) * (balance == "auto")
+    return slowness() * (0.2 + 1e-8 * rows * D * K * n_init)
+
+
+def seconds_of_opa(N: int, D: int, K: int) -> float:
+    """Estimate the training of an OPA head."""
+    return slowness() * (1.0 + 2e-7 * N * D * K)
+
+
+def seconds_of_choice(candidates: Any, N: int, D: int) -> float:
+    """Estimate the choice of K."""
+    from probagg.pac.n_clusters import estimate_seconds  # which loads scikit-learn
+
+    return slowness() * estimate_seconds(candidates, N, D)
+
+
+def seconds_of_smoothing(N: int, D: int) -> float:
+    """Estimate the smoothing over the kNN graph of N images."""
+    compared = N + SAMPLE if N > SAMPLE else N
+    # The products of rows, and the choice of the nearest.
+    return slowness() * compared * min(N, SAMPLE) * (6e-11 * D + 6e-9)
+
+
+def seconds_of_pairs(N: int, D: int) -> float:
+    """Estimate the comparison of all pairs of images, in which near-duplicates are found."""
+    return 5e-11 * N * N * D
+
+
+def seconds_of_page(n_samples: int) -> float:
+    """Estimate the page with its map."""
+    return slowness() * (1.0 + min(n_samples, 2000) / 220)

@@ -1,62 +1,339 @@
-"""What was asked for: a source, a number of clusters, a folder."""
+"""What can be asked of a clustering: every option once, with its default, use and spelling."""
 
 from __future__ import annotations
 
 import itertools
+import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self, get_type_hints
+
+import numpy as np
 
 from probagg.app.run.folder import is_finished
 from probagg.app.run.monitor import Monitor
+from probagg.app.run.samples import Samples, open_samples
 from probagg.data import benchmarks
+from probagg.data.opening import is_named
 from probagg.errors import InputError
+
+PAC, OPA, DPAC = "pac", "opa", "dpac"
+METHODS = ("auto", PAC, OPA, DPAC)
+FLAT = (PAC, OPA)
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How the command line spells and describes an option, and which methods use it."""
+
+    help: str
+    methods: tuple[str, ...] = (PAC, OPA, DPAC)
+    flags: tuple[str, ...] = ()
+    """Flags that differ from the option's name."""
+    typed: Any = None
+    """The type of what is typed where it differs from the option's."""
+    least: float | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a clustering, filled by `probagg cluster` and by `probagg.cluster`.
+
+    The function's signature and docstring are checked against these fields, and the command's
+    options are made from them in this order (`probagg.app.cli.options`). None is the default that
+    the help describes.
+    """
+
+    n_clusters: Annotated[
+        int | tuple[int, int] | str | None,
+        Spelling(
+            "Number of clusters: a number, auto, or a range to choose from, such as 5:40. "
+            "[default: the number of classes of a named set]",
+            flags=("-k", "--k"),
+            typed=str,
+        ),
+    ] = None
+    out: Annotated[
+        str | PathLike[str] | None, Spelling("Run folder. [default: runs/SOURCE-TIME]", typed=Path)
+    ] = None
+    method: Annotated[
+        str,
+        Spelling(
+            "pac; opa: train a classifier on the features by OPA; dpac: train a network on the "
+            "images; auto: dpac for a named image set, otherwise pac.",
+            choices=METHODS,
+        ),
+    ] = "auto"
+    backbone: Annotated[
+        str | None,
+        Spelling(
+            "Images: the network whose features are clustered: any timm model, "
+            "efficientnet-lite0, an .onnx file, or module:function. NAME,NAME joins two. [default: "
+            "vit_small_patch14_dinov2.lvd142m]",
+            methods=FLAT,
+        ),
+    ] = None
+    weights: Annotated[
+        str | PathLike[str] | None,
+        Spelling("Images: a file of weights for a timm backbone.", methods=FLAT, typed=str),
+    ] = None
+    labels: Annotated[
+        Any,
+        Spelling(
+            "Known classes, only to report scores: a CSV of path,class (for rows: row,class), or "
+            "the name of a column of a table.",
+            typed=Path,
+        ),
+    ] = None
+    recipe: Annotated[
+        Any,
+        Spelling(
+            "dpac: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]",
+            methods=(DPAC,),
+            typed=str,
+        ),
+    ] = None
+    settings: Annotated[
+        Sequence[str] | None,
+        Spelling(
+            "dpac: change a key of the recipe, e.g. cluster.m=1.05. Repeatable.",
+            methods=(DPAC,),
+            flags=("--set",),
+            typed=list[str],
+        ),
+    ] = None
+    device: Annotated[str | None, Spelling("Networks: auto, cpu, cuda, mps. [default: auto]")] = (
+        None
+    )
+    precision: Annotated[
+        str | None, Spelling("dpac: auto, fp32, bf16, fp16. [default: auto]", methods=(DPAC,))
+    ] = None
+    max_minutes: Annotated[
+        float | None, Spelling("dpac: save and stop after this time.", methods=(DPAC,), least=0)
+    ] = None
+    resume: Annotated[
+        str | None,
+        Spelling(
+            "dpac: 'auto' resumes an unfinished run in --out, 'never' starts from the beginning. "
+            "[default: auto]",
+            methods=(DPAC,),
+        ),
+    ] = None
+    m: Annotated[
+        float | str | None,
+        Spelling(
+            "pac, opa: a number above 1 that controls how soft assignments are (closer to 1 is "
+            "harder); for pac also auto. [default: auto for pac on images, else 1.03]",
+            methods=FLAT,
+            typed=str,
+        ),
+    ] = None
+    metric: Annotated[
+        str | None,
+        Spelling(
+            "pac, opa: sqeuclidean or cosine; for pac also any metric of scikit-learn. [default: "
+            "cosine for images, sqeuclidean for a matrix]",
+            methods=FLAT,
+        ),
+    ] = None
+    balance: Annotated[
+        float | str | None,
+        Spelling(
+            "pac, opa: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. "
+            "The paper's is 1. [default: auto]",
+            methods=FLAT,
+            typed=str,
+        ),
+    ] = None
+    n_init: Annotated[
+        int | None,
+        Spelling(
+            "pac: number of starts, of which the best is kept. [default: 3 for images, else 1]",
+            methods=(PAC,),
+            least=1,
+        ),
+    ] = None
+    smooth: Annotated[
+        bool | None,
+        Spelling(
+            "pac on images: average probabilities over similar photos, also for predict and "
+            "export. [default: smooth, from 20 photos per cluster]",
+            methods=(PAC,),
+            flags=("--smooth/--no-smooth",),
+        ),
+    ] = None
+    deduplicate: Annotated[
+        bool,
+        Spelling(
+            "Images: count near-duplicates as one photo. duplicates.csv lists them either way.",
+            methods=FLAT,
+            flags=("--deduplicate",),
+        ),
+    ] = False
+    id: Annotated[
+        str | None,
+        Spelling(
+            "Tables: the column with the ids of the rows. [default: an index or unique text]",
+            methods=FLAT,
+        ),
+    ] = None
+    scale: Annotated[
+        str | None,
+        Spelling(
+            "Tables: how to scale columns: standard, robust (median and quartiles), none, or "
+            "auto: standard if standard deviations differ by a factor of more than 10. [default: "
+            "auto]",
+            methods=FLAT,
+        ),
+    ] = None
+    drop: Annotated[
+        Sequence[str] | None,
+        Spelling("Tables: a column to leave out. Repeatable.", methods=FLAT, typed=list[str]),
+    ] = None
+    max_bad: Annotated[
+        int | None,
+        Spelling(
+            "Fail if more files or rows than this cannot be used. [default: skip them]", least=0
+        ),
+    ] = None
+    report: Annotated[bool, Spelling("Write report.html.", flags=("--report/--no-report",))] = True
+    random_state: Annotated[
+        int | None,
+        Spelling(
+            "Seed of all random numbers (starts, order, views).",
+            flags=("--seed",),
+            typed=int,
+            least=0,
+        ),
+    ] = 0
+    overwrite: Annotated[
+        bool,
+        Spelling(
+            "Replace a finished run, or an unfinished one of another method.",
+            flags=("--overwrite",),
+        ),
+    ] = False
+
+    @classmethod
+    def spelling(cls, name: str) -> Spelling:
+        """Return how the command line spells an option."""
+        return get_type_hints(cls, include_extras=True)[name].__metadata__[0]
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Return those of the named options that differ from their defaults."""
+        defaults = {f.name: f.default for f in fields(self) if f.name in names}
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value != defaults[name]}
+
+    def checked(self, source: Any) -> Self:
+        """Return the options with a method, a folder and a seed, or raise what cannot be used.
+
+        Numbers of NumPy become Python's, which config.toml can hold. An option that the method
+        does not use is an error.
+        """
+        plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        if plain["random_state"] is None:
+            plain["random_state"] = secrets.randbelow(2**31)
+        if not isinstance(plain["random_state"], Integral):
+            raise InputError(
+                f"random_state is {plain['random_state']!r}, but a whole number is needed, which "
+                "the run records."
+            )
+        plain["out"] = default_out(source) if self.out is None else Path(self.out)
+        plain["n_clusters"] = check_k(self.n_clusters)
+        plain["method"] = choose_method(source, self.method)
+        options = replace(self, **plain)
+        others = (
+            f.name for f in fields(self) if options.method not in self.spelling(f.name).methods
+        )
+        if unused := options.given(*others):
+            raise InputError(
+                f"{', '.join(unused)}: not used by method {options.method}. Leave out, or choose "
+                "another method."
+            )
+        for name in ("drop", "settings"):
+            if isinstance(value := plain[name], str):
+                raise InputError(f"{name} is {value!r}, but a list is needed: [{value!r}].")
+        return options
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for, before it is known how to do it."""
+    """A source, and what was asked for: options that are checked."""
 
     source: Any
-    k: int | tuple[int, int] | str | None
-    out: Path
-    seed: int
-    labels: Any
+    options: Options
     monitor: Monitor
-    max_bad: int | None = None
-    outline: Any = None  # in place of a source that is not to be downloaded
+    outline: Any = None
+    """In place of a source that is not to be downloaded."""
 
     @property
     def data(self) -> Any:
         """What to open: the source, or its outline."""
         return self.source if self.outline is None else self.outline
 
+    def open(self, monitor: Monitor) -> Samples:
+        """Open the source: as images for DPAC and a backbone, otherwise as what it is."""
+        is_for_images = self.options.method == DPAC or self.options.backbone is not None
+        prefer = "images" if is_for_images else "matrix"
+        in_parts = self.options.method == PAC
+        return open_samples(self.data, monitor, prefer=prefer, in_parts=in_parts)
+
     @property
     def title(self) -> str:
         """The source in a message."""
         return title_of(self.source)
 
+    @property
+    def out(self) -> Path:
+        """The run folder."""
+        return Path(self.options.out or "")
+
+    @property
+    def seed(self) -> int:
+        """The seed of all random numbers."""
+        return self.options.random_state or 0
+
+    def config(self, samples: Samples, n_clusters: int) -> dict[str, Any]:
+        """Return the first lines of config.toml, which every method writes."""
+        return {
+            "source": samples.source,
+            "kind": "matrix" if samples.images is None else "images",
+            "method": self.options.method,
+            "n_clusters": n_clusters,
+            "seed": self.seed,
+        }
+
     def check_skipped(self, skipped: Sequence[tuple[str, str]]) -> None:
         """Raise where more files or rows cannot be used than `max_bad` allows."""
-        if self.max_bad is None or len(skipped) <= self.max_bad:
+        most = self.options.max_bad
+        if most is None or len(skipped) <= most:
             return
         some = "; ".join(f"{name} ({reason})" for name, reason in skipped[:3])
         raise InputError(
             f"{len(skipped):,} files or rows of {self.title} cannot be used, more than the "
-            f"{self.max_bad:,} allowed: {some}{'; ...' * (len(skipped) > 3)}. Mend or remove them, "
-            "or raise --max-bad (max_bad)."
+            f"{most:,} allowed: {some}{'; ...' * (len(skipped) > 3)}. Mend or remove them, or "
+            "raise --max-bad (max_bad)."
         )
 
     def clusters(self) -> int | tuple[int, int] | str:
         """Return K as given, or the number of classes of a named set."""
-        if self.k is not None:
-            return self.k
-        if isinstance(self.source, str) and self.source in benchmarks.ALL_NAMES:
+        if self.options.n_clusters is not None:
+            return self.options.n_clusters
+        if is_named(self.source):
             return benchmarks.n_classes(self.source)
+        if isinstance(self.source, str | PathLike) and not Path(self.source).expanduser().exists():
+            # That the source is not there is said first.
+            self.open(Monitor())
         raise InputError(
             f"The number of clusters is missing. Give one for {self.title}, as 10 (-k 10), or let "
             "it be chosen with auto or a range (-k auto, -k 5:40)."
@@ -96,3 +373,12 @@ def check_k(k: Any) -> int | tuple[int, int] | str | None:
         f"The number of clusters is {k!r}, but a whole number, a range (low, high) or 'auto' is "
         "needed."
     )
+
+
+def choose_method(source: Any, method: str) -> str:
+    """Return the method; "auto" is DPAC for a named set of images, PAC for anything else."""
+    if method not in METHODS:
+        raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
+    if method != "auto":
+        return method
+    return DPAC if is_named(source) and source in benchmarks.IMAGE_NAMES else PAC

@@ -6,47 +6,21 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from probagg.app.run.by_dpac import Deep
-from probagg.app.run.by_pac import Flat
-from probagg.app.run.estimates import slowness
+from probagg.app.run.by_dpac import ByDpac
+from probagg.app.run.by_pac import ByPac
+from probagg.app.run.estimates import seconds_of_page
 from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
 from probagg.app.run.monitor import LogMonitor, Monitor
-from probagg.app.run.options import Request, check_k, default_out, title_of
+from probagg.app.run.options import DPAC, Options, Request
 from probagg.app.run.pages import save_map, write_report
-from probagg.app.run.result import Clustering, describe, write
+from probagg.app.run.result import Clustering, describe_result, write
 from probagg.app.run.run import Run
 from probagg.data import benchmarks
-from probagg.data.opening import is_image_source
-from probagg.errors import InputError, first_line
-
-PAC, OPA, DPAC = "pac", "opa", "dpac"
-METHODS = ("auto", PAC, OPA, DPAC)
-OPTIONS = {  # which methods use an option
-    "backbone": (PAC, OPA),
-    "weights": (PAC, OPA),
-    "recipe": (DPAC,),
-    "settings": (DPAC,),
-    "device": (PAC, OPA, DPAC),
-    "precision": (DPAC,),
-    "max_minutes": (DPAC,),
-    "resume": (DPAC,),
-    "m": (PAC, OPA),
-    "metric": (PAC, OPA),
-    "balance": (PAC, OPA),
-    "n_init": (PAC,),
-    "smooth": (PAC,),
-    "deduplicate": (PAC, OPA),
-    "id": (PAC, OPA),
-    "scale": (PAC, OPA),
-    "drop": (PAC, OPA),
-}
+from probagg.errors import first_line
 
 
 def cluster(
@@ -76,7 +50,7 @@ def cluster(
     max_bad: int | None = None,
     report: bool = True,
     overwrite: bool = False,
-    random_state: int = 0,
+    random_state: int | None = 0,
     verbose: int = 0,
 ) -> Run:
     """Cluster images, a matrix or a table, write a run folder and return it opened.
@@ -129,8 +103,8 @@ def cluster(
         Whether to write report.html.
     overwrite : bool
         Whether to replace a finished run in `out`, once the new one is whole.
-    random_state : int
-        Fixes starts, order and views.
+    random_state : int or None
+        Fixes starts, order and views; of None, a seed is drawn. The run records it.
     verbose : int
         Above 0, messages and progress go to the "probagg" log.
 
@@ -148,45 +122,15 @@ def cluster(
     ...     run.result["n_clusters"], len(run.assignments)
     (10, 1797)
     """
-    monitor = LogMonitor() if verbose else Monitor()
-    return plan(
-        source,
-        n_clusters,
-        out=out,
-        method=method,
-        labels=labels,
-        max_bad=max_bad,
-        report=report,
-        overwrite=overwrite,
-        seed=random_state,
-        monitor=monitor,
-        backbone=backbone,
-        weights=weights,
-        m=m,
-        metric=metric,
-        balance=balance,
-        n_init=n_init,
-        smooth=smooth,
-        deduplicate=deduplicate or None,
-        id=id,
-        scale=scale,
-        drop=drop,
-        recipe=recipe,
-        settings=settings,
-        precision=precision,
-        max_minutes=max_minutes,
-        resume=resume,
-        device=device,
-    ).run()
+    asked = {name: v for name, v in locals().items() if name not in ("source", "verbose")}
+    return plan(source, Options(**asked), LogMonitor() if verbose else Monitor()).run()
 
 
 @dataclass(frozen=True)
-class Plan:
+class Job:
     """A clustering that is ready to run."""
 
-    work: Flat | Deep
-    report: bool
-    overwrite: bool
+    work: ByPac | ByDpac
 
     @property
     def is_first_process(self) -> bool:
@@ -198,11 +142,10 @@ class Plan:
 
         Where something else would do better on this machine, "advice" says what.
         """
-        what, seconds = self.work.plan()
+        request, (what, seconds) = self.work.request, self.work.plan()
         advice = self.work.advice(seconds)
-        if self.report:
-            seconds += slowness() * (1.0 + min(len(self.work.samples), 2000) / 220)
-        request = self.work.request
+        if request.options.report:
+            seconds += seconds_of_page(len(self.work.samples))
         return {
             "source": request.title,
             "plan": what,
@@ -213,24 +156,26 @@ class Plan:
 
     def run(self) -> Run:
         """Cluster, write the run folder and return it opened."""
-        out, monitor = self.work.request.out, self.work.request.monitor
-        if isinstance(self.work, Deep) and not self.is_first_process:
+        request = self.work.request
+        out, monitor, options = request.out, request.monitor, request.options
+        if isinstance(self.work, ByDpac) and not self.is_first_process:
             self.work.join()
             while is_being_written(out):  # by the first process
                 time.sleep(0.2)
             return Run(out)
-        with RunFolder(out, overwrite=self.overwrite) as folder:
-            if isinstance(self.work, Flat) and has_checkpoints(out):  # of a run that this replaces
+        with RunFolder(out, overwrite=options.overwrite) as folder:
+            # A run of DPAC that this one replaces may have left checkpoints.
+            if isinstance(self.work, ByPac) and has_checkpoints(out):
                 from probagg.dpac.checkpoint import CHECKPOINT_FILES
 
                 folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
             clustering = self.work.run(folder)
             result = write(folder, clustering)
-            for line in describe(clustering, result):
+            for line in describe_result(clustering, result):
                 monitor.say(line)
             folder.write("log.txt", "\n".join(monitor.lines) + "\n")
         monitor.say(f"written to {out}")
-        if self.report:
+        if options.report:
             _write_page(out, clustering, monitor)
         samples = clustering.samples
         rows = clustering.X if samples.images is None else None
@@ -238,45 +183,22 @@ class Plan:
         return Run(out, images=samples.images, rows=rows, trust_code=True)
 
 
-def plan(
-    source: Any,
-    n_clusters: Any = None,
-    *,
-    out: str | PathLike[str] | None = None,
-    method: str = "auto",
-    labels: Any = None,
-    max_bad: int | None = None,
-    report: bool = True,
-    overwrite: bool = False,
-    seed: int = 0,
-    monitor: Monitor,
-    download: bool = True,
-    **options: Any,
-) -> Plan:
-    """Check everything that can be checked before work starts (see `cluster`); return the plan.
+def plan(source: Any, options: Options, monitor: Monitor, *, download: bool = True) -> Job:
+    """Check everything that can be checked before work starts (see `cluster`); return the job.
 
     Without `download`, the plan of a set that is not on this computer can be described only.
     """
-    if seed is not None and not isinstance(seed, Integral):
-        raise InputError(
-            f"random_state is {seed!r}, but a whole number is needed, which the run records."
-        )
-    out = default_out(source) if out is None else Path(out)
+    options = options.checked(source)
     outline = None if download else _outline(source, monitor)
-    request = Request(
-        source, check_k(n_clusters), out, _plain(seed), labels, monitor, max_bad, outline
-    )
-    chosen = choose_method(source, method)
-    given = _check_options(chosen, options)
-    RunFolder(out, overwrite=overwrite).check()
-    if chosen != DPAC and has_checkpoints(out) and not overwrite:
+    request = Request(source, options, monitor, outline)
+    RunFolder(request.out, overwrite=options.overwrite).check()
+    if options.method != DPAC and has_checkpoints(request.out) and not options.overwrite:
         raise RunFolderError(
-            f"{out} holds an unfinished run of DPAC, which its own command resumes. Name another "
-            f"folder for {chosen.upper()}, or replace the unfinished run with --overwrite "
-            "(overwrite=True)."
+            f"{request.out} holds an unfinished run of DPAC, which its own command resumes. Name "
+            f"another folder for {options.method.upper()}, or replace the unfinished run with "
+            "--overwrite (overwrite=True)."
         )
-    work = Deep(request, given) if chosen == DPAC else Flat(request, chosen, given)
-    return Plan(work, report, overwrite)
+    return Job(ByDpac(request) if options.method == DPAC else ByPac(request))
 
 
 def _outline(source: Any, monitor: Monitor) -> Any:
@@ -287,43 +209,6 @@ def _outline(source: Any, monitor: Monitor) -> Any:
     if found is not None:
         monitor.say(f"{source} is not on this computer: it is downloaded first.")
     return found
-
-
-def choose_method(source: Any, method: str) -> str:
-    """Return the method, checked against what the source is."""
-    if method not in METHODS:
-        raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
-    images = is_image_source(source)
-    named = isinstance(source, str) and source in benchmarks.IMAGE_NAMES
-    if method == "auto":
-        return DPAC if images and named else PAC
-    if method == DPAC and not images and not named:
-        known = ", ".join(benchmarks.IMAGE_NAMES)
-        raise InputError(
-            f"{title_of(source)!r} is not a set of images. DPAC takes a folder, an .npz file, an "
-            f"array of images, {known}."
-        )
-    return method
-
-
-def _check_options(method: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given; one that the method does not use is an error."""
-    given = {name: _plain(value) for name, value in options.items() if value is not None}
-    unused = [name for name in given if method not in OPTIONS[name]]
-    if unused:
-        raise InputError(
-            f"{', '.join(unused)}: not used by method {method}. Leave out, or choose another "
-            "method."
-        )
-    for name in ("drop", "settings"):
-        if isinstance(value := given.get(name), str):
-            raise InputError(f"{name} is {value!r}, but a list is needed: [{value!r}].")
-    return given
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, which config.toml can hold."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def _write_page(out: Path, clustering: Clustering, monitor: Monitor) -> None:

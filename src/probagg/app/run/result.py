@@ -139,7 +139,7 @@ def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
     return found if known.all() else found | {"n_labelled": int(known.sum())}
 
 
-def describe(clustering: Clustering, result: dict[str, Any]) -> list[str]:
+def describe_result(clustering: Clustering, result: dict[str, Any]) -> list[str]:
     """Return the result as a few lines of text."""
     samples, method = clustering.samples, result["method"].upper()
     method += ", smoothed" * result.get("smooth", False)

@@ -34,9 +34,7 @@ from probagg.app.run.preparation import FILE, Preparation
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of, is_in_file
 from probagg.app.yardstick import Yardstick
-from probagg.data import benchmarks
 from probagg.data.arrays import read_numpy
-from probagg.data.opening import is_image_source
 from probagg.data.photos import FolderImages
 from probagg.errors import InputError, NoData
 from probagg.metrics import evaluate
@@ -158,16 +156,15 @@ class Run:
 
     def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
         """Open new samples and assign them (see `predict`)."""
-        self.check_kind(source)
+        samples = self.open_new(source, monitor)
         model, yardstick = self.model(device), self.yardstick  # a damaged file fails before work
-        if self.config["kind"] == "matrix":
-            samples = self._open_rows(source, monitor)
+        if samples.images is None:
             X, P = samples.features, Predicted(model, samples.features)
         elif (backbone := self.backbone(device)) is not None:
-            samples = opened.embed_images(opened.open_pictures(source, monitor), backbone, monitor)
+            samples = opened.embed_images(samples, backbone, monitor)
             X, P = samples.features, model.predict_proba(samples.features)
         else:
-            samples = opened.open_for_recipe(source, model.recipe_, monitor)
+            samples = samples.for_recipe(source, model.recipe_)
             samples = opened.readable(samples, monitor)
             X, P = model.infer(samples.pictures)
         review = self.review
@@ -184,30 +181,22 @@ class Run:
         file = self._file(FILE)
         return Preparation.load(file) if file.is_file() else None
 
-    def _open_rows(self, source: Any, monitor: Monitor) -> Samples:
-        """Open new rows, prepared as those of the run."""
-        preparation = self.preparation
+    def open_new(self, source: Any, monitor: Monitor) -> Samples:
+        """Open new samples: images, or rows prepared as those of the run; not of another kind."""
+        wanted, preparation = self.config["kind"], self.preparation
+        in_parts = preparation is None and self.config["method"] == "pac"
+        samples = opened.open_samples(source, monitor, prefer=wanted, in_parts=in_parts)
+        if (samples.kind == "images") != (wanted == "images"):
+            noun = "images" if wanted == "images" else "a matrix"
+            raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
+        if samples.images is not None:
+            return samples
         if preparation is None:
-            samples = opened.open_rows(source, in_parts=self.config["method"] == "pac")
             return samples.select(self.config.get("columns"))
-        samples = opened.open_rows(source)
         prepared = preparation.apply(samples.as_table())
         for line in prepared.lines:
             monitor.say(line)
         return samples.prepared(preparation, prepared)
-
-    def check_kind(self, source: Any) -> None:
-        """Refuse images for a model of rows, and the other way round; some named sets are both."""
-        if (
-            isinstance(source, str)
-            and source in benchmarks.NAMES
-            and source in benchmarks.IMAGE_NAMES
-        ):
-            return
-        wanted = self.config["kind"]
-        if is_image_source(source) != (wanted == "images"):
-            noun = "images" if wanted == "images" else "a matrix"
-            raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
 
     def __repr__(self) -> str:
         if self.is_compact:
@@ -330,7 +319,7 @@ class Run:
         """Return the features of images, or the rows as they were clustered; None where unknown."""
         X = self._rows if self.embeddings is None else self.embeddings
         if X is None and "source" in self.config:
-            X = self._open_rows(self.config["source"], Monitor()).features
+            X = self.open_new(self.config["source"], Monitor()).features
         if X is not None and X.shape[0] != n_samples:
             raise NoData(
                 f"{self.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "

@@ -14,18 +14,16 @@ import numpy as np
 from probagg.app.assignments import COLUMNS
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.preparation import Preparation, Prepared
-from probagg.data import benchmarks
-from probagg.data.arrays import matrix_of_table
-from probagg.data.hub import is_hub, known_classes
+from probagg.data.arrays import Matrix, matrix_of_table
+from probagg.data.images import ImageSet
 from probagg.data.labels import Classes, read_labels
-from probagg.data.opening import open_images, open_matrix, open_table
+from probagg.data.opening import is_named, open_source
 from probagg.data.photo import count_by_kind, needed_extra, why_not
 from probagg.data.photos import FolderImages
 from probagg.data.tables import Table, table_of
 from probagg.errors import InputError, Interrupted, NoData, did_you_mean
 
 if TYPE_CHECKING:
-    from probagg.data.images import ImageSet
     from probagg.dpac.recipe import Recipe
     from probagg.pac.files import FileRows
 
@@ -52,6 +50,13 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def kind(self) -> str:
+        """What was opened: "images", "matrix" or "table"."""
+        if self.images is not None:
+            return "images"
+        return "matrix" if self.table is None else "table"
 
     @property
     def noun(self) -> str:
@@ -120,6 +125,14 @@ class Samples:
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
         names: Sequence[Any] = self.columns or range(X.shape[1])
         return table_of(self.source or "The array", zip(names, X.T, strict=True))
+
+    def for_recipe(self, source: Any, recipe: Recipe) -> Samples:
+        """Return photos as a recipe reads them; an image set as the source stays as it is."""
+        from probagg.dpac.dpac import decoded_for  # which loads torch
+
+        if isinstance(source, ImageSet):
+            return self
+        return replace(self, images=decoded_for(self.pictures, recipe))
 
     def select(self, columns: list[str] | None) -> Samples:
         """Return a matrix with the columns of a model, in its order, where both have names."""
@@ -206,22 +219,42 @@ def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Clas
     return Classes.of_text([str(c) if k else None for c, k in zip(found, known, strict=True)])
 
 
-def open_rows(source: Any, *, in_parts: bool = False) -> Samples:
-    """Open the rows of a matrix or a table; with `in_parts`, a large Parquet file is not read yet.
+def open_samples(
+    source: Any, monitor: Monitor, *, prefer: str = "images", in_parts: bool = False
+) -> Samples:
+    """Open a source once (see `open_source`), and say which files of a folder are not read.
 
-    A table has no features until it is prepared, or read as numbers by `select`.
+    No image is decoded yet, and a table has no features until it is prepared, or read as numbers by
+    `select`. With `in_parts`, the rows of a large Parquet file are not read yet.
     """
     if in_parts and _is_large_table(source):
         return _open_in_parts(source)
-    if (table := open_table(source)) is not None:
-        names = [str(row) for row in range(len(table))]
-        classes = _classes(*known_classes(source)) if is_hub(source) else None
-        return Samples(place_of(source), names, "row", table=table, classes=classes)
-    data = open_matrix(source)
-    heading = "row" if data.names is None else "id"
-    names = data.names or [str(row) for row in range(data.X.shape[0])]
-    classes = _classes(data.y, None)
-    return Samples(place_of(source), names, heading, data.X, columns=data.columns, classes=classes)
+    progress = monitor.count("downloading", "MB", 1e6)
+    found = open_source(source, prefer=prefer, progress=progress)
+    classes = _classes(found.y, found.class_names)
+    place = place_of(source)
+    if isinstance(found, Table):
+        return Samples(place, _numbered(len(found)), "row", table=found, classes=classes)
+    if isinstance(found, Matrix):
+        names = found.names or _numbered(found.X.shape[0])
+        heading = "row" if found.names is None else "id"
+        return Samples(place, names, heading, found.X, columns=found.columns, classes=classes)
+    if classes is not None and place is not None and Path(place).is_dir():
+        classes = replace(classes, origin="the sub-folders")
+    names, heading = (found.paths, "path") if found.paths else (_numbered(len(found)), "row")
+    samples = Samples(place, names, heading, images=found, classes=classes)
+    if not isinstance(found, FolderImages):
+        return samples
+    if n := len(found.passed):
+        what = "files are not images" if n != 1 else "file is not an image"
+        monitor.say(f"{n:,} {what} that can be read: {count_by_kind(found.passed)}")
+    photos = [(path, why_not(path)) for path in found.passed if needed_extra(path)]
+    others = [(path, why_not(path)) for path in found.passed if not needed_extra(path)]
+    return replace(samples, skipped=(*found.outside, *photos), others=tuple(others))
+
+
+def _numbered(n_rows: int) -> list[str]:
+    return [str(row) for row in range(n_rows)]
 
 
 def _open_in_parts(source: Any) -> Samples:
@@ -247,8 +280,7 @@ def _open_in_parts(source: Any) -> Samples:
     rows = open_file(source)
     # As for matrices in memory, the model has no names: `select` finds the columns.
     columns, rows.columns = rows.columns, None
-    names = [str(row) for row in range(len(rows))]
-    return Samples(place_of(source), names, "row", rows, columns=columns)
+    return Samples(place_of(source), _numbered(len(rows)), "row", rows, columns=columns)
 
 
 def is_in_file(X: Any) -> TypeGuard[FileRows]:
@@ -259,51 +291,19 @@ def is_in_file(X: Any) -> TypeGuard[FileRows]:
 
 
 def _is_large_table(source: Any) -> bool:
-    if not isinstance(source, str | PathLike) or source in benchmarks.ALL_NAMES:
+    if not isinstance(source, str | PathLike):
         return False
     path = Path(source).expanduser()
-    return path.suffix.lower() == ".parquet" and path.stat().st_size >= READ_IN_PARTS
-
-
-def open_pictures(source: Any, monitor: Monitor) -> Samples:
-    """Open images; nothing is decoded yet."""
-    progress = monitor.count("downloading", "MB", 1e6)
-    return of_images(source, open_images(source, progress=progress), monitor)
-
-
-def open_for_recipe(source: Any, recipe: Recipe, monitor: Monitor) -> Samples:
-    """Open images at the size and with the channels of a recipe; no photo is decoded yet."""
-    from probagg.dpac.dpac import open_for  # which loads torch
-
-    progress = monitor.count("downloading", "MB", 1e6)
-    return of_images(source, open_for(source, recipe, progress=progress), monitor)
-
-
-def of_images(source: Any, images: ImageSet, monitor: Monitor) -> Samples:
-    """Return an image set as samples; say which files of a folder are not read."""
-    names = images.paths or [str(row) for row in range(len(images))]
-    heading = "row" if images.paths is None else "path"
-    classes = _classes(images.y, images.class_names)
-    is_path = isinstance(source, str | PathLike)
-    if classes is not None and is_path and Path(source).expanduser().is_dir():
-        classes = replace(classes, origin="the sub-folders")
-    samples = Samples(place_of(source), names, heading, images=images, classes=classes)
-    if not isinstance(images, FolderImages):
-        return samples
-    if n := len(images.passed):
-        what = "files are not images" if n != 1 else "file is not an image"
-        monitor.say(f"{n:,} {what} that can be read: {count_by_kind(images.passed)}")
-    photos = [(path, why_not(path)) for path in images.passed if needed_extra(path)]
-    others = [(path, why_not(path)) for path in images.passed if not needed_extra(path)]
-    return replace(samples, skipped=(*images.outside, *photos), others=tuple(others))
+    is_table = path.suffix.lower() == ".parquet" and path.is_file()
+    return is_table and path.stat().st_size >= READ_IN_PARTS
 
 
 def place_of(source: Any) -> str | None:
     """Return the name of a set or the absolute path of a source; None for data in memory."""
     if not isinstance(source, str | PathLike):
         return None
-    if source in benchmarks.ALL_NAMES:
-        return str(source)
+    if is_named(source):
+        return source
     return str(Path(source).expanduser().resolve())
 
 
