@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from benchmarks import ROOT
-from benchmarks.paper.training import Job, Scores, open_data, train
+from benchmarks.paper.training import ClusterStageMaker, Job, Scores, open_data, train
 from benchmarks.study import Run
 from probagg import Recipe
 from probagg.data.images import ArrayImages
-from probagg.dpac.stages import NetworkStage
+from probagg.dpac.stages import ClusterStage, NetworkStage
 
 RUNS = ROOT / "runs" / "bench"
 RECIPES = {"imagenette": "imagenet10"}  # of data sets without a recipe of their own
@@ -100,6 +100,7 @@ class Experiment:
         stage: str,
         start: Trained | None,
         *settings: str,
+        clustering: ClusterStageMaker = ClusterStage,
         every: int = 0,
         reveal: Callable[[NetworkStage, Tensor, Tensor], Scores] | None = None,
     ) -> Trained:
@@ -107,6 +108,7 @@ class Experiment:
         recipe = self.recipe.override(settings)
         text = recipe.to_toml() + (start.folder.parent.name if start else "")
         text += f"every {every}" if every else ""  # a stage with another curve
+        text += "" if clustering is ClusterStage else repr(clustering)
         name = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         out = runs_folder(self.size) / self.data / name
         folder = out / f"seed{self.seed}"
@@ -115,6 +117,7 @@ class Experiment:
                 out,
                 (stage,),
                 start and start.weights,
+                clustering=clustering,
                 every=every or EVERY[self.size],
                 table3=PAC_RUNS[self.size],
                 verbose=self.size in ON_GPU,

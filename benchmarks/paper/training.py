@@ -37,7 +37,7 @@ from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.machine import Machine
-from probagg.dpac.model import build_model, load_compact, load_weights, save_network
+from probagg.dpac.model import build_model, load_weights, read_compact_weights, save_network
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup, self_label_stage
 from probagg.dpac.views import Views
 from probagg.environment import environment
@@ -47,6 +47,7 @@ from probagg.progress import logger
 
 STAGES = ("pretrain", "cluster", "self_label")
 Scores = dict[str, Any]
+ClusterStageMaker = Callable[[Setup], ClusterStage]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Job:
     out: Path  # holds a folder per seed
     stages: tuple[str, ...] = STAGES
     weights: Path | None = None  # compact weights to start from
+    clustering: ClusterStageMaker = ClusterStage  # what makes the stage of clustering
     minutes: float | None = None  # save and stop after so long
     every: int = 10  # epochs between points of a curve
     keep: int | None = None  # also keep pre-training's weights at this epoch
@@ -123,12 +125,13 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
     (folder / "recipe.toml").write_text(recipe.to_toml())
     model = build_model(recipe, len(np.unique(data.y)), seed=seed)
     if job.weights:
-        load_weights(model, load_compact(job.weights), job.weights)
+        load_weights(model, read_compact_weights(job.weights)[0], job.weights)
     watch = Watch(folder, recipe, job)
     identity = {
         "recipe": recipe.to_toml(),
         "seed": seed,
         "stages": list(job.stages),
+        "clustering": repr(job.clustering),
         "data": data.fingerprint(),
         "start": weights_hash(model),
     }
@@ -141,12 +144,10 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
     watch.subject = subject
     setup = Setup(model, subject.views, subject.feed, recipe, seed, engine.autocast)
     rows: dict[str, Any] = {}
-    targets = None  # offline targets, which clustering hands on to self-labelling
     for name in job.stages:
         began, watch.looking = time.monotonic(), 0.0
-        watch.stage = stage = make_stage(name, setup, data, targets)
+        watch.stage = stage = make_stage(name, setup, data, job)
         engine.train(stage)
-        targets = stage.state.get("targets", targets)
         seconds = time.monotonic() - began - watch.looking
         save_network(model, recipe, folder / name, compact=True)
         readings, scores = read_stage(name, subject, recipe, folder, job.table3)
@@ -169,12 +170,12 @@ def curve(folder: Path, stage: str) -> list[Scores]:
     return list({each["epoch"]: each for each in points if each["stage"] == stage}.values())
 
 
-def make_stage(name: str, setup: Setup, data: ImageSet, targets: Tensor | None) -> NetworkStage:
+def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStage:
     """Return a stage; pre-training also uses the images that a set has for it alone (STL-10)."""
     if name == "cluster":
-        return ClusterStage(setup)
+        return job.clustering(setup)
     if name == "self_label":
-        return self_label_stage(setup, targets)
+        return self_label_stage(setup)
     if data.extra is None:
         return PretrainStage(setup)
     feed = Feed(Joined(data, data.extra), setup.feed.device)

@@ -44,7 +44,7 @@ from probagg.storage import RESTORE, read_safetensors, write_safetensors
 STARTS = 3  # runs of PAC, of which the one with the lowest objective is taken
 REFINING = 0.1  # of the learning rate, for OPA from there: a full one leaves good clusters
 FORMAT = "probagg.opa-head/1"
-_SAVED = ("n_iter_", "n_features_in_")
+_SAVED = ("balance_", "n_iter_", "n_features_in_")
 
 
 class OPAHead(ClusterMixin, BaseEstimator):

@@ -87,8 +87,8 @@ def _rebuilt(model: dict[str, Any], values: dict[str, Any]) -> Labeller:
     kind, groups = settings.pop("kind"), model["groups"]
     splits = [_blank(Division, split) for split in model["splits"]]
     if kind == "dpac":
-        recipe = Recipe.from_toml(model["recipe"], saved=True)
-        blank = recipe.override(["cluster.targets=online", "network.pretrained=false"])
+        recipe = Recipe.from_toml(model["recipe"])
+        blank = recipe.override(["network.pretrained=false"])
         network = build_model(blank, settings["n_clusters"])
         network.self_labelled.fill_(settings["self_labelled"])
         return labeller_of_network(takes, network, recipe, groups, splits)
