@@ -11,7 +11,7 @@ ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(a
 $(shell rm -rf $(VENV))
 endif
 
-.PHONY: demo test test-faults test-tools lint format docs results bench clean
+.PHONY: demo test test-faults test-tools lint format docs gallery results bench clean
 
 demo: $(VENV)/.deep
 	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
@@ -42,6 +42,10 @@ format: $(VENV)/.dev
 # The site in site/; a broken link or a missing reference is an error. The variable hides a notice.
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The pictures in docs/gallery, by the programs in examples/.
+gallery: $(VENV)/.dev
+	$(BIN)/python -m benchmarks draw_gallery
 
 # docs/results.md and the README's table, from benchmarks/results.
 results: $(VENV)/.dev

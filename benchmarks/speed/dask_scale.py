@@ -26,9 +26,9 @@ import probagg.pac.solver as solver
 from benchmarks.record import Cell, Results, Row
 from probagg import PAC
 from probagg.data.benchmarks import load
-from probagg.pac.coordinates import Frame
+from probagg.pac.clusters import LinearClusters
+from probagg.pac.coordinates import Coordinates
 from probagg.pac.dask import DaskChunks
-from probagg.pac.out_of_core import Tally
 from probagg.pac.sweeps import Update
 from probagg.storage import fingerprint
 
@@ -44,20 +44,19 @@ BLOBS, PIECE = (10**7, 32, 20), 50_000  # rows, columns, clusters; rows that are
 class CountedChunks(DaskChunks):
     """Dask chunks that count blocks, their tasks and the bytes that workers send."""
 
-    def survey(self, places):
+    def sample(self, indices):
         """Return the sample, and start counting."""
-        found = super().survey(places)
+        found = super().sample(indices)
         CountedChunks.n_blocks = CountedChunks.n_tasks = 0
         CountedChunks.sent_before = sent()
         return found
 
-    def blocks(self, part, size):
+    def blocks(self, number, size):
         """Yield the blocks, and count them."""
-        for share, block in super().blocks(part, size):
-            chunks = list(block)
+        for share, block in super().blocks(number, size):
             CountedChunks.n_blocks += 1
-            CountedChunks.n_tasks += len(chunks)
-            yield share, chunks
+            CountedChunks.n_tasks += len(block)
+            yield share, block
 
 
 def sent() -> int:
@@ -290,13 +289,14 @@ def kernel_seconds(D: int, K: int, n_rows: int) -> float:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n_rows, D), np.float32)
     P = rng.dirichlet(np.ones(K), n_rows).astype(np.float32)
-    frame = Frame.of(X, "sqeuclidean")
-    tally = Tally(frame, (P.T @ frame(X)).astype(float), Update(1.03))
-    tally(X)
+    coordinates = Coordinates.of(X, "sqeuclidean")
+    sums = (P.T @ coordinates.lift(X)).astype(float)
+    clusters = LinearClusters(Update(1.03), np.inf, coordinates, sums)
+    clusters.sums_of(X)
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        tally(X)
+        clusters.sums_of(X)
         times.append(time.perf_counter() - began)
     return min(times) / n_rows
 

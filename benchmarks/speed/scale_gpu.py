@@ -16,8 +16,8 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.record import RESULTS, Cell, Results
 from probagg import PAC
-from probagg.pac.coordinates import Frame
-from probagg.pac.out_of_core import Tally
+from probagg.pac.clusters import LinearClusters
+from probagg.pac.coordinates import Coordinates
 from probagg.pac.sweeps import Blocks, Update
 from probagg.pac.tensors import TensorChunks
 
@@ -95,21 +95,23 @@ def product_limit(D, K, rows=2**17):
 
 def sweep_seconds(X, K, size):
     """Return the seconds of one sweep in the smallest or the largest blocks."""
-    size = getattr(Blocks.of_parts("auto", len(X), K, 1.03), size)
+    size = getattr(Blocks.out_of_core("auto", len(X), K, 1.03), size)
     scale = torch.arange(1, X.shape[1] + 1, device=X.device) ** -0.5
     sums = torch.randn(K, X.shape[1] + 2, device=X.device, dtype=torch.float64) * len(X) / K
     sums[:, :-2] *= scale
     sums[:, -2:] = len(X) / K
-    data = TensorChunks(X, None, K)
-    tally = Tally(Frame.of(X[:5000].float(), "sqeuclidean"), sums, Update(1.03))
+    data = TensorChunks(X, None)
+    coordinates = Coordinates.of(X[:5000].float(), "sqeuclidean")
+    clusters = LinearClusters(Update(1.03), float("inf"), coordinates, sums)
 
-    def sweep(parts):
-        for part in range(parts):
-            for _, block in data.blocks(part, size):
-                data.sums(tally, block)
+    def sweep(n_rounds):
+        for number in range(n_rounds):
+            for _, block in data.blocks(number, size):
+                for _, rows in block:
+                    clusters.sums_of(X[rows])
 
     sweep(1)
-    return timed(sweep, data.n_parts)[1]
+    return timed(sweep, data.n_rounds)[1]
 
 
 def beside_lloyd(name, N, D, K, separation, save, precisions=("highest",)):

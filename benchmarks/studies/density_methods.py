@@ -1,6 +1,8 @@
 """EVoC and fast_hdbscan, which find the number of clusters and leave rows as noise, beside PAC.
 
-python -m benchmarks density_methods [NAME ...]      needs PROBAGG_DATA, evoc and fast_hdbscan
+python -m benchmarks density_methods [NAME ...]
+
+Needs PROBAGG_DATA, evoc and fast_hdbscan[nndescent].
 
 PAC and k-means are given the number of classes; k-means keeps the best of ten starts by inertia.
 EVoC runs as it is by default, and with `approx_n_clusters`; HDBSCAN's smallest cluster is a

@@ -280,7 +280,7 @@ def read_compact(path):
 def models(folder):
     from probagg import PAC, OPAHead
     from probagg.app.export import export_safetensors, labeller_of
-    from probagg.pac.out_of_core import Checkpoint
+    from probagg.pac.out_of_core import FitCheckpoint
     from probagg.smoothing import Smoothing
 
     with warnings.catch_warnings():
@@ -296,7 +296,7 @@ def models(folder):
         for name, model in (("pac", pac_of_rows), ("opa", head), ("smoothed", smoothing)):
             made = export_safetensors(labeller_of(model), names=["a", "b"], description="x")
             (folder / f"exported-{name}.safetensors").write_bytes(made)
-    fit = Checkpoint(folder / "fit.safetensors", 3)
+    fit = FitCheckpoint(folder / "fit.safetensors", 3)
     fit.identity = {"n_clusters": 2}
     fit.write(ROWS, 4, [3.0, 2.0])
 
@@ -304,13 +304,13 @@ def models(folder):
 def read_model(path):
     from probagg import PAC, OPAHead
     from probagg.app.export import load_exported
-    from probagg.pac.out_of_core import Checkpoint
+    from probagg.pac.out_of_core import FitCheckpoint
     from probagg.smoothing import Smoothing
 
     if path.name.startswith("exported"):
         return load_exported(path)[0].examples(1)
     if path.name.startswith("fit"):
-        return Checkpoint(path, 3)
+        return FitCheckpoint(path, 3)
     kind = {"opa": OPAHead, "smoothing": Smoothing}.get(path.name.partition(".")[0], PAC)
     return kind.load(path).predict_proba(ROWS[:2])
 

@@ -18,17 +18,17 @@ from torch import Tensor, nn
 from probagg.aggregation import dual, embed, lift, mass_factor
 from probagg.errors import InputError
 from probagg.opa.head import OPAHead
-from probagg.pac.clusters import LinearModel
+from probagg.pac.clusters import LinearClusters
 from probagg.pac.pac import PAC
 from probagg.smoothing import Smoothing, mean_over, to_power
 
 
 class PACHead(nn.Module):
-    """`PAC.predict_proba`: scores against K moments in a frame, then Eq. 8."""
+    """`PAC.predict_proba`: scores against K moments, then Eq. 8."""
 
     kind: ClassVar = "pac"
     center: Tensor  # (D,), and
-    scale: Tensor  # (): the frame
+    scale: Tensor  # (): the coordinates
     side: Tensor  # (K, D + 2): the moments' side of the bilinear form
     floor: Tensor  # (K,): smaller sums are rounding errors
     factor: Tensor  # (K,): n_k^(balance - 1)
@@ -54,20 +54,21 @@ class PACHead(nn.Module):
     def of(cls, pac: PAC) -> Self:
         """Return the head of a fitted PAC."""
         check_is_fitted(pac)
-        model = pac._assigner.model
-        if not isinstance(model, LinearModel):
+        clusters = pac._clusters
+        if not isinstance(clusters, LinearClusters):
             raise InputError(
                 f"These clusters were found with metric={pac.metric!r}, which compares a row with "
                 "all training rows and has no small model. Cluster again with 'sqeuclidean' or "
                 "'cosine' to export it."
             )
-        n_features, n_clusters = model.frame.center.size, model.mass.size
-        head = cls(n_features, n_clusters, model.frame.metric, float(pac.m_))
-        head.center.copy_(torch.as_tensor(model.frame.center))
-        head.scale.fill_(model.frame.scale)
-        head.side.copy_(torch.as_tensor(dual(model.moments.sums)))
-        head.floor.copy_(torch.as_tensor(model.floor[:, 0]))
-        head.factor.copy_(torch.as_tensor(mass_factor(model.mass, pac.balance_)))
+        coordinates = clusters.coordinates
+        n_features = coordinates.center.size
+        head = cls(n_features, clusters.n_clusters, coordinates.metric, float(pac.m_))
+        head.center.copy_(torch.as_tensor(coordinates.center))
+        head.scale.fill_(coordinates.scale)
+        head.side.copy_(torch.as_tensor(dual(clusters.sums)))
+        head.floor.copy_(torch.as_tensor(clusters.floor[:, 0]))
+        head.factor.copy_(torch.as_tensor(mass_factor(clusters.mass, pac.balance_)))
         return head
 
     def forward(self, X: Tensor) -> Tensor:

@@ -312,10 +312,10 @@ def _check_metric(metric: str) -> None:
     import numpy as np
 
     from probagg.aggregation import LINEAR_METRICS
-    from probagg.pac.clusters import check_metric  # scikit-learn is slow to import
+    from probagg.pac.rows import check_pairwise_metric  # scikit-learn is slow to import
 
     if metric not in LINEAR_METRICS:
-        check_metric(np.eye(3, 2), metric)
+        check_pairwise_metric(np.eye(3, 2), metric)
 
 
 def _open_backbone(options: Options) -> Any:
