@@ -47,7 +47,7 @@ docs: $(VENV)/.dev
 gallery: $(VENV)/.dev
 	$(BIN)/python -m benchmarks draw_gallery
 
-# docs/results.md and the README's table, from benchmarks/results/*.json.
+# docs/results.md and the README's table, from benchmarks/results.
 results: $(VENV)/.dev
 	$(BIN)/python -m benchmarks results_page
 
@@ -70,7 +70,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable ".[deep,report]"
+	$(PIP) --editable ".[deep,report,table]"
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.dev
