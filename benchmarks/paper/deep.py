@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from benchmarks import ROOT
-from benchmarks.paper.training import Job, Scores, open_data, train
+from benchmarks.paper.training import ClusterStageMaker, Job, Scores, open_data, train
 from benchmarks.study import Run
 from probagg import Recipe
 from probagg.data.images import ArrayImages
-from probagg.dpac.stages import NetworkStage
+from probagg.dpac.stages import ClusterStage, NetworkStage
 
 RUNS = ROOT / "runs" / "bench"
 RECIPES = {"imagenette": "imagenet10"}  # of data sets without a recipe of their own
@@ -70,12 +70,6 @@ class Trained:
     def weights(self) -> Path:
         return self.folder / self.stage
 
-    def curve(self) -> list[dict[str, Any]]:
-        """Return the scores of the epochs; an epoch that was trained twice has the later ones."""
-        lines = (self.folder / "revealed.jsonl").read_text().splitlines()
-        points = (json.loads(line) for line in lines)
-        return list({point["epoch"]: point for point in points}.values())
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -106,6 +100,7 @@ class Experiment:
         stage: str,
         start: Trained | None,
         *settings: str,
+        clustering: ClusterStageMaker = ClusterStage,
         every: int = 0,
         reveal: Callable[[NetworkStage, Tensor, Tensor], Scores] | None = None,
     ) -> Trained:
@@ -113,6 +108,7 @@ class Experiment:
         recipe = self.recipe.override(settings)
         text = recipe.to_toml() + (start.folder.parent.name if start else "")
         text += f"every {every}" if every else ""  # a stage with another curve
+        text += "" if clustering is ClusterStage else repr(clustering)
         name = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         out = runs_folder(self.size) / self.data / name
         folder = out / f"seed{self.seed}"
@@ -121,6 +117,7 @@ class Experiment:
                 out,
                 (stage,),
                 start and start.weights,
+                clustering=clustering,
                 every=every or EVERY[self.size],
                 table3=PAC_RUNS[self.size],
                 verbose=self.size in ON_GPU,
@@ -141,12 +138,14 @@ class Experiment:
             "pretrain_seconds": pretrained.label_free["seconds"],
             "critical_m": pretrained.label_free["critical_m"],
             "state": end.label_free["diagnosis"]["state"],
-            "images": len(data),
-            "hash": data.fingerprint(),
             "pac_on_features": end.revealed["pac_on_features"],
             "pretrained": pretrained.revealed,
             "label_free": end.label_free,
-            "recipe": end.recipe.to_toml(),
+            "settings": {
+                "images": len(data),
+                "hash": data.fingerprint(),
+                "recipe": end.recipe.to_toml(),
+            },
         }
 
 

@@ -7,12 +7,20 @@ connected network clusters scikit-learn's digits.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from benchmarks.paper.deep import Experiment, available
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.paper.offline import RegularizedStage
+from benchmarks.paper.training import ClusterStageMaker
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
+from probagg.dpac.stages import ClusterStage
 
 METHODS = {"dpac-jpac": ("cluster.objective=pac",), "dpac-opa": ()}
-SETTINGS = {"with-cr": ("cluster.regularization=1.0",), "without-cr": ()}
+STAGES: dict[str, ClusterStageMaker] = {
+    "with-cr": partial(RegularizedStage, weight=1.0),
+    "without-cr": ClusterStage,
+}
 
 
 def cells(size: str, seeds: int) -> Iterable[Cell]:
@@ -20,15 +28,16 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
     for data in available("cifar10", size=size):
         for seed in range(seeds):
             for method in METHODS:
-                yield from (Cell(data, method, setting, seed) for setting in SETTINGS)
+                yield from (Cell(data, method, setting, seed) for setting in STAGES)
 
 
 def run(cell: Cell, size: str) -> Run:
     """Train the clustering stage with the cell's objective and term."""
     experiment = Experiment.of(cell.data, size, cell.seed)
     pretrained = experiment.pretrained()
-    settings = (*METHODS[cell.method], *SETTINGS[cell.setting])
-    return experiment.row(pretrained, experiment.trained("cluster", pretrained, *settings))
+    settings, clustering = METHODS[cell.method], STAGES[cell.setting]
+    end = experiment.trained("cluster", pretrained, *settings, clustering=clustering)
+    return experiment.row(pretrained, end)
 
 
 STUDY = Study("table5c", cells, run, seeds=1, sizes=DEEP_SIZES)

@@ -8,6 +8,7 @@ fewer runs (`offline_runs`) at the same intervals. `seconds` are those of the cl
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from benchmarks.paper.deep import Experiment, Trained, available, images
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.paper.offline import OfflineStage
+from benchmarks.paper.training import ClusterStageMaker
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 from probagg import opa_targets
 from probagg.dpac.engine import effective_batch_size
 from probagg.dpac.stages import ClusterStage
@@ -37,24 +41,26 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 def run(cell: Cell, size: str) -> Run:
     """Train the clustering stage with the cell's targets."""
     experiment, pretrained, end = clustered(cell, size)
-    settings = end.recipe.cluster
-    runs = -(-settings.epochs // settings.refresh_epochs) if settings.targets != "online" else 0
+    epochs = end.recipe.cluster.epochs
+    runs = -(-epochs // refresh_epochs(cell, epochs)) if cell.method in OFFLINE else 0
     return experiment.row(pretrained, end) | {"offline_runs": runs}
+
+
+def refresh_epochs(cell: Cell, epochs: int) -> int:
+    """Return the epochs between the offline runs of a cell."""
+    return INTERVALS[cell.setting] or epochs
 
 
 def clustered(cell: Cell, size: str) -> tuple[Experiment, Trained, Trained]:
     """Return the data set, its pre-training and the clustering stage of a cell."""
     experiment = Experiment.of(cell.data, size, cell.seed)
-    settings: tuple[str, ...] = ()
+    clustering: ClusterStageMaker = ClusterStage
     if cell.method in OFFLINE:
-        interval = INTERVALS[cell.setting] or experiment.recipe.cluster.epochs
-        settings = (
-            f"cluster.targets={OFFLINE[cell.method]}",
-            f"cluster.refresh_epochs={interval}",
-        )
+        interval = refresh_epochs(cell, experiment.recipe.cluster.epochs)
+        clustering = partial(OfflineStage, method=OFFLINE[cell.method], refresh_epochs=interval)
     pretrained = experiment.pretrained()
     errors = Errors(images(cell.data, size).y)
-    end = experiment.trained("cluster", pretrained, *settings, every=1, reveal=errors)
+    end = experiment.trained("cluster", pretrained, clustering=clustering, every=1, reveal=errors)
     return experiment, pretrained, end
 
 
@@ -74,8 +80,9 @@ class Errors:
     def __call__(self, stage: ClusterStage, X: Tensor, P: Tensor) -> dict[str, float]:
         """Return the errors of the epoch that has ended, and the accuracy of its targets."""
         found, labels = {}, self.online
-        if stage.targets is not None:
-            labels = stage.targets.argmax(1).cpu().numpy()
+        targets = stage.state.get("targets")  # of an offline stage
+        if targets is not None:
+            labels = targets.argmax(1).cpu().numpy()
         if self.right is not None and self.class_of is not None and labels is not None:
             known = self.class_of[labels] == self.y
             errors = float((self.right & ~known).mean())
@@ -83,7 +90,7 @@ class Errors:
         network = P.argmax(1).cpu().numpy()
         self.class_of = matched_classes(self.y, network, P.shape[1])
         self.right = self.class_of[network] == self.y
-        self.online = online_labels(stage, X, P) if stage.targets is None else None
+        self.online = online_labels(stage, X, P) if targets is None else None
         return found
 
 

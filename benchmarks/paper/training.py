@@ -1,6 +1,6 @@
 """DPAC from scratch, stage by stage: what is seen without labels, and apart from it the scores.
 
-    python -m benchmarks training --out runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
+    python -m benchmarks training --out runs/cifar10/all --name cifar10 --seeds 0 1 2
     python -m benchmarks training --out runs/cifar10/jpac --stages cluster \\
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
     python -m benchmarks training --out runs/imagenette --data imagenette --recipe imagenet10/fast
@@ -9,7 +9,8 @@ A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.r
 against the classes), STAGE.labels.npy and the compact model STAGE/, which --weights takes, and
 `probagg predict` too; the neighbours of pre-training's features; the curves readings.jsonl and
 revealed.jsonl. What is printed has seen no label. A run that --minutes stops goes on with the same
-command, here or wherever its folder is copied to. `dpac_cifar10_ways.py` compares several ways.
+command, here or wherever its folder is copied to. `python -m
+benchmarks dpac_cifar10_ways` compares several ways.
 """
 
 from __future__ import annotations
@@ -25,19 +26,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from benchmarks.data import open_lab_images
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import Recipe
 from probagg.data.images import ArrayImages, ImageSet
 from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.machine import Machine
-from probagg.dpac.model import build_model, load_compact, load_weights, save_network
+from probagg.dpac.model import build_model, load_weights, read_compact_weights, save_network
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup, self_label_stage
 from probagg.dpac.views import Views
 from probagg.environment import environment
@@ -47,6 +47,7 @@ from probagg.progress import logger
 
 STAGES = ("pretrain", "cluster", "self_label")
 Scores = dict[str, Any]
+ClusterStageMaker = Callable[[Setup], ClusterStage]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Job:
     out: Path  # holds a folder per seed
     stages: tuple[str, ...] = STAGES
     weights: Path | None = None  # compact weights to start from
+    clustering: ClusterStageMaker = ClusterStage  # what makes the stage of clustering
     minutes: float | None = None  # save and stop after so long
     every: int = 10  # epochs between points of a curve
     keep: int | None = None  # also keep pre-training's weights at this epoch
@@ -123,12 +125,13 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
     (folder / "recipe.toml").write_text(recipe.to_toml())
     model = build_model(recipe, len(np.unique(data.y)), seed=seed)
     if job.weights:
-        load_weights(model, load_compact(job.weights), job.weights)
+        load_weights(model, read_compact_weights(job.weights)[0], job.weights)
     watch = Watch(folder, recipe, job)
     identity = {
         "recipe": recipe.to_toml(),
         "seed": seed,
         "stages": list(job.stages),
+        "clustering": repr(job.clustering),
         "data": data.fingerprint(),
         "start": weights_hash(model),
     }
@@ -141,19 +144,18 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
     watch.subject = subject
     setup = Setup(model, subject.views, subject.feed, recipe, seed, engine.autocast)
     rows: dict[str, Any] = {}
-    targets = None  # offline targets, which clustering hands on to self-labelling
     for name in job.stages:
         began, watch.looking = time.monotonic(), 0.0
-        watch.stage = stage = make_stage(name, setup, data, targets)
+        watch.stage = stage = make_stage(name, setup, data, job)
         engine.train(stage)
-        targets = stage.state.get("targets", targets)
         seconds = time.monotonic() - began - watch.looking
         save_network(model, recipe, folder / name, compact=True)
         readings, scores = read_stage(name, subject, recipe, folder, job.table3)
         readings |= {"last_epoch": watch.last, "seconds": seconds, "resumed": resumed}
         (folder / f"{name}.json").write_text(json.dumps(readings, indent=1))
         (folder / f"{name}.revealed.json").write_text(json.dumps(scores, indent=1))
-        rows[name] = {"label_free": readings, "revealed": scores}
+        rows[name] = {**scores, "label_free": readings, "seconds": seconds}
+        rows[name]["curve"] = curve(folder, name)
         if job.verbose:
             print(name, json.dumps(readings), flush=True)
         if job.features:
@@ -162,12 +164,18 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
     return rows
 
 
-def make_stage(name: str, setup: Setup, data: ImageSet, targets: Tensor | None) -> NetworkStage:
+def curve(folder: Path, stage: str) -> list[Scores]:
+    """Return the scores of a stage's epochs; an epoch that was trained twice has the later ones."""
+    points = map(json.loads, (folder / "revealed.jsonl").read_text().splitlines())
+    return list({each["epoch"]: each for each in points if each["stage"] == stage}.values())
+
+
+def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStage:
     """Return a stage; pre-training also uses the images that a set has for it alone (STL-10)."""
     if name == "cluster":
-        return ClusterStage(setup)
+        return job.clustering(setup)
     if name == "self_label":
-        return self_label_stage(setup, targets)
+        return self_label_stage(setup)
     if data.extra is None:
         return PretrainStage(setup)
     feed = Feed(Joined(data, data.extra), setup.feed.device)
@@ -198,7 +206,7 @@ def main() -> None:
     parser.add_argument("--data", default="cifar10", help="a name, or an .npz file with X and y")
     parser.add_argument("--first", type=int, help="so many images only, to try the script")
     parser.add_argument("--compile", action="store_true", help="compile short stages too")
-    parser.add_argument("--name", help="write benchmarks/results/NAME.json")
+    parser.add_argument("--name", help="write benchmarks/results/training/NAME.json")
     a = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
     logger.setLevel(logging.INFO)  # the runs of PAC among which clustering starts
@@ -220,16 +228,16 @@ def main() -> None:
     except Interrupted as stopped:
         print(stopped)
         sys.exit(75)
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    result = {
+    settings = {
         "recipe": recipe.name,
         "settings": a.set,
-        "data": data.name,
         "continued_from": a.weights and str(a.weights),  # perhaps of another machine
-        "gpu": gpu,
-        "seeds": runs,
     }
-    text = json.dumps({"env": environment(), **result}, indent=1)
-    (a.out / "result.json").write_text(text)
+    (a.out / "env.json").write_text(json.dumps(environment(), indent=1))
     if a.name:
-        record(a.name, result)
+        rows = [
+            Cell(data.name, stage, seed=seed).row(found | {"settings": settings})
+            for seed, stages in runs.items()
+            for stage, found in stages.items()
+        ]
+        record("training", rows, a.name)

@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.paper import deep, table4
 from benchmarks.paper.table7 import Errors
-from benchmarks.study import Cell, select
+from benchmarks.record import Cell
+from benchmarks.study import select
 
 
 def test_a_setting_on_request_is_run_only_where_it_is_named():
@@ -23,7 +24,7 @@ def test_an_error_is_right_by_the_network_and_wrong_by_the_target():
     y = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     network = torch.eye(2)[[1, 1, 1, 1, 0, 1, 0, 0]]  # numbers of clusters are arbitrary
     targets = torch.eye(2)[[0, 1, 1, 1, 0, 1, 0, 0]]
-    errors, stage = Errors(y), SimpleNamespace(targets=targets)
+    errors, stage = Errors(y), SimpleNamespace(state={"targets": targets})
     assert errors(stage, network, network) == {}  # nothing is known before the first epoch
     found = errors(stage, network, network)
     assert found == {"errors": 1 / 8, "target_acc": 6 / 8}

@@ -86,30 +86,6 @@ def test_a_half_written_checkpoint_is_ignored(tmp_path):
     assert read_checkpoint(tmp_path).description == {"v": 2}
 
 
-@pytest.mark.parametrize(
-    ("labels", "start", "left"),
-    [("classifier", "random", []), ("neighbours", "classifier", []),
-     ("classifier", "classifier", ["start"])],
-)  # fmt: skip
-def test_a_checkpoint_of_the_first_format_is_upgraded(tmp_path, labels, start, left):
-    """It had targets in the network, two more recipe keys, and self-labelling not finished."""
-    table = {"labels": labels, "start": start, "keep_losses": True}
-    old = TrainingState(
-        {"module.lessons.Q": torch.ones(2), "module.offline.Q": torch.zeros(2)},
-        {"identity": {"recipe": {"self_label": table}, "seed": 3},
-         "position": {"stage": "self_label", "done": ["pretrain", "cluster", "self_label"]}},
-    )  # fmt: skip
-    path = save_checkpoint(tmp_path, 1, old) / "state.json"
-    description = json.loads(path.read_text())
-    del description["format"], description["checksum"]
-    path.write_text(json.dumps(description))
-    found = read_checkpoint(tmp_path)
-    assert set(found.tensors) == {"stage.self_label.pseudo_labels", "stage.cluster.targets"}
-    for read in (found.description, read_description(tmp_path)):
-        assert read["position"]["done"] == ["pretrain", "cluster"]
-        assert set(read["identity"]["recipe"]["self_label"]) == {"labels", *left}
-
-
 def test_no_checkpoint_is_none(tmp_path):
     assert read_checkpoint(tmp_path / "nowhere") is None
 

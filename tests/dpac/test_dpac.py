@@ -19,6 +19,7 @@ from probagg.dpac.checkpoint import CannotResume, weights_hash
 from probagg.dpac.dpac import open_for
 from probagg.dpac.model import FORMAT
 from probagg.errors import ClusteringWarning, Interrupted
+from probagg.estimators import draw_seed
 from probagg.storage import read_safetensors, write_safetensors
 
 QUICK = [
@@ -89,10 +90,9 @@ def test_a_saved_model_predicts_the_same(fitted, images, tmp_path):
 
 
 @pytest.mark.usefixtures("quick_heads")
-@pytest.mark.parametrize("setting", ["cluster.targets=kmeans", "self_label.labels=neighbours"])
-def test_the_network_holds_only_weights(setting, images, tmp_path):
-    """Targets and pseudo-labels belong to the stages, so models of any recipe load."""
-    recipe = quick(setting, "cluster.epochs=1", "pretrain.epochs=1")
+def test_the_network_holds_only_weights(images, tmp_path):
+    """Pseudo-labels belong to their stage, so models of any recipe load."""
+    recipe = quick("self_label.labels=neighbours", "cluster.epochs=1", "pretrain.epochs=1")
     fitted = DPAC(5, recipe=recipe, random_state=0, device="cpu").fit(images[:200])
     assert not any(200 in tensor.shape for tensor in fitted.model_.state_dict().values())
     fitted.save(tmp_path / "model.safetensors")
@@ -120,6 +120,21 @@ def test_a_time_limit_without_a_folder_is_an_error_before_training(images):
     """What was trained until then would be lost."""
     with pytest.raises(ValueError, match=r"max_minutes=5 .* Pass out_dir"):
         DPAC(4, recipe=quick(), device="cpu", max_minutes=5).fit(images[:200])
+
+
+def test_the_seed_is_drawn_as_by_the_other_estimators(images):
+    """Also the largest one, which two ways of drawing disagreed on."""
+
+    def generator():
+        kind, words, *_ = np.random.RandomState(0).get_state()
+        words[0] = 0x92CDB9B7  # the word from which 2^31 - 1 is drawn
+        state = np.random.RandomState(0)
+        state.set_state((kind, words, 0))
+        return state
+
+    assert draw_seed(generator()) == 2**31 - 1
+    dpac = DPAC(4, recipe=quick(), device="cpu", random_state=generator())
+    assert dpac._plan(images[:200]).seed == 2**31 - 1
 
 
 @pytest.mark.parametrize("state", [None, np.random.RandomState(3)])

@@ -24,8 +24,7 @@ SCRIPT = textwrap.dedent("""
     recipe = Recipe.of("digits").override([
         "network.width=8", "pretrain.epochs=3", "cluster.epochs=4",
         "self_label.epochs=4", "pretrain.batch_size=32", "cluster.batch_size=32",
-        "self_label.batch_size=32", "cluster.targets=pac", "cluster.refresh_epochs=2",
-        "self_label.labels=neighbours", "self_label.refresh_epochs=2"])
+        "self_label.batch_size=32", "self_label.labels=neighbours", "self_label.refresh_epochs=2"])
 
     def train(out):
         torch.set_num_threads(1)

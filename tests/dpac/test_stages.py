@@ -9,8 +9,7 @@ from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed, infer
 from probagg.dpac.model import build_model
-from probagg.dpac.offline import cluster_all, fuzzy_c_means, refresh_targets
-from probagg.dpac.recipe import ClusterSettings, Recipe
+from probagg.dpac.recipe import Recipe
 from probagg.dpac.stages import (
     ClassifierLabels,
     ClusterStage,
@@ -27,7 +26,6 @@ from probagg.dpac.start import nearest
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, Interrupted
-from probagg.metrics import clustering_accuracy
 from probagg.opa.targets import weighted_contrastive
 from probagg.smoothing import sharpen, sharpness, smooth
 
@@ -134,14 +132,6 @@ def test_clustering_by_j_pac_is_equation_13():
     x, p1 = F.normalize(x, dim=1), model.classifier(x1).softmax(1)
     trace = torch.trace(p1.T @ (1.0 - x @ x.T).fill_diagonal_(0.0) @ p1) / len(x)
     torch.testing.assert_close(found["pac"], trace, atol=1e-4, rtol=1e-4)
-
-
-def test_the_regularisation_is_the_entropy_of_the_mean_assignment():
-    _, model, found, _, x1, _ = terms_of(ClusterStage, "cluster.regularization=0.5")
-    q = model.classifier(x1).softmax(1).mean(0)
-    torch.testing.assert_close(
-        found["regularization"], 0.5 * (q * q.log()).sum(), atol=1e-5, rtol=1e-4
-    )
 
 
 def test_self_labelling_is_cross_entropy_of_the_confident():
@@ -255,46 +245,6 @@ def test_targets_carry_no_gradient():
     assert made[1].grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
-def test_offline_targets_cover_all_images_and_stay_between_refreshes(method):
-    setup, batch = setup_of(f"cluster.targets={method}")
-    stage = ClusterStage(setup)
-    stage.before_epoch(0)
-    Q = stage.state["targets"].clone()
-    torch.testing.assert_close(Q.sum(1), torch.ones(60), atol=1e-4, rtol=1e-4)
-    stage.before_epoch(1)
-    found = stage.loss(batch, stage.prepare(batch))
-    assert found["kl"] > 0
-    assert torch.equal(stage.targets, Q)
-
-
-@pytest.mark.parametrize("method", ["kmeans", "fcm", "pac"])
-def test_every_offline_method_finds_three_blobs(method, blobs):
-    X, y = blobs
-    Q = cluster_all(method, torch.from_numpy(X).float(), 3, ClusterSettings(), seed=0)
-    assert clustering_accuracy(y, Q.argmax(1)) > 0.95
-
-
-def test_fuzzy_c_means_is_a_fixed_point_of_bezdeks_equations(blobs):
-    X, m = blobs[0], 1.5
-    P = fuzzy_c_means(X, 3, m=m, max_iter=500)
-    centres = (P**m).T @ X / (P**m).sum(0)[:, None]
-    d = ((X[:, None] - centres) ** 2).sum(2)
-    expected = np.stack([1 / ((d[:, [k]] / d) ** (1 / (m - 1))).sum(1) for k in range(3)], 1)
-    np.testing.assert_allclose(P, expected, atol=5e-3)
-
-
-def test_refreshed_targets_keep_their_numbers():
-    """k-means numbers its clusters at random; targets keep the numbers that they overlap most."""
-    features, targets = torch.eye(3).repeat(20, 1) + 0.01, torch.full((60, 3), 1 / 3)
-    settings = ClusterSettings(targets="kmeans", metric="cosine")
-    refresh_targets(targets, features, settings, seed=0)
-    first = targets.argmax(1)
-    for seed in range(1, 5):
-        refresh_targets(targets, features, settings, seed=seed)
-        assert torch.equal(targets.argmax(1), first)
-
-
 @pytest.mark.parametrize("task", ["wcl", "simclr", "moco", "byol", "autoencoder", "none"])
 @pytest.mark.parametrize("objective", ["opa", "pac"])
 def test_every_pretext_trains_with_every_objective(task, objective):
@@ -375,20 +325,6 @@ def test_a_linear_head_is_used_only_if_it_agrees_with_the_classifier(fitted):
         with pytest.warns(ClusteringWarning, match="so the classifier is used instead"):
             stage.finish()
     assert bool(model.self_labelled) == fitted
-
-
-def test_the_classifiers_labels_keep_the_offline_targets_of_clustering():
-    """Self-labelling keeps the clustering loss, whose targets the stage before owns."""
-    setup, batch = setup_of("cluster.targets=kmeans")
-    (clustering := ClusterStage(setup)).before_epoch(0)
-    stage = self_label_stage(setup, clustering.targets)
-    found = stage.loss(batch, stage.prepare(batch))
-    weak, strong = make_views(setup.views, ("weak", "strong"), batch)
-    logits = setup.model.classifier(setup.model.backbone(torch.cat([weak, strong]))[:20])
-    Q = clustering.targets[batch.samples]
-    expected = F.kl_div(logits.log_softmax(1), Q, reduction="batchmean")
-    torch.testing.assert_close(found["kl"], expected)
-    assert stage.state == {}
 
 
 def test_a_view_named_twice_is_two_views():

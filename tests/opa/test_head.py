@@ -154,8 +154,16 @@ def test_a_saved_head_predicts_the_same(tmp_path, digits, hidden):
     head.save(tmp_path / "head.safetensors")
     loaded = OPAHead.load(tmp_path / "head.safetensors")
     np.testing.assert_array_equal(loaded.predict_proba(X), head.predict_proba(X))
+    assert (loaded.n_iter_, loaded.n_features_in_) == (head.n_iter_, head.n_features_in_)
     with pytest.raises(ValueError, match=r"holds 'probagg.opa-head/1', but 'probagg.pac/1'"):
         PAC.load(tmp_path / "head.safetensors")
+
+
+def test_a_saved_head_keeps_the_balance_that_pac_chose(tmp_path):
+    X, _ = make_blobs([300, 30, 30], 5, random_state=3, center_box=(-12, 12))
+    head = OPAHead(3, balance="auto", max_epochs=3, random_state=0).fit(X)
+    head.save(tmp_path / "head.safetensors")
+    assert OPAHead.load(tmp_path / "head.safetensors").balance_ == head.balance_
 
 
 def test_a_memory_map_gives_the_same_result(tmp_path, digits):

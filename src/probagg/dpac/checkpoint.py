@@ -19,11 +19,6 @@ from probagg.progress import logger
 from probagg.storage import find_files, read_bytes, remove_files, seal, unseal
 
 KEPT = 2
-FORMAT = 2
-_MOVED = {  # from the first format, which had no "format"
-    "module.offline.Q": "stage.cluster.targets",
-    "module.lessons.Q": "stage.self_label.pseudo_labels",
-}
 _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
 CHECKPOINT_FILES = tuple(  # all that is ever removed from a folder of checkpoints
     f"{step}/{file}" for step in ("step-*", ".step-*.tmp") for file in (_TENSORS, _DESCRIPTION)
@@ -58,7 +53,7 @@ def save_checkpoint(folder: Path, step: int, checkpoint: TrainingState) -> Path:
     data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
     (temporary / _TENSORS).write_bytes(data)
     digest = hashlib.sha256(data).hexdigest()
-    sealed = seal({**checkpoint.description, "format": FORMAT, "sha256": digest})
+    sealed = seal({**checkpoint.description, "sha256": digest})
     (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
     if path.exists():  # a stage may end at a saved step: keep it until the new one is there
         before = folder / f"step-{step}~"
@@ -92,10 +87,7 @@ def read_checkpoint(folder: Path) -> TrainingState | None:
                 data = read_bytes(path / _TENSORS)
                 if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
                     raise InputError("its checksum is wrong")
-                tensors = load(data)
-                if description.pop("format", 1) < FORMAT:
-                    _upgrade(description, tensors)
-                return TrainingState(tensors, description)
+                return TrainingState(load(data), description)
         except (InputError, OSError) as error:
             damaged.append(f"{path} is damaged ({first_line(error)})")
             logger.warning("%s.", damaged[-1])
@@ -129,10 +121,7 @@ def read_description(folder: Path) -> dict[str, Any] | None:
     for path in _newest_first(folder):
         try:
             with reading(path, "Remove it."):
-                description = _description(path)
-                if description.pop("format", 1) < FORMAT:
-                    _upgrade(description, {})
-                return description
+                return _description(path)
         except (InputError, OSError):
             continue
     return None
@@ -155,8 +144,8 @@ def check_versions(description: dict[str, Any]) -> None:
     It is not refused, so that days of training survive an upgrade: the state is complete, but
     kernels of another version round differently, as those of another machine do.
     """
-    differences = _differences(description.get("versions", {}), versions())
-    if differences and "versions" in description:  # checkpoints had none once
+    differences = _differences(description["versions"], versions())
+    if differences:
         warnings.warn(
             f"The checkpoint was written by other versions: {'; '.join(differences)}. Training "
             "goes on from it; its result may differ from that of a run without a pause. Install "
@@ -181,25 +170,6 @@ def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -
         elif a != b:
             found.append(f"{prefix}{key} was {a!r} and is {b!r}")
     return found
-
-
-def _upgrade(description: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Bring a checkpoint of the first format up to date, in place.
-
-    It kept pseudo-labels and offline targets in the network, and was saved before self-labelling
-    had finished. Keys that its recipe had and ours has not are dropped where they change nothing.
-    """
-    for old, new in _MOVED.items():
-        if old in tensors:
-            tensors[new] = tensors.pop(old)
-    if "self_label" in (done := description.get("position", {}).get("done", [])):
-        done.remove("self_label")
-    recipe = description.get("identity", {}).get("recipe", {})
-    labels = recipe.get("self_label", {}) if isinstance(recipe, dict) else {}
-    if labels.get("keep_losses") is True:
-        del labels["keep_losses"]
-    if labels.get("start") == "random" or labels.get("labels") == "neighbours":
-        labels.pop("start", None)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -34,7 +33,7 @@ from probagg.dpac.stages import ClusterStage, PretrainStage, Setup, self_label_s
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
-from probagg.estimators import check_parameters, labels_of
+from probagg.estimators import check_parameters, draw_seed, labels_of
 from probagg.opa.diagnose import Diagnosis, diagnose
 
 FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
@@ -151,10 +150,11 @@ class DPAC(ClusterMixin, BaseEstimator):
             Labels are never used.
         """
         plan, self._planned = self._plan(images), None  # training changes the plan's network
+        data, recipe, model = plan.data, plan.recipe, plan.model
         with join_processes(plan.device):
             seed = int(from_first_process(torch.tensor([plan.seed]), plan.device))
             engine = Engine(
-                plan.model,
+                model,
                 seed=seed,
                 machine=Machine(self.device, self.precision, self.compile, self.max_minutes),
                 out=self._out(),
@@ -162,7 +162,23 @@ class DPAC(ClusterMixin, BaseEstimator):
                 progress=self.progress,
             )
             with contextlib.closing(engine.history):
-                self._train(engine, plan)
+                feed = Feed(data, engine.device)
+                setup = Setup(model, Views(recipe.views), feed, recipe, seed, engine.autocast)
+                engine.resume()
+                more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
+                engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
+                del more  # its images may fill the GPU
+                engine.train(ClusterStage(setup))
+                engine.train(self_label_stage(setup))
+            features, P = infer(model, setup.views, feed)
+        rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
+        settings = recipe.cluster
+        self.diagnosis_: Diagnosis = diagnose(
+            features[rows], P[rows], settings.m, metric=settings.metric, balance=settings.balance
+        )
+        self.model_, self.recipe_ = model.cpu().eval(), recipe
+        self.features_, self.probabilities_ = features.numpy(), P.numpy()
+        self.labels_ = labels_of(self.probabilities_)
         return self
 
     def check(self, images: Any) -> None:
@@ -201,30 +217,6 @@ class DPAC(ClusterMixin, BaseEstimator):
         recipe = recipe.adapt(data.channels, size)
         self._planned = FitPlan(images, parameters, data, recipe, device, self._seed())
         return self._planned
-
-    def _train(self, engine: Engine, plan: FitPlan) -> None:
-        data, recipe, model = plan.data, plan.recipe, plan.model
-        feed = Feed(data, engine.device)
-        setup = Setup(model, Views(recipe.views), feed, recipe, engine.seed, engine.autocast)
-        engine.resume()
-        more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
-        engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
-        del more  # its images may fill the GPU
-        engine.train(clustering := ClusterStage(setup))
-        engine.train(self_label_stage(setup, clustering.targets))
-        features, probabilities = infer(model, setup.views, feed)
-        rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
-        settings = recipe.cluster
-        self.diagnosis_: Diagnosis = diagnose(
-            features[rows],
-            probabilities[rows],
-            settings.m,
-            metric=settings.metric,
-            balance=settings.balance,
-        )
-        self.model_, self.recipe_ = model.cpu().eval(), recipe
-        self.features_, self.probabilities_ = features.numpy(), probabilities.numpy()
-        self.labels_ = labels_of(self.probabilities_)
 
     def transform(self, images: Any) -> np.ndarray:
         """Return the features of images, (n, n_features)."""
@@ -284,12 +276,12 @@ class DPAC(ClusterMixin, BaseEstimator):
         saved = read_description(out / "checkpoints") if out else None
         if saved is not None and not isinstance(self.random_state, Integral):
             return int(saved["identity"]["seed"])
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return draw_seed(self.random_state)
 
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
-    """A fit before it trains. Network and fingerprint are computed when first needed."""
+    """What is decided before training. Network and fingerprint are computed when first needed."""
 
     images: Any  # as they were given
     parameters: dict[str, Any]  # of the estimator

@@ -147,7 +147,7 @@ def estimate_statistics(network: nn.Module, views: Views, feed: Feed) -> None:
     """Replace the running statistics of batch norm layers by those of clean views.
 
     Training leaves the statistics of random views, with which the features of clean views cluster
-    worse (docs/cifar10.md).
+    worse (benchmarks/notes/cifar10.md).
     """
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:

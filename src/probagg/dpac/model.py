@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -35,7 +33,7 @@ from probagg.storage import (
 RESNETS = ("resnet18", "resnet34", "resnet50")
 FORMAT = "probagg.dpac/1"
 AGAIN = "Copy the whole model there again."
-_PARTS = "weights-*-of-*.safetensors"
+_PARTS, _DESCRIPTION = "weights-*-of-*.safetensors", "model.json"
 
 
 class Model(nn.Module):
@@ -166,51 +164,37 @@ def _timm(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
 def save_network(
     model: Model, recipe: Recipe, path: str | PathLike[str], *, compact: bool = False
 ) -> None:
-    """Write a model to a file, or with `compact` to a folder of weights in bfloat16."""
+    """Write a network to a file, or with `compact` to a folder of weights in bfloat16."""
     description: dict[str, Any] = {"n_clusters": model.n_clusters, "recipe": recipe.to_toml()}
     tensors = model.state_dict()
     if compact:
-        parts = export_compact(tensors, Path(path))
-        description["weights"] = {part.name: checksum(part) for part in parts}
-        write_atomically(Path(path) / "model.json", json.dumps(seal(description)).encode())
+        write_compact_weights(tensors, Path(path), description)
     else:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         write_safetensors(path, FORMAT, arrays, description)
 
 
 def load_network(path: str | PathLike[str]) -> tuple[Model, Recipe]:
-    """Return the model that `save_network` wrote, on the CPU, and its recipe."""
+    """Return the network that `save_network` wrote, on the CPU, and its recipe."""
     if Path(path).is_dir():
-        tensors, description = _read_compact(Path(path))
+        tensors, description = read_compact_weights(Path(path))
     else:
         arrays, description = read_safetensors(path, FORMAT)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     with reading(path, RESTORE):
-        recipe = Recipe.from_toml(description["recipe"], saved=True)
+        recipe = Recipe.from_toml(description["recipe"])
         blank, n_clusters = recipe.override(["network.pretrained=false"]), description["n_clusters"]
         with torch.device("meta"):  # which takes no memory, however large the sizes are
             expected = build_model(blank, n_clusters).state_dict()
-        _check_sizes(expected, tensors, path)
+        for name in sorted({*expected, *tensors}):
+            sizes = [tuple(t[name].shape) if name in t else None for t in (expected, tensors)]
+            if sizes[0] != sizes[1]:
+                raise _misfit(path, f"{name} is of size {sizes[1]}, not {sizes[0]}")
+            if not torch.isfinite(tensors[name]).all():
+                raise _misfit(path, f"{name} has values that are not finite")
         model = build_model(blank, n_clusters)
         load_weights(model, tensors, path)
     return model, recipe
-
-
-def _check_sizes(expected: dict[str, Tensor], tensors: dict[str, Tensor], path: Any) -> None:
-    """Raise unless the tensors have the names and sizes of a network, and finite values."""
-    for name in sorted({*expected, *tensors}):
-        sizes = [tuple(t[name].shape) if name in t else None for t in (expected, tensors)]
-        if sizes[0] != sizes[1]:
-            raise _misfit(path, f"{name} is of size {sizes[1]}, not {sizes[0]}")
-        if not torch.isfinite(tensors[name]).all():
-            raise _misfit(path, f"{name} has values that are not finite")
-
-
-def _misfit(path: Any, reason: str) -> InputError:
-    return InputError(
-        f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
-        "mixed, copy one whole model there again."
-    )
 
 
 def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[str]) -> None:
@@ -221,20 +205,19 @@ def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[
         raise _misfit(path, str(error).strip().splitlines()[-1].strip()) from error
 
 
-def _read_compact(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    path = folder / "model.json"
-    if not path.is_file():
-        raise InputError(f"{path} is missing. {AGAIN}")
-    with reading(path, AGAIN):
-        description = unseal(json.loads(read_bytes(path)))
-        expected = dict(description.pop("weights", {}))  # earlier versions had no checksums
-    return load_compact(folder, expected), description
+def _misfit(path: str | PathLike[str], reason: str) -> InputError:
+    return InputError(
+        f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
+        "mixed, copy one whole model there again."
+    )
 
 
-def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 15.0) -> list[Path]:
-    """Write weights rounded to bfloat16 in files of at most `part_mib`, and return their paths.
+def write_compact_weights(
+    tensors: dict[str, Tensor], folder: Path, description: dict[str, Any], part_mib: float = 15.0
+) -> list[Path]:
+    """Write weights rounded to bfloat16 and a description of them, and return the weights' files.
 
-    Integers stay as they are. A single tensor larger than that has a file of its own.
+    Integers stay as they are. A file has at most `part_mib`, or a single larger tensor.
     """
     from safetensors.torch import save
 
@@ -254,26 +237,32 @@ def export_compact(tensors: dict[str, Tensor], folder: Path, part_mib: float = 1
     paths = [folder / f"weights-{i + 1}-of-{len(parts)}.safetensors" for i in range(len(parts))]
     for path, part in zip(paths, parts, strict=True):
         path.write_bytes(save(part))  # save_file would make it readable by the owner only
+    described = {**description, "weights": {path.name: checksum(path) for path in paths}}
+    write_atomically(folder / _DESCRIPTION, json.dumps(seal(described)).encode())
     return paths
 
 
-def load_compact(
-    folder: Path, expected: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, Tensor]:
-    """Return the tensors of an export; every part must be there, with its expected SHA-256."""
+def read_compact_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the weights and the description that `write_compact_weights` wrote, all verified."""
     from safetensors.torch import load
 
+    path = folder / _DESCRIPTION
+    if not path.is_file():
+        raise InputError(f"{path} is missing. {AGAIN}")
+    with reading(path, AGAIN):
+        description = unseal(json.loads(read_bytes(path)))
+        checksums = dict(description.pop("weights"))
     paths = sorted(folder.glob(_PARTS))
-    wanted = paths[0].stem.rpartition("-of-")[2] if paths else "the"
-    if str(len(paths)) != wanted:
+    if {path.name for path in paths} != checksums.keys():
         raise InputError(
-            f"{folder} holds {len(paths)} of {wanted} weights files. Copy all of one export there."
+            f"{folder} holds {len(paths)} of {len(checksums)} weights files. Copy all of one "
+            "export there."
         )
     found: dict[str, Tensor] = {}
     for path in paths:
-        with reading(path, "Copy the whole model there again."):
+        with reading(path, AGAIN):
             data = read_bytes(path)
-            if expected.get(path.name) not in (None, hashlib.sha256(data).hexdigest()):
+            if hashlib.sha256(data).hexdigest() != checksums[path.name]:
                 raise InputError(f"{path} is damaged: its checksum is wrong. Copy it there again.")
             found |= load(data)
-    return found
+    return found, description

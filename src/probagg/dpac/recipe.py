@@ -21,13 +21,11 @@ from probagg.errors import InputError, closest, did_you_mean, first_line, readin
 from probagg.storage import read_bytes
 
 TASKS = ("wcl", "simclr", "moco", "byol", "autoencoder", "none")
-TARGETS = ("online", "kmeans", "fcm", "pac")
 FOLDER = Path(__file__).parent / "recipes"
 NAMES = tuple(
     sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.toml") if p.parent.name != "parts")
 )
 PARTS = tuple(f"parts/{p.stem}" for p in FOLDER.glob("parts/*.toml"))
-REMOVED = {"self_label": ("start", "keep_losses")}  # keys of earlier versions, in saved recipes
 SMALL = 64  # pixels; SimCLR does not blur views up to this size
 MAX_SIZE = 1024  # pixels of a view; a batch of larger ones takes tens of gigabytes
 
@@ -227,27 +225,17 @@ class ClusterSettings(Training):
     m: float = 1.03
     metric: str = "sqeuclidean"
     balance: float = 1.0
-    regularization: float = 0.0  # weight of the entropy of the mean assignment (Table 5c)
-    start: str = "random"  # of the classifier; "pac" fits it to PAC's clusters of the features
+    start: str = "random"  # random, or pac, which fits the classifier to PAC's clusters
     backbone_gradient: float = 1.0  # factor of this loss's gradient with respect to the features
     stratify: bool = False  # batches take their share of each cluster, so that masses are stable
-    targets: str = "online"  # or kmeans, fcm, pac of all images every refresh_epochs (Table 7)
-    refresh_epochs: int = 10
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _one_of(self.objective, ("opa", "pac"), "objective")
         _one_of(self.start, ("random", "pac"), "start")
         _one_of(self.metric, ("sqeuclidean", "cosine"), "metric")
-        _one_of(self.targets, TARGETS, "targets")
-        _at_least(self.refresh_epochs, 1, "refresh_epochs")
         _at_least(self.backbone_gradient, 0.0, "backbone_gradient")
         _within(self.balance, 0.0, 2.0, "balance")
-        if self.objective == "pac" and self.targets != "online":
-            raise RecipeError(
-                f"targets is {self.targets!r}, but the objective pac has no targets. Set "
-                "cluster.objective to opa or cluster.targets to online."
-            )
         _require(self.m > 1.0, f"m is {self.m}, but a number above 1 is needed (1.03).")
 
 
@@ -307,17 +295,13 @@ class Recipe:
         return cls.from_toml(_read(name))
 
     @classmethod
-    def from_toml(cls, text: str, *, saved: bool = False) -> Self:
+    def from_toml(cls, text: str) -> Self:
         """Return the recipe of a TOML text; a key that is left out keeps its default.
 
         The key `base` names a recipe to start from instead of the defaults, or several, each of
-        which replaces keys of those before it. `saved` ignores keys that only earlier versions
-        had, which a model saved by one of them may contain.
+        which replaces keys of those before it.
         """
-        values = parse_toml(text)
-        for table, keys in REMOVED.items() if saved else ():
-            values[table] = {k: v for k, v in values.get(table, {}).items() if k not in keys}
-        return _extend(cls(), values, [])
+        return _extend(cls(), parse_toml(text), [])
 
     def to_toml(self) -> str:
         """Return the recipe with every key."""

@@ -1,7 +1,10 @@
-"""Section 3.5: pre-training and clustering (Algorithm 3), each a loss of a batch.
+"""Section 3.5: pre-training, clustering (Algorithm 3) and self-labelling, each a loss of a batch.
 
 Notation of the paper: x, p from the clean view of an image; x1, p1 from its first (weak) view and
 x2 from its second (strong) one; f the backbone, g the projector, h the classifier.
+
+A stage with another clustering term is a subclass of `ClusterStage` that overrides
+`clustering_terms`; `Engine.train` takes any stage.
 """
 
 from __future__ import annotations
@@ -20,15 +23,14 @@ from torch import Tensor, nn
 from probagg.aggregation import critical_m
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import Model
-from probagg.dpac.offline import refresh_targets
-from probagg.dpac.recipe import ClusterSettings, Recipe, Training
+from probagg.dpac.recipe import Recipe, Training
 from probagg.dpac.start import fit_head, initialize_classifier, nearest
 from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning
 from probagg.opa.losses import OPALoss, PACLoss
-from probagg.opa.processes import gather_rows, n_processes, sum_over_processes
-from probagg.opa.targets import as_float, full_precision
+from probagg.opa.processes import gather_rows
+from probagg.opa.targets import as_float
 from probagg.smoothing import sharpen, sharpness, smooth
 
 MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
@@ -47,12 +49,17 @@ class Setup:
 
 
 class NetworkStage(Stage):
-    """What the stages of DPAC share."""
+    """What the stages of DPAC share: network, views and images, and terms of their losses."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.model, self.views, self.feed = setup.model, setup.views, setup.feed
         self.recipe = setup.recipe
+        settings = setup.recipe.cluster
+        self.opa = OPALoss(
+            settings.m, metric=settings.metric, balance=settings.balance, gather=True
+        )
+        self.pac = PACLoss(metric=settings.metric, gather=True)
 
     @property
     def plan(self) -> Training:
@@ -75,9 +82,33 @@ class NetworkStage(Stage):
         Eq. 9 takes a cluster's mass from the batch. For 1024 random rows and K = 10 it is off by
         9 %, which the power 1/(m - 1) turns into 4.7 in the logits of the targets at m = 1.02. On
         features of CIFAR-10, 86 % of the targets agreed with PAC's clusters, and 98 % where every
-        batch had its share of each cluster (benchmarks/results/opa_loop.json).
+        batch had its share of each cluster (benchmarks/results/opa_loop/full.json).
         """
         return self.infer()[1].argmax(1) if self.recipe.cluster.stratify else None
+
+    @torch.no_grad()
+    def clean_outputs(self, clean: Tensor) -> tuple[Tensor, Tensor]:
+        """Return x and the logits of p, in training mode as in the authors' code."""
+        x = self.model.backbone(clean)
+        return x, self.model.classifier(x)
+
+    def first_logits(self, x1: Tensor) -> Tensor:
+        """Return the logits of p1, with their gradient to x1 scaled by `backbone_gradient`."""
+        share = self.recipe.cluster.backbone_gradient
+        if share != 1.0:  # the value stays x1 exactly
+            x1 = x1.detach() + share * (x1 - x1.detach())
+        return self.model.classifier(x1)
+
+    def clustering_terms(
+        self, batch: Batch, x: Tensor, logits: Tensor, logits1: Tensor
+    ) -> dict[str, Tensor]:
+        """Return KL(Q || P1) (Eq. 12) or Tr(P1^T D P1) / B (Eq. 13), by name.
+
+        Targets Q and distances D are those of the clean view, whose outputs are x and `logits`.
+        """
+        if self.recipe.cluster.objective == "pac":
+            return {"pac": self.pac(x, logits1)}
+        return {"kl": self.opa(x, logits, logits1)}
 
     def pretext_loss(self, pair: list[Tensor], features: Tensor, P: Tensor) -> Tensor:
         """Return the pretext's loss of views, their features and P, times its weight."""
@@ -108,25 +139,9 @@ class PretrainStage(NetworkStage):
 
 
 class ClusterStage(NetworkStage):
-    """Algorithm 3: the pretext task and KL(Q || P1) (Eq. 12), or Tr(P1^T D P1) / B (Eq. 13).
-
-    `targets` are the offline targets (N, K) of Table 7; None where targets are computed online.
-    """
+    """Algorithm 3: the clustering term and the pretext task, weighted by P (Eqs. 12, 13)."""
 
     name = "cluster"
-    targets: Tensor | None = None
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        if self.recipe.cluster.targets != "online":
-            K = self.model.n_clusters
-            self.targets = torch.full((len(self.feed), K), 1.0 / K, device=self.feed.device)
-        self.objective = ClusterLoss(self.recipe.cluster, self.targets)
-
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """Return the offline targets."""
-        return {} if self.targets is None else {"targets": self.targets}
 
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the clean view and those of the pretext task."""
@@ -135,30 +150,27 @@ class ClusterStage(NetworkStage):
     def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
         """Return the terms of Eq. 12 or Eq. 13, and the sharpness of P."""
         clean, *pair = views
-        x, logits = without_gradient(self.model, clean)
+        x, logits = self.clean_outputs(clean)
         features = self.model.backbone(torch.cat(pair))
-        logits1 = classify(self.model, features[: len(x)], self.recipe.cluster)
-        terms = self.objective(batch, x, logits, logits1)
+        logits1 = self.first_logits(features[: len(x)])
+        terms = self.clustering_terms(batch, x, logits, logits1)
         P = as_float(logits).softmax(1)
         terms["pretext"] = self.pretext_loss(pair, features, P)
         return {"loss": total(terms), **terms, "sharpness": P.amax(1).mean()}
 
     def before_epoch(self, epoch: int) -> Tensor | None:
-        """Initialize the classifier, refresh offline targets, and return the strata."""
+        """Initialize the classifier before the first epoch, and return the strata."""
         settings = self.recipe.cluster
         if epoch == 0 and settings.start == "pac":
-            # They are kept: the clean views of a training step are normalised in the same way.
+            # The statistics are kept: the clean views of a step are normalised in the same way.
             estimate_statistics(self.model.backbone, self.views, self.feed)
             features, _ = infer(self.model, self.views, self.feed)
             initialize_classifier(self.model.classifier, features, settings, self.setup.seed)
-        if epoch == 0 and settings.objective == "opa" and self.targets is None:
-            self._check_m()
-        if self.targets is not None and epoch % settings.refresh_epochs == 0:
-            features, _ = infer(self.model, self.views, self.feed)
-            refresh_targets(self.targets, features, settings, self.setup.seed + epoch)
+        if epoch == 0 and settings.objective == "opa":
+            self.check_m()
         return self.strata()
 
-    def _check_m(self) -> None:
+    def check_m(self) -> None:
         """Warn if m is too high for probabilities to leave the uniform start."""
         settings, n = self.recipe.cluster, len(self.feed)
         rows = torch.linspace(0, n - 1, min(n, 2000)).long()  # folders are sorted
@@ -175,7 +187,11 @@ class ClusterStage(NetworkStage):
 
 
 class SelfLabelStage(NetworkStage):
-    """What both variants share: the linear head, and whether it makes the predictions."""
+    """Confident pseudo-labels train a linear head on strong views.
+
+    `ClassifierLabels` is the paper's variant, `SmoothedLabels` (`self_label.labels = "neighbours"`)
+    is ours. Both decide at the end whether the linear head or the classifier makes the predictions.
+    """
 
     name = "self_label"
 
@@ -275,13 +291,8 @@ class RememberedLabels(SelfLabelStage):
 class ClassifierLabels(SelfLabelStage):
     """FixMatch's variant: h's confident labels of the weak view are learnt from the strong view.
 
-    The losses of the clustering stage are kept; `targets` are its offline targets, if any. The
-    authors' code has these lines, as a comment.
+    The losses of the clustering stage are kept. The authors' code has these lines, as a comment.
     """
-
-    def __init__(self, setup: Setup, targets: Tensor | None = None) -> None:
-        super().__init__(setup)
-        self.objective = ClusterLoss(self.recipe.cluster, targets)
 
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the weak, strong and clean views."""
@@ -292,9 +303,9 @@ class ClassifierLabels(SelfLabelStage):
         *pair, clean = views
         features = self.model.backbone(torch.cat(pair))
         x1, x2 = features.chunk(2)
-        logits1 = classify(self.model, x1, self.recipe.cluster)
-        x, logits = without_gradient(self.model, clean)
-        terms = self.objective(batch, x, logits, logits1)
+        logits1 = self.first_logits(x1)
+        x, logits = self.clean_outputs(clean)
+        terms = self.clustering_terms(batch, x, logits, logits1)
         terms["pretext"] = self.pretext_loss(pair, features, as_float(logits).softmax(1))
         confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
         confident = confidence >= self.recipe.self_label.confidence
@@ -376,12 +387,14 @@ class SmoothedLabels(SelfLabelStage):
         fit_head(self.model.self_labeller, features, Q, self.setup.seed)
 
 
-def self_label_stage(setup: Setup, targets: Tensor | None = None) -> SelfLabelStage:
-    """Return the variant that the recipe names; `targets` are the clustering stage's, if any."""
-    labels = setup.recipe.self_label.labels
-    if labels == "neighbours":
-        return SmoothedLabels(setup)
-    return ClassifierLabels(setup, targets) if labels == "classifier" else RememberedLabels(setup)
+def self_label_stage(setup: Setup) -> SelfLabelStage:
+    """Return the variant of self-labelling that the recipe names."""
+    variants = {
+        "memory": RememberedLabels,
+        "classifier": ClassifierLabels,
+        "neighbours": SmoothedLabels,
+    }
+    return variants[setup.recipe.self_label.labels](setup)
 
 
 @torch.no_grad()
@@ -411,42 +424,6 @@ def evaluating(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, shared).eval()
 
 
-class ClusterLoss:
-    """The clustering term of Eq. 12 or Eq. 13, and the regularisation of Table 5c if wanted."""
-
-    def __init__(self, settings: ClusterSettings, targets: Tensor | None) -> None:
-        self.settings, self.targets = settings, targets
-        self.opa = OPALoss(
-            settings.m, metric=settings.metric, balance=settings.balance, gather=True
-        )
-        self.pac = PACLoss(metric=settings.metric, gather=True)
-
-    def __call__(
-        self, batch: Batch, x: Tensor, logits: Tensor, logits1: Tensor
-    ) -> dict[str, Tensor]:
-        """Return the terms: targets and distances from the clean view, logits of the first."""
-        terms = {}
-        if self.settings.objective == "pac":
-            terms["pac"] = self.pac(x, logits1)
-        elif self.targets is not None:
-            with full_precision(logits1):
-                P1 = as_float(logits1).log_softmax(1)
-                terms["kl"] = F.kl_div(P1, self.targets[batch.samples], reduction="batchmean")
-        else:
-            terms["kl"] = self.opa(x, logits, logits1)
-        if self.settings.regularization:
-            terms["regularization"] = self.settings.regularization * _negative_entropy(logits1)
-        return terms
-
-
-def classify(model: Model, x1: Tensor, settings: ClusterSettings) -> Tensor:
-    """Return the logits of p1, with their gradient to x1 scaled by `backbone_gradient`."""
-    share = settings.backbone_gradient
-    if share != 1.0:  # the value stays x1 exactly
-        x1 = x1.detach() + share * (x1 - x1.detach())
-    return model.classifier(x1)
-
-
 def total(terms: dict[str, Tensor]) -> Tensor:
     """Return the sum of all terms."""
     return torch.stack(list(terms.values())).sum()
@@ -463,17 +440,3 @@ def make_views(views: Views, names: tuple[str, ...], batch: Batch) -> list[Tenso
             copy = names[:place].count(name)
             made.append(make(batch.images, batch.samples, batch.key, copy=copy))
     return made
-
-
-@torch.no_grad()
-def without_gradient(model: Model, clean: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x and the logits of p, in training mode as in the authors' code."""
-    x = model.backbone(clean)
-    return x, model.classifier(x)
-
-
-def _negative_entropy(logits: Tensor) -> Tensor:
-    """Return sum_k q_k log q_k of the mean assignment q over the whole batch."""
-    with full_precision(logits):
-        mean = sum_over_processes(as_float(logits).softmax(1).mean(0)) / n_processes()
-        return (mean * mean.clamp(min=1e-12).log()).sum()
