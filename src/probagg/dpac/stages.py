@@ -389,7 +389,7 @@ class SmoothedLabels(SelfLabelStage):
 
 def self_label_stage(setup: Setup) -> SelfLabelStage:
     """Return the variant of self-labelling that the recipe names."""
-    variants = {
+    variants: dict[str, Callable[[Setup], SelfLabelStage]] = {
         "memory": RememberedLabels,
         "classifier": ClassifierLabels,
         "neighbours": SmoothedLabels,
