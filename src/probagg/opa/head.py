@@ -35,6 +35,7 @@ from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
 from probagg.pac.balance import solve
 from probagg.pac.clusters import Assigner
+from probagg.pac.coordinates import chunks
 from probagg.pac.inputs import explained
 from probagg.pac.solver import Solver
 from probagg.pac.tensors import check_tensor
@@ -42,7 +43,8 @@ from probagg.progress import log_progress
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 STARTS = 3  # runs of PAC, of which the one with the lowest objective is taken
-REFINING = 0.1  # of the learning rate, for OPA from there: a full one leaves good clusters
+REFINING = 0.1  # share of the learning rate after PAC's start: a full one leaves good clusters
+CHUNK = 4096  # rows predicted at a time
 FORMAT = "probagg.opa-head/1"
 _SAVED = ("balance_", "n_iter_", "n_features_in_")
 
@@ -257,8 +259,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
         device = X.device if isinstance(X, Tensor) else torch.device("cpu")
         network, parts = copy.deepcopy(self.network_).to(device), []
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-            for start in range(0, len(X), 4096):
-                parts.append(network(self._standard(X[start : start + 4096])).softmax(1))
+            for chunk in chunks(len(X), CHUNK):
+                parts.append(network(self._standard(X[chunk])).softmax(1))
         P = torch.cat(parts)
         return P if isinstance(X, Tensor) else P.numpy()
 
