@@ -11,7 +11,7 @@ ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(a
 $(shell rm -rf $(VENV))
 endif
 
-.PHONY: demo test test-faults test-tools lint format docs results bench clean
+.PHONY: demo test test-faults test-tools lint format docs gallery results bench clean
 
 demo: $(VENV)/.deep
 	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
@@ -27,7 +27,7 @@ test-faults: $(VENV)/.dev
 # The tests against other tools. Their packages need other versions of some of those in .venv, so they
 # have an environment of their own, which falls back on .venv.
 test-tools: $(VENV)/.tools
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/app/tools
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/app/export/test_tools.py tests/app/export/test_handover.py
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/test_docs.py -k "tools.md or coming_from.md"
 
 lint: $(VENV)/.dev
@@ -43,7 +43,11 @@ format: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# docs/results.md and the README's table, from benchmarks/results/*.json.
+# The pictures in docs/gallery, by the programs in examples/.
+gallery: $(VENV)/.dev
+	$(BIN)/python -m benchmarks draw_gallery
+
+# docs/results.md and the README's table, from benchmarks/results.
 results: $(VENV)/.dev
 	$(BIN)/python -m benchmarks results_page
 
@@ -66,7 +70,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable ".[deep,report]"
+	$(PIP) --editable ".[deep,report,table]"
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.dev

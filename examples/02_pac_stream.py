@@ -1,5 +1,9 @@
-"""PAC on rows that arrive in chunks, in any order, with clusters that move. Takes five seconds."""
+"""PAC on rows that arrive in chunks, in any order, with clusters that move.
 
+Takes five seconds, and draws 02_pac_stream.png (needs matplotlib).
+"""
+
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -24,9 +28,20 @@ def turning_blobs(steps, seed=0):
         yield 8 * np.c_[np.cos(angle), np.sin(angle)] + rng.normal(size=(200, 2)), group
 
 
-for forgetting in (1.0, 0.8):
-    pac, found = PAC(n_clusters=5, forgetting=forgetting, random_state=0), []
+figure, axes = plt.subplots(1, 3, figsize=(9, 2.9))
+for axis, forgetting in zip(axes, (1.0, 0.8), strict=False):
+    pac, found, means = PAC(n_clusters=5, forgetting=forgetting, random_state=0), [], []
     for chunk, group in turning_blobs(60):
         pac.partial_fit(chunk)
         found.append(clustering_accuracy(group, pac.labels_))  # labels_ are of this chunk
+        means.append(pac.cluster_means_)
     print(f"moving clusters, forgetting={forgetting}: ACC {np.mean(found[-20:]):.3f}")
+    for path in np.swapaxes(means, 0, 1):
+        axis.plot(*path.T, linewidth=1)
+        axis.plot(*path[-1], "o", markersize=5, color="k")
+    axis.set(title=f"means, forgetting={forgetting}", xticks=[], yticks=[], aspect="equal")
+    axes[2].plot(found, label=f"forgetting={forgetting}")
+axes[2].set(title="ACC of each chunk", xlabel="chunk", ylim=(0, 1.03))
+axes[2].legend()
+figure.tight_layout()
+figure.savefig("02_pac_stream.png", dpi=72)

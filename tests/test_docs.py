@@ -21,6 +21,7 @@ from probagg.app.cli.commands import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GALLERY = ROOT / "docs" / "gallery"
 DOCUMENTS = [
     *PAGES,
     *sorted(ROOT.glob("[A-Z]*.md")),
@@ -77,12 +78,22 @@ def test_every_command_in_the_pages_exists_with_its_options(code):
 
 @pytest.mark.usefixtures("quick_heads")
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
-def test_every_example_runs(path, tmp_path, monkeypatch):
+def test_every_example_runs_and_draws_its_picture(path, tmp_path, monkeypatch):
+    """A small picture of each is in the gallery, which shows it beside its code."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
     if path.name == "03_pac_dask.py":  # its workers import the script again
         subprocess.run([sys.executable, path], cwd=tmp_path, check=True, capture_output=True)
     else:
         monkeypatch.chdir(tmp_path)
         runpy.run_path(str(path), run_name="__main__")
+    drawn, kept = (folder / f"{path.stem}.png" for folder in (tmp_path, GALLERY))
+    with Image.open(drawn) as new, Image.open(kept) as old:
+        assert new.size == old.size
+    assert kept.stat().st_size < 60_000
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    assert f"(gallery/{kept.name})" in page
+    assert f"(../examples/{path.name})" in page
 
 
 def test_results_are_those_of_the_result_files():

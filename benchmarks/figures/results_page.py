@@ -1,21 +1,21 @@
-"""Write docs/results.md and the README's table from benchmarks/results/*.json.
+"""Write docs/results.md and the README's table from the result files.
 
     python -m benchmarks results_page [--check]        or `make results`
 
-`results.in.md` is the page with placeholders in double braces: `{{raw_features}}` calls a function
-of this file, `{{pac_speed quadratic.ratio ,.0f}}` formats one number of results/pac_speed.json, and
-`{{expected table2/isolet/pac/acc .1f}}` one of the paper's.
+`results.in.md` is the page with placeholders in double braces: `{{raw_features}}` calls a
+function of this file, `{{pac_speed data=blobs method=pac mean_acc percent}}` formats a number of a
+result file (`tables.number`), and `{{expected table2/isolet/pac/acc .1f}}` one of the paper's.
 With --check nothing is written, and a page that differs is an error.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from benchmarks.figures.deep_tables import autoencoder as autoencoder
 from benchmarks.figures.deep_tables import exponent as exponent
@@ -30,15 +30,16 @@ from benchmarks.figures.tables import (
     SETS,
     Run,
     best_in_bold,
-    by_set,
     expected,
+    grouped,
     made,
     means,
     methods_of,
+    number,
     paper,
     percent,
     printed,
-    results,
+    recorded,
     score,
     scored,
     seconds,
@@ -46,9 +47,11 @@ from benchmarks.figures.tables import (
     studied,
     table,
 )
+from benchmarks.record import Row
 
 DOCS = ROOT / "docs"
 STAGES = {"cluster": "dpac-opa", "self_label": "dpac-opa-self-label"}  # stage -> method
+SEED_2 = "training/cifar10_resnet34_seed2"
 MADE_UP = ("blobs", "blobs of many shapes", "clouds")
 
 
@@ -102,26 +105,25 @@ def beside_paper(study: str, of: str, without: Sequence[str] = ()) -> str:
 def speed() -> str:
     """Return the time of PAC beside that of k-means."""
     rows = []
-    for name, found in results("pac_speed").items():
-        if name in SETS:
-            pac, kmeans = (f"{found['median_seconds'][m]:.2g} s" for m in ("pac", "k-means"))
-            theirs = expected("table2").get(name, {}).get("pac", {}).get("seconds")
-            printed = f"{theirs:,.1f} s" if theirs else ""
-            ratio = f"{found['ratio']:.2f}"
-            rows.append([SETS[name], str(found["n"]), pac, kmeans, ratio, printed])
+    for row in recorded("pac_speed").of(method="pac"):
+        (kmeans,) = recorded("pac_speed").of(data=row.data, method="k-means")
+        theirs = expected("table2").get(row.data, {}).get("pac", {}).get("seconds")
+        times = [f"{row.seconds:.2g} s", f"{kmeans.seconds:.2g} s", f"{row['ratio']:.2f}"]
+        printed = f"{theirs:,.1f} s" if theirs else ""
+        rows.append([SETS[row.data], str(row.settings["n"]), *times, printed])
     return table(" | runs | PAC | k-means | ratio | PAC in the paper", rows)
 
 
 def largest_difference() -> str:
     """Return the largest difference between PAC and Algorithm 1."""
-    return f"{max(row['max_diff'] for row in results('pac_equality', 'rows')):.0e}"
+    return f"{max(row['max_diff'] for row in recorded('pac_equality').rows):.0e}"
 
 
 def order() -> str:
     """Return ACC by order of the rows and number of starts."""
     found: dict[str, list[str]] = {}
-    for row in results("pac_order"):
-        found.setdefault(row["data"], []).append(percent(*(acc / 100 for acc in row["acc"])))
+    for (data, _), rows in grouped("pac_order", "data", "setting").items():
+        found.setdefault(data, []).append(percent(*(row["acc_percent"] / 100 for row in rows)))
     header = " | random order | file order | random order, `n_init=3` | random order, `n_init=10`"
     return table(header, ([SETS[name], *row] for name, row in found.items()))
 
@@ -129,9 +131,8 @@ def order() -> str:
 def selection() -> str:
     """Return the number of clusters that `select_n_clusters` chooses on data with known classes."""
     rows = []
-    for name, found in results("pac_select", "now").items():
-        for n in sorted({run["rows"] for run in found}) if name not in MADE_UP else ():
-            runs = [run for run in found if run["rows"] == n]
+    for name, n, runs in selections():
+        if name not in MADE_UP:
             chosen = ", ".join(
                 f"{run['chosen']} ({run['interval'][0]} to {run['interval'][1]})" for run in runs
             )
@@ -141,13 +142,19 @@ def selection() -> str:
     return table("data | rows | classes | chosen (interval), by seed | CPU time", rows)
 
 
+def selections() -> Iterator[tuple[str, int, list[Row]]]:
+    """Yield the rows of `select_n_clusters` by data set and number of rows, which increases."""
+    for name, runs in grouped("pac_select", "data").items():
+        now = [run for run in runs if run.method == "now"]
+        for n in sorted({run.settings["rows"] for run in now}):
+            yield name, n, [run for run in now if run.settings["rows"] == n]
+
+
 def selection_on_blobs() -> str:
     """Return how often the true number of blobs is chosen."""
     rows = []
-    for name in MADE_UP[:2]:
-        found = results("pac_select", "now")[name]
-        for n in sorted({run["rows"] for run in found}):
-            runs = [run for run in found if run["rows"] == n]
+    for name, n, runs in selections():
+        if name in MADE_UP[:2]:
             exact = sum(run["chosen"] == run["truth"] for run in runs)
             numbers = ", ".join(str(K) for K in sorted({run["truth"] for run in runs}))
             took = f"{fmean(run['cpu_seconds'] for run in runs):.0f} s"
@@ -157,7 +164,7 @@ def selection_on_blobs() -> str:
 
 def clouds_without_structure() -> str:
     """Return how many data sets without clusters are recognised as such."""
-    clouds = results("pac_select", "now")["clouds"]
+    clouds = recorded("pac_select").of(data="clouds", method="now")
     return f"{sum(not cloud['clear'] for cloud in clouds)} of {len(clouds)}"
 
 
@@ -165,7 +172,7 @@ def heads() -> str:
     """Return a linear head trained by OPA beside other methods."""
     methods = ("OPAHead", "PAC", "k-means", "Gaussian mixture (diagonal)", "spectral")
     rows = []
-    for name, runs in by_set("opa_head").items():
+    for name, runs in studied("opa_head").items():
         shown = (runs[method] for method in methods)
         cells = (f"{score(r)} / {means(r, 'nmi', 'ari')} / {seconds(r)} s" for r in shown)
         rows.append([SETS[name], *cells])
@@ -174,21 +181,24 @@ def heads() -> str:
 
 def sphere() -> str:
     """Return ACC and sharpness of OPA by batch size and by m."""
-    rows = {
-        (str(row["m"]), f"{row['batch']:,}"): (percent(*row["acc"]), fmean(row["sharpness"]))
-        for row in results("opa_sphere", "rows")
-    }
-    lines = ([*setting, acc, f"{sharp:.2f}"] for setting, (acc, sharp) in rows.items())
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in recorded("opa_sphere").of(method="opa"):
+        m, batch = row.settings["m"], row.settings["batch"]
+        found.setdefault((str(m), f"{batch:,}"), []).append(row)
+    lines = (
+        [*setting, score(rows), f"{fmean(row['sharpness'] for row in rows):.2f}"]
+        for setting, rows in found.items()
+    )
     return table("m | batch | ACC | sharpness", lines)
 
 
 def loop() -> str:
     """Return whether a classifier trained by OPA keeps the clusters that it starts with."""
-    found: dict[tuple[Any, ...], list[Run]] = {}
-    for row in results("opa_loop", "rows"):
-        found.setdefault((row["learning_rate"], row["balance"], row["stratified"]), []).append(row)
     rows = []
-    for (rate, balance, stratified), runs in found.items():
+    for method, runs in grouped("opa_loop", "method", "setting").items():
+        if method[0] != "opa":
+            continue
+        rate, balance, stratified = runs[0].settings.values()
         first = [run["curve"][0] for run in runs]
         cells = (
             [percent(epoch["targets"]) for epoch in first],
@@ -207,14 +217,14 @@ def loop() -> str:
 def cost() -> str:
     """Return time and memory of OPALoss beside those of a cross-entropy and a product."""
     rows = []
-    for name in ("opa_cost_cpu", "opa_cost_cuda"):
-        for how in ("eager", "compiled"):
-            found = results(name, how)
+    for name in ("opa_cost/cpu", "opa_cost/cuda"):
+        for found in recorded(name).rows:
             times = [f"{found[f'{m}_ms']:.2g} ms" for m in ("opa", "cross_entropy_and_product")]
             peaks = (found[f"{m}_peak_mib"] for m in ("opa", "cross_entropy_and_product"))
             memory = [f"{peak:.1f} MiB" if peak else "" for peak in peaks]
-            where = f"{results(name).get('gpu', 'one CPU thread')}, {how}"
-            rows.append([where, *times, f"{found['ratio']:.1f}", *memory])
+            where = recorded(name).settings.get("gpu", "one CPU thread")
+            ratio = f"{found['ratio']:.1f}"
+            rows.append([f"{where}, {found.setting}", *times, ratio, *memory])
     header = " | `OPALoss` | cross-entropy and product | ratio | peak memory of `OPALoss`"
     return table(f"{header} | of the other", rows)
 
@@ -222,15 +232,17 @@ def cost() -> str:
 def photos() -> str:
     """Return the clustering of Imagenette's photos on the features of a frozen network."""
     titles = ("PAC", "OPA head", "k-means, one start", "spectral clustering, 10 neighbours")
-    methods = [found["runs"] for found in results("photos_imagenette", "methods")]
-    lines = {f"{t}, {seconds(r)} s": r for t, r in zip(titles, methods, strict=True)}
+    methods = ("pac", "opa", "kmeans", "spectral")
+    runs = [recorded("photos_imagenette").of(method=method, setting="") for method in methods]
+    lines = {f"{t}, {seconds(r)} s": r for t, r in zip(titles, runs, strict=True)}
     return scored("Imagenette, 5,000 × 1,280 features", lines)
 
 
 def digits() -> str:
     """Return DPAC on digits, and PAC on its features and on the pixels."""
-    runs = results("dpac_digits", "runs")
-    times, lowest = [run["seconds"] for run in runs], percent(min(run["acc"] for run in runs))
+    runs = recorded("dpac_digits").rows
+    times = [run.seconds for run in runs if run.seconds is not None]
+    lowest = percent(min(run["acc"] for run in runs))
     lines = {
         f"DPAC (lowest ACC {lowest}), {min(times):.0f} to {max(times):.0f} s": runs,
         "PAC on its features": [run["pac_on_features"] for run in runs],
@@ -245,18 +257,17 @@ def cifar10() -> str:
     pac = {"acc": expected("table3", "cifar10", "pac", "acc")}
     without_cr = expected("table5c", "cifar10", "dpac-jpac", "without-cr")
     opa, self_label = (expected("table4", "cifar10", method) for method in STAGES.values())
-    starts = results("dpac_cifar10", "table3")
-    new = results("dpac_cifar10", "stages.seeds.2")
-    old = results("dpac_cifar10_resnet18", "training.seeds.1")
-    j_pac = next(w for w in results("dpac_cifar10_resnet34_ways", "ways") if w["way"] == "jpac")
+    new = {row.method: row for row in recorded(SEED_2).rows}
+    old = {row.method: row for row in recorded("training/cifar10_resnet18_seed1").rows}
+    j_pac = recorded("dpac_cifar10_ways/cluster_resnet34_seed2").row(setting="jpac")
     lines = (
-        ("k-means on the pre-trained features, 5 starts", starts["kmeans"], kmeans),
-        ("PAC on the pre-trained features, 5 starts", starts["pac"], pac),
-        ("DPAC with OPA, 380 + 60 epochs", [new["cluster"]["revealed"]], opa),
-        ("then self-labelling, 60 epochs", [new["self_label"]["revealed"]], self_label),
+        ("k-means on the pre-trained features, 5 starts", new["table3"]["kmeans"], kmeans),
+        ("PAC on the pre-trained features, 5 starts", new["table3"]["pac"], pac),
+        ("DPAC with OPA, 380 + 60 epochs", [new["cluster"]], opa),
+        ("then self-labelling, 60 epochs", [new["self_label"]], self_label),
         ("DPAC with J_pac, 380 + 20 epochs", [j_pac], without_cr),
-        ("ResNet-18, seed 1: OPA, 500 + 60 epochs", [old["cluster"]["revealed"]], opa),
-        ("then self-labelling, 60 epochs", [old["self_label"]["revealed"]], self_label),
+        ("ResNet-18, seed 1: OPA, 500 + 60 epochs", [old["cluster"]], opa),
+        ("then self-labelling, 60 epochs", [old["self_label"]], self_label),
     )
     rows = (
         [title, *(score(runs, s) + paper(printed, s) for s in SCORES)]
@@ -267,25 +278,25 @@ def cifar10() -> str:
 
 def cifar10_minutes(what: str) -> str:
     """Return the minutes of seed 2: of its epochs alone, or as it ran."""
-    epochs = {"pretraining.seeds.2.pretrain": 380}
-    epochs |= {"stages.seeds.2.cluster": 60, "stages.seeds.2.self_label": 60}
-    stages = {path: results("dpac_cifar10", path)["label_free"] for path in epochs}
+    epochs = {"pretrain": 380, "cluster": 60, "self_label": 60}
+    stages = [recorded(SEED_2).row(method=stage)["label_free"] for stage in epochs]
     if what == "epochs":
-        total = sum(n * stages[path]["last_epoch"]["seconds"] for path, n in epochs.items())
+        each = [stage["last_epoch"]["seconds"] for stage in stages]
+        total = sum(n * seconds for n, seconds in zip(epochs.values(), each, strict=True))
     else:
-        total = sum(stage["seconds"] for stage in stages.values())
+        total = sum(stage["seconds"] for stage in stages)
     return f"{total / 60:.0f}"
 
 
 def imagenette() -> str:
     """Return DPAC on Imagenette from scratch."""
-    found = results("dpac_imagenette", "seeds.0")
-    starts = found["pretrain"]["revealed"]["table3"]
+    found = {row.method: row for row in recorded("training/imagenette").rows}
+    starts = found["pretrain"]["table3"]
     lines = {
         "k-means on the pre-trained features, 5 starts": starts["kmeans"],
         "PAC on the pre-trained features, 5 starts": starts["pac"],
-        "DPAC with OPA, 800 + 60 epochs": [found["cluster"]["revealed"]],
-        "then self-labelling, 60 epochs": [found["self_label"]["revealed"]],
+        "DPAC with OPA, 800 + 60 epochs": [found["cluster"]],
+        "then self-labelling, 60 epochs": [found["self_label"]],
     }
     return scored("Imagenette, 5,000 photos at 96 px, seed 0", lines)
 
@@ -293,11 +304,12 @@ def imagenette() -> str:
 def smoothing() -> str:
     """Return ACC of PAC, then of its probabilities smoothed over the kNN graph."""
     rows = []
-    for found in results("neighbours"):
-        cells = [[run for run in found["runs"] if run["init"] == "auto"]]
-        cells += [[found[how]] for how in ("lowest", "annealed", "most modular")]
-        shown = (f"{score(runs, 'pac')} → {score(runs, 'asked')}" for runs in cells)
-        rows.append([SETS[found["data"]].partition(", K")[0], *shown])
+    for data, runs in grouped("neighbours", "data").items():
+        cells = [[run for run in runs if run.method == "auto"]]
+        for rule in ("lowest", "annealed", "most modular"):
+            cells.append([run for run in runs if rule in run["chosen_by"]])
+        shown = (f"{score(some, 'pac')} → {score(some, 'asked')}" for some in cells)
+        rows.append([SETS[data].partition(", K")[0], *shown])
     header = " | ten starts | lowest objective of the ten | lower of two annealed starts"
     return table(f"{header} | highest modularity of the twelve", rows)
 
@@ -306,7 +318,7 @@ def pretraining_speed() -> str:
     """Return images per second of pre-training, its limit and a classic loader's."""
     rows = []
     for backbone, title in (("resnet18", "ResNet-18"), ("resnet34", "ResNet-34")):
-        found = results("dpac_speed", backbone)
+        found = recorded("dpac_speed").row(method=backbone)
         rates = (f"{found[key]:,.0f}" for key in ("images_per_second", "limit", "classic"))
         share = f"{percent(found['views_share'])} %"
         rows.append([title, *rates, f"{found['times_classic']:.1f}", share])
@@ -335,16 +347,16 @@ def readme() -> str:
         theirs = paper(expected("table2", name, "pac")).strip(" ()")
         size = " (at 128 px)" if name == "coil100" else ""
         rows.append([SETS[name], "PAC", *cells, theirs + size])
-    found = {entry["method"]: entry["runs"] for entry in results("photos_imagenette", "methods")}
-    cells = best_in_bold([found[method] for method in ("pac", "kmeans", "spectral")])
+    photos = recorded("photos_imagenette")
+    cells = best_in_bold([photos.of(method=m, setting="") for m in ("pac", "kmeans", "spectral")])
     rows.append(["Imagenette, 5,000 photos, features of a frozen network", "PAC", *cells, ""])
-    pixels = by_set("opa_head")["digits"]
-    runs = results("dpac_digits", "runs")
+    pixels = studied("opa_head")["digits"]
+    runs = recorded("dpac_digits").rows
     cells = best_in_bold([runs, pixels["k-means"], pixels["spectral"]])
     rows.append(["digits, 1,797 images, 5 seeds", "DPAC", *cells, ""])
     for stage, method in STAGES.items():
-        ours = [results("dpac_cifar10", f"stages.seeds.2.{stage}.revealed")]
-        kmeans = results("dpac_cifar10", "table3.kmeans")
+        ours = recorded(SEED_2).of(method=stage)
+        kmeans = recorded(SEED_2).row(method="table3")["kmeans"]
         rows.append(
             ["CIFAR-10, 60,000 images, 1 seed", *from_scratch("cifar10", method, ours, kmeans)]
         )
@@ -352,7 +364,7 @@ def readme() -> str:
         kmeans = runs[0]["pretrained"]["table3"]["kmeans"]
         title = "CIFAR-100, its 20 super-classes, 60,000 images, 1 seed"
         rows.append([title, *from_scratch("cifar100-20", method, runs, kmeans)])
-    ratios = [found["ratio"] for name, found in results("pac_speed").items() if name in SETS]
+    ratios = [row["ratio"] for row in recorded("pac_speed").of(method="pac")]
     time = f"{min(ratios):.1f} to {max(ratios):.1f} times the time of `KMeans(n_init=1)`"
     shown = table("ACC, % | method | probagg | k-means | spectral | the paper", rows)
     timed = f"`PAC.fit` took {time} on these matrices and on a million rows."
@@ -368,8 +380,9 @@ def fill(placeholder: re.Match[str]) -> str:
         return format(expected(*arguments[0].split("/")), arguments[1])
     if name in globals():
         return globals()[name](*arguments)
-    path, form = arguments
-    return percent(results(name, path)) if form == "percent" else format(results(name, path), form)
+    *words, form = arguments
+    value = number(name, *words)
+    return percent(value) if form == "percent" else format(value, form)
 
 
 def pages() -> dict[Path, str]:
@@ -384,8 +397,11 @@ def pages() -> dict[Path, str]:
 
 def main() -> None:
     """Write the pages, or check that they are written."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="fail if a page is not current")
+    check = parser.parse_args().check
     stale = [path for path, text in pages().items() if path.read_text() != text]
-    if "--check" in sys.argv and stale:
+    if check and stale:
         sys.exit(f"{', '.join(path.name for path in stale)} differ: run make results and commit")
     for path in stale:
         path.write_text(pages()[path])

@@ -37,7 +37,7 @@ def algorithm_1(
     return P
 
 
-def objective(D: np.ndarray, P: np.ndarray, m: float = 1.0) -> float:
+def equation_5(D: np.ndarray, P: np.ndarray, m: float = 1.0) -> float:
     """Return Eq. 5 term by term; Eq. 1 for m = 1."""
     N, K = P.shape
     total = 0.0

@@ -21,7 +21,7 @@ from probagg.dpac.stages import ClusterStage, Setup
 from probagg.dpac.step import Batch
 from probagg.opa.processes import n_processes, sum_over_processes
 from probagg.opa.targets import as_float, full_precision
-from probagg.pac.solver import Solver
+from probagg.pac.solver import Parameters, solve
 
 
 class OfflineStage(ClusterStage):
@@ -103,7 +103,7 @@ def cluster_all(
         return F.one_hot(torch.from_numpy(labels).long(), n_clusters).float()
     if method == "fcm":
         return torch.from_numpy(fuzzy_c_means(X, n_clusters, seed=seed)).float()
-    solver = Solver(
+    pac = Parameters(
         n_clusters,
         m=settings.m,
         metric=settings.metric,
@@ -111,7 +111,7 @@ def cluster_all(
         n_init=3,
         random_state=seed,
     )
-    return torch.from_numpy(solver.solve(X).P).float()
+    return torch.from_numpy(solve(X, pac).P).float()
 
 
 def fuzzy_c_means(

@@ -3,8 +3,8 @@
     python -m benchmarks near_duplicates [NAME ...]      needs PROBAGG_DATA
 
 Photos of each class are changed in several ways; the recall is the share of the copies that are
-found to be one of their photo (`probagg.app.run.duplicates`). What is found among the originals is
-wrong, or a near-duplicate in the set: look at the groups. The rule was chosen on Imagenette, and
+found to be one of their photo (`probagg.app.embed.duplicates`). What is found among the originals
+is wrong, or a near-duplicate in the set: look at the groups. The rule was chosen on Imagenette, and
 ImageNet-Dogs was not in view.
 """
 
@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from benchmarks.photo_sets import pixels
-from benchmarks.record import record
-from probagg.app.embed import embed, open_backbone
-from probagg.app.run.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
+from benchmarks.record import Cell, Row, record
+from probagg.app.embed import extract_features, open_backbone
+from probagg.app.embed.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 from probagg.data.images import ArrayImages
 
 SETS = {"imagenette": 200, "dogs": 100}  # photos that are changed
@@ -62,7 +61,7 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
 }
 
 
-def measure(name: str, n_photos: int) -> dict[str, Any]:
+def measure(name: str, n_photos: int) -> Row:
     """Return the recall of every change, and what is found among the originals of one set."""
     photos, y = pixels(name)
     generator, K = np.random.default_rng(0), int(y.max()) + 1
@@ -70,28 +69,27 @@ def measure(name: str, n_photos: int) -> dict[str, Any]:
     places = [generator.permutation(np.flatnonzero(y == k))[:each] for k in range(K)]
     rows = np.sort(np.concatenate(places))[:n_photos]
     backbone = open_backbone("efficientnet-lite0")
-    X = embed(ArrayImages(photos), backbone).X
+    X = extract_features(ArrayImages(photos), backbone).X
     recall = {}
     for change, make in CHANGES.items():
         copies = np.stack([np.asarray(make(Image.fromarray(photos[row]))) for row in rows])
         both = ArrayImages(np.concatenate([photos[rows], copies]))
-        Xc = np.concatenate([X[rows], embed(ArrayImages(copies), backbone).X])
+        Xc = np.concatenate([X[rows], extract_features(ArrayImages(copies), backbone).X])
         found = find_duplicates(Xc, both, [str(row) for row in range(len(both))])
         same = found.representative[: len(rows)] == found.representative[len(rows) :]
         recall[change] = float(same.mean())
     found = find_duplicates(X, ArrayImages(photos), [str(row) for row in range(len(X))])
     candidates = np.concatenate([pairs for pairs, _ in similar_pairs(X)])
-    return {
-        "data": name,
-        "photos": len(X),
-        "changed": len(rows),
+    values = {
         "recall": recall,
         "found_among_originals": len(X) - len(found.kept),
         "groups": found.groups,
         "candidate_pairs": len(candidates),
         "candidate_photos": len(np.unique(candidates)),
-        "rule": {"equal_hashes": EQUAL_HASHES, "per_bit": PER_BIT},
     }
+    rule = {"equal_hashes": EQUAL_HASHES, "per_bit": PER_BIT}
+    settings = {"photos": len(X), "changed": len(rows), "rule": rule}
+    return Cell(name, "find_duplicates").row(values | {"settings": settings})
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
-def check_parameters(estimator: Any) -> None:
+def check_parameters(estimator: BaseEstimator) -> None:
     """Raise an error if a parameter cannot be used; "auto", which `cluster` accepts, is explained.
 
     The other errors are scikit-learn's.
@@ -61,8 +61,10 @@ def labels_of(P: Any) -> Any:
     return labels.astype(np.int64, copy=False) if isinstance(labels, np.ndarray) else labels
 
 
-def describe(estimator: BaseEstimator, learned: Sequence[str], **changed: Any) -> dict[str, Any]:
-    """Return parameters and learned attributes for `rebuild`, in types that JSON has.
+def describe_estimator(
+    estimator: BaseEstimator, learned: Sequence[str], **changed: Any
+) -> dict[str, Any]:
+    """Return parameters and learned attributes for `rebuild_estimator`, in types that JSON has.
 
     `changed` replaces parameters that JSON lacks a type for. A random state is kept as an integer
     only: drawing from an instance has changed it.
@@ -75,10 +77,10 @@ def describe(estimator: BaseEstimator, learned: Sequence[str], **changed: Any) -
     return {"params": params, "learned": values}
 
 
-def rebuild(
+def rebuild_estimator(
     kind: type[Estimator], description: dict[str, Any], learned: Sequence[str], **changed: Any
 ) -> Estimator:
-    """Return an estimator from what `describe` gave; the caller adds its arrays."""
+    """Return an estimator from what `describe_estimator` gave; the caller adds its arrays."""
     estimator = kind(**description["params"] | changed)
     found = dict(description["learned"])
     names = found.pop("feature_names_in_", None)

@@ -12,7 +12,7 @@ from probagg.dpac.recipe import ClusterSettings
 from probagg.dpac.start import fit_head, initialize_classifier, nearest, recut, select_run
 from probagg.metrics import clustering_accuracy
 from probagg.pac import solver
-from probagg.pac.solver import Solver
+from probagg.pac.solver import Parameters, solve
 from probagg.smoothing import sharpen, sharpness, smooth
 
 
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_classifier(generator):
 def test_many_rows_whose_probabilities_are_not_kept(generator, monkeypatch):
     monkeypatch.setattr(solver, "SAMPLE_ROWS", 100)
     X, y = clusters(generator, n=2400)
-    assert Solver(3).solve(X).P is None
+    assert solve(X, Parameters(3)).P is None
     classifier = mlp((16, 32, 3), "batch")
     initialize_classifier(classifier, X, ClusterSettings(metric="sqeuclidean"), seed=0)
     assert clustering_accuracy(y, classifier.eval()(X).argmax(1)) == 1.0
@@ -69,7 +69,7 @@ class Run(NamedTuple):
 
     history: list[float]
     P: torch.Tensor
-    solver: Solver = Solver(3)
+    parameters: Parameters = Parameters(3)
 
 
 def soft(labels):
@@ -93,7 +93,7 @@ def test_a_run_that_cut_across_two_groups_is_repaired(generator):
     X[:, 1] += 0.5 * torch.randn(400, generator=generator)
     near = nearest(X, 2, "sqeuclidean")
     across = (X[:, 0] > 3.0).long()
-    run = Run([1.0], 0.94 * torch.eye(2)[across] + 0.03, Solver(2, m=1.05))
+    run = Run([1.0], 0.94 * torch.eye(2)[across] + 0.03, Parameters(2, m=1.05))
     assert clustering_accuracy(y, across) < 0.6
     assert clustering_accuracy(y, select_run([run], X, near).argmax(1)) > 0.99
 
@@ -108,7 +108,7 @@ def test_plain_and_annealed_runs_are_compared(generator, monkeypatch):
 
     monkeypatch.setattr(start, "select_run", first)
     initialize_classifier(mlp((16, 3), "batch"), X, ClusterSettings(balance=0.25, m=1.05), seed=2)
-    solvers = [run.solver for run in seen]
+    solvers = [run.parameters for run in seen]
     assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers] == [
         (seed, 1.0, 1) for seed in range(2, 14)
     ]

@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from probagg import PAC, clustering_accuracy, select_n_clusters
 from probagg.pac import balance
-from probagg.pac.balance import Reading, choose
+from probagg.pac.balance import NeighbourAgreement, clearly_best
 
 
 @pytest.fixture
@@ -54,18 +54,18 @@ def test_a_large_cluster_with_outliers_in_the_others_is_not_taken(digits):
     ],
 )
 def test_the_run_whose_neighbours_agree_clearly_best_is_chosen(kappas, means, chosen):
-    assert choose([Reading(*r) for r in zip(kappas, means, strict=True)]) == chosen
+    assert clearly_best([NeighbourAgreement(*r) for r in zip(kappas, means, strict=True)]) == chosen
 
 
 def test_agreement_is_one_for_separate_groups_and_zero_by_chance(rng):
     X, y = make_blobs(900, centers=3, cluster_std=0.1, random_state=0)
     near = NearestNeighbors(n_neighbors=10).fit(X).kneighbors(return_distance=False)
-    assert Reading.of(y, near, 3) == Reading(1.0, 1.0)
+    assert NeighbourAgreement.of(y, near, 3) == NeighbourAgreement(1.0, 1.0)
     random = rng.choice(3, 900, p=[0.8, 0.1, 0.1])
-    assert abs(Reading.of(random, near, 3).kappa) < 0.05
-    assert Reading.of(np.zeros(900, int), near, 3) == Reading(0.0, 1 / 3)
+    assert abs(NeighbourAgreement.of(random, near, 3).kappa) < 0.05
+    assert NeighbourAgreement.of(np.zeros(900, int), near, 3) == NeighbourAgreement(0.0, 1 / 3)
     outliers = np.where(np.arange(900) < 5, 1, 0)
-    assert Reading.of(outliers, near, 2).mean < 0.6
+    assert NeighbourAgreement.of(outliers, near, 2).mean < 0.6
 
 
 def test_a_sample_chooses_for_many_rows(unequal, monkeypatch):

@@ -302,9 +302,9 @@ def test_an_interrupted_fit_resumes_to_the_same_labels(kind, tmp_path):
 
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path):
-    from probagg.pac.out_of_core import Checkpoint
+    from probagg.pac.out_of_core import FitCheckpoint
 
-    saved = Checkpoint(tmp_path / "fit.safetensors", 0)
+    saved = FitCheckpoint(tmp_path / "fit.safetensors", 0)
     saved.match({"data": "other"})
     saved.write(np.zeros((4, K, D + 2)), 1, [1.0])
     with pytest.raises(InputError, match="written by another fit"):

@@ -14,13 +14,13 @@ from sklearn.metrics import pairwise_distances, silhouette_score
 
 from probagg.errors import InputError
 from probagg.pac.n_clusters import (
-    Path,
-    Reading,
+    Measurement,
+    MergePath,
     _auto_candidates,
-    choose,
-    estimate_seconds,
     join,
     select_n_clusters,
+    selection_from,
+    selection_seconds,
     silhouette,
 )
 from probagg.pac.sweeps import Update
@@ -71,9 +71,9 @@ def test_correlated_columns_are_not_structure(rng):
 
 def test_clusters_of_a_single_gaussian_are_of_equal_size(rng):
     """Too large blocks (half a cluster) would break the balance, and leave one cluster on MNIST."""
-    path = Path(rng.normal(size=(500, 16)), Update(1.03), rng)
+    path = MergePath(rng.normal(size=(500, 16)), Update(1.03), rng)
     for K in (20, 8, 6, 4, 3, 2):
-        path.read(K)
+        path.measure(K)
         assert np.bincount(path.labels[K], minlength=K).min() > 0.6 * 500 / K
 
 
@@ -233,10 +233,10 @@ def test_progress_counts_the_work_in_percent():
 
 
 def test_the_estimate_grows_with_the_work_up_to_the_sample():
-    few, many, more = (estimate_seconds("auto", N, 64) for N in (300, 3000, 50_000))
+    few, many, more = (selection_seconds("auto", N, 64) for N in (300, 3000, 50_000))
     assert few < many
     assert many == more
-    assert estimate_seconds((2, 120), 3000, 64) > many
+    assert selection_seconds((2, 120), 3000, 64) > many
 
 
 def test_the_table_can_be_written_as_csv():
@@ -277,18 +277,18 @@ def test_the_two_closest_clusters_by_ward_are_joined():
 
 def made_up(silhouettes, agreements):
     """Return two runs of the numbers from 2 with these gains over the null."""
-    readings = {
-        K: (Reading(K, s, a, 1.0, 0.0), Reading(K, 0.0, 0.0, 1.0, 0.0))
+    measured = {
+        K: (Measurement(K, s, a, 1.0, 0.0), Measurement(K, 0.0, 0.0, 1.0, 0.0))
         for K, (s, a) in enumerate(zip(silhouettes, agreements, strict=True), start=2)
     }
     labels = np.arange(4)
-    run = SimpleNamespace(readings=readings, common_labels=lambda other, K: (labels, labels))
+    run = SimpleNamespace(measured=measured, common_labels=lambda other, K: (labels, labels))
     return [run, run]
 
 
-def test_the_score_weighs_both_readings_alike():
+def test_the_score_weighs_both_measures_alike():
     """Silhouettes favour 2, agreement 4; 3 is nearly as good in both."""
-    selection = choose(made_up([0.10, 0.09, 0.05, 0.0], [0.4, 0.78, 0.8, 0.0]))
+    selection = selection_from(made_up([0.10, 0.09, 0.05, 0.0], [0.4, 0.78, 0.8, 0.0]))
     assert selection.n_clusters == 3
     assert selection.interval == (3, 3)
     expected = (0.9 + 0.975) / 2 - 0.1 * np.log(3)
@@ -296,11 +296,11 @@ def test_the_score_weighs_both_readings_alike():
 
 
 def test_the_largest_candidate_is_named_as_such():
-    selection = choose(made_up([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]))
+    selection = selection_from(made_up([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]))
     assert selection.n_clusters == 4
     assert "It is the largest candidate" in selection.reason
 
 
 def test_small_gains_are_no_structure():
-    assert choose(made_up([0.11, 0.02], [0.06, 0.1])).clear
-    assert not choose(made_up([0.09, 0.02], [0.05, 0.1])).clear
+    assert selection_from(made_up([0.11, 0.02], [0.06, 0.1])).clear
+    assert not selection_from(made_up([0.09, 0.02], [0.05, 0.1])).clear

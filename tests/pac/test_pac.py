@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from probagg import PAC, clustering_accuracy, critical_m
 from probagg.aggregation import aggregate
-from probagg.pac.sweeps import run_sweeps
+from probagg.pac.sweeps import converge
 
 
 @pytest.mark.parametrize("metric", ["sqeuclidean", "cosine", "euclidean"])
@@ -60,11 +60,11 @@ def test_annealed_runs_end_lower_on_the_whole(digits, caplog):
 def test_annealing_begins_below_the_critical_m_but_never_below_m(digits, monkeypatch):
     seen = []
 
-    def watched(rows, P, update, *arguments, **options):
-        seen.append(update.m)
-        return run_sweeps(rows, P, update, *arguments, **options)
+    def watched(sweeps, **options):
+        seen.append(sweeps.update.m)
+        return converge(sweeps, **options)
 
-    monkeypatch.setattr("probagg.pac.solver.run_sweeps", watched)
+    monkeypatch.setattr("probagg.pac.solver.converge", watched)
     critical = critical_m(digits[0])
     for m in (1.03, critical - 0.02, critical - 0.001):
         PAC(10, m=m, init="annealed", random_state=0).fit(digits[0])

@@ -12,7 +12,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from probagg import PAC, aggregate, clustering_accuracy
 from probagg.aggregation import objective
 from probagg.errors import InputError
-from probagg.pac.stream import Sample, growing_blocks
+from probagg.pac.solver import Parameters
+from probagg.pac.stream import Reservoir, growing_blocks
 
 
 def stream(pac, X, size=100, weights=None):
@@ -240,7 +241,7 @@ def test_sums_over_the_sample_are_unbiased():
     decayed = w * 0.8 ** np.repeat([2, 1, 0], 200)
     found = []
     for seed in range(300):
-        sample, generator = Sample(50), np.random.default_rng(seed)
+        sample, generator = Reservoir(50), np.random.default_rng(seed)
         for t in range(3):
             part = slice(200 * t, 200 * (t + 1))
             sample.offer(X[part], np.log(w[part]) - t * np.log(0.8), generator)
@@ -251,7 +252,7 @@ def test_sums_over_the_sample_are_unbiased():
 
 def test_a_sample_that_is_not_full_holds_every_row_with_its_weight():
     X, w = np.arange(12.0).reshape(6, 2), np.arange(1.0, 7.0)
-    sample, generator = Sample(10), np.random.default_rng(0)
+    sample, generator = Reservoir(10), np.random.default_rng(0)
     sample.offer(X[:4], np.log(w[:4]), generator)
     sample.offer(X[4:], np.log(w[4:]), generator)
     np.testing.assert_array_equal(sample.X, X)
@@ -259,8 +260,7 @@ def test_a_sample_that_is_not_full_holds_every_row_with_its_weight():
 
 
 def test_blocks_are_small_beside_what_was_seen():
-    solver = PAC(5)._solver()
-    blocks = list(growing_blocks(np.ones(1000), 100.0, solver, 1.03))
+    blocks = list(growing_blocks(np.ones(1000), 100.0, Parameters(5), 1.03))
     assert blocks[0] == slice(0, 3)
     assert blocks[-1].stop == 1000
     for before, after in itertools.pairwise(blocks):

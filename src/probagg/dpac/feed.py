@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from probagg.arrays import chunks
 from probagg.data.threads import read_ahead
 from probagg.dpac.model import Model
 from probagg.dpac.views import Views
 from probagg.environment import free_memory
 from probagg.opa.targets import as_float
-from probagg.pac.coordinates import chunks
 from probagg.progress import logger
 
 AHEAD = 3  # batches that are read in advance
@@ -135,7 +135,7 @@ def estimate_statistics(network: nn.Module, views: Views, feed: Feed) -> None:
     """Replace the running statistics of batch norm layers by those of clean views.
 
     Training leaves the statistics of random views, with which the features of clean views cluster
-    worse (docs/cifar10.md).
+    worse (benchmarks/notes/cifar10.md).
     """
     layers = [layer for layer in network.modules() if isinstance(layer, _BatchNorm)]
     if not layers:

@@ -2,11 +2,11 @@
 
 The first targets of a random classifier are noise, which ruins good features. A fitted one is
 confident from the first step, but OPA is a feedback loop: it is stable only where `learning_rate`,
-`backbone_gradient` and `balance` are small. docs/cifar10.md explains both.
+`backbone_gradient` and `balance` are small. benchmarks/notes/cifar10.md explains both.
 
 The kNN graph of the features says which of PAC's runs to take, and smooths its probabilities: PAC's
 clusters of CIFAR-10's pre-trained features have 88.2 ACC, and 90.2 once smoothed
-(benchmarks/results/neighbours.json).
+(benchmarks/results/neighbours/full.json).
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from probagg.aggregation import embed
 from probagg.dpac.recipe import ClusterSettings
 from probagg.opa.targets import full_precision
-from probagg.pac.clusters import Assigner
-from probagg.pac.solver import Solution, Solver
+from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import logger
 from probagg.smoothing import count_nearest, sharpen, sharpness, smooth
 
@@ -46,9 +45,9 @@ def initialize_classifier(
     device, n_clusters = last.weight.device, last.out_features
     features = features.to(device)
     near = nearest(features, n_clusters, settings.metric)
-    solver = Solver(n_clusters, m=settings.m, metric=settings.metric)
+    pac = Parameters(n_clusters, m=settings.m, metric=settings.metric)
     runs = [
-        replace(solver, init=init, random_state=seed + number).solve(features)
+        solve(features, replace(pac, init=init, random_state=seed + number))
         for number, init in enumerate(INITS)
     ]
     P = select_run(runs, features, near)
@@ -60,10 +59,10 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
 
     PAC has several optima, and the lowest objective is not always the best: on three of five sets
     of CIFAR-10 features another one, less than 0.1 % higher, had two to three points more ACC
-    (benchmarks/results/neighbours.json). PAC can also divide two similar classes wrongly in every
+    (benchmarks/results/neighbours). PAC can also divide two similar classes wrongly in every
     run, so the two most connected clusters are divided anew (`neighbours.recut`). PAC's run from
     there is taken if it is more confident after some smoothing: where a boundary runs through a
-    dense part of the graph, smoothing leaves many rows undecided (docs/cifar10.md, "The start").
+    dense part of the graph, smoothing leaves many rows undecided (benchmarks/notes/cifar10.md).
     """
     smoothed = [smooth(near, _probabilities(run, features)) for run in runs]
     modular = [modularity(near, Q) for Q in smoothed]
@@ -71,7 +70,7 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
     start = recut(near, smoothed[chosen])
     candidates = [runs[chosen]]
     if start is not None:
-        candidates.append(replace(runs[chosen].solver, init=start).solve(features))
+        candidates.append(solve(features, replace(runs[chosen].parameters, init=start)))
     answers = [_probabilities(run, features) for run in candidates]
     confidence = [sharpness(smooth(near, P, rounds=ROUNDS)) for P in answers]
     names = ("most modular", "divided anew")[: len(candidates)]
@@ -82,8 +81,7 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
 
 def _probabilities(run: Solution, features: Tensor) -> Tensor:
     """Return a run's probabilities, which it does not keep for very many rows."""
-    P = run.P if run.P is not None else Assigner(run.model, run.update).probabilities(features)
-    return P.float()
+    return (run.P if run.P is not None else run.clusters.probabilities(features)).float()
 
 
 def fit_head(head: nn.Module, features: Tensor, probabilities: Tensor, seed: int) -> None:

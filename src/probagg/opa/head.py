@@ -20,24 +20,24 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted, validat
 from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS, embed
+from probagg.arrays import chunks
 from probagg.devices import choose_device
 from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
     CONSTRAINTS,
     check_n_samples,
     check_parameters,
-    describe,
+    describe_estimator,
     draw_seed,
     labels_of,
-    rebuild,
+    rebuild_estimator,
 )
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
-from probagg.pac.balance import solve
-from probagg.pac.clusters import Assigner
-from probagg.pac.coordinates import chunks
+from probagg.pac.balance import choose_balance
+from probagg.pac.clusters import Clusters
 from probagg.pac.inputs import explained
-from probagg.pac.solver import Solver
+from probagg.pac.solver import Parameters, solve
 from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
@@ -189,13 +189,16 @@ class OPAHead(ClusterMixin, BaseEstimator):
         self.labels_ = labels_of(self._proba(X))
         return self
 
-    def _start(self, some: Any, device: torch.device, seed: int) -> Assigner:
+    def _start(self, some: Any, device: torch.device, seed: int) -> Clusters:
         """Return PAC's clusters of some rows."""
-        solver = Solver(
+        solution = None
+        pac = Parameters(
             self.n_clusters, m=self.m, balance=self.balance, n_init=STARTS, random_state=seed
         )
-        found = solve(solver, self._standard(some).to(device))
-        return Assigner(found.model, found.update)
+        rows = self._standard(some).to(device)
+        if self.balance == "auto":
+            pac, solution = choose_balance(rows, pac)
+        return (solution or solve(rows, pac)).clusters
 
     def _train(
         self,
@@ -203,7 +206,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         X: np.ndarray,
         rng: np.random.Generator,
         device: torch.device,
-        start: Assigner | None,
+        start: Clusters | None,
     ) -> None:
         """Fit the network by Adam on random mini-batches, the learning rate falling to zero."""
         if self.batch_size == "auto":
@@ -276,7 +279,9 @@ class OPAHead(ClusterMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the network and its settings as one safetensors file, without pickle."""
         check_is_fitted(self)
-        description = describe(self, _SAVED, device=str(self.device), hidden=list(self.hidden))
+        description = describe_estimator(
+            self, _SAVED, device=str(self.device), hidden=list(self.hidden)
+        )
         tensors = {name: tensor.numpy() for name, tensor in self.network_.state_dict().items()}
         tensors |= {"mean": self._standard.mean, "spread": np.atleast_1d(self._standard.spread)}
         write_safetensors(path, FORMAT, tensors, description)
@@ -289,7 +294,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
             if not all(np.isfinite(array).all() for array in tensors.values()):
                 raise ValueError("some of its numbers are not finite")
             hidden = tuple(description["params"]["hidden"])
-            head = rebuild(cls, description, _SAVED, hidden=hidden)
+            head = rebuild_estimator(cls, description, _SAVED, hidden=hidden)
             head._validate_params()
             mean, spread = tensors.pop("mean"), tensors.pop("spread")
             if (mean.shape, spread.shape) != ((head.n_features_in_,), (1,)):

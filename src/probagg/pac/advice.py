@@ -1,29 +1,35 @@
-"""Advice for a user whose fit did not go well.
-
-How much the scales of columns differ: squared distances add them up as if of one unit.
-"""
+"""Warnings of a fit that did not go well, or of columns whose scales differ, each with advice."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
+from probagg.aggregation import Array
+from probagg.arrays import is_tensor
 from probagg.errors import ClusteringWarning
 from probagg.pac.balance import gain_of_kmeans
-from probagg.pac.coordinates import is_tensor
 from probagg.pac.files import FileRows
+from probagg.pac.inputs import RowSource
+from probagg.pac.out_of_core import Chunks
+from probagg.pac.rows import Metric
 from probagg.pac.solver import Solution
 
 TINY = 0.05  # times the mean size of a cluster
 FORCED = 0.1  # gain in the agreement of neighbours; up to 0.07 on sets of equal classes
+ROWS = 1_000  # that standard deviations are computed from
+CHUNKS = 8  # of a file that are read for them
+LARGE_FACTOR = 100.0  # between scales, from which `PAC.fit` warns
+FEW = 0.05  # of the columns, the smallest, that do not count
+NEARLY_ALL = 0.9  # of the rows: a column with one value in more does not count, as a rare pixel
 
 
-def advise(solution: Solution, X: Any) -> list[tuple[str, type[Warning]]]:
+def advise(solution: Solution, X: Array | Chunks) -> list[tuple[str, type[Warning]]]:
     """Return what a user should know about the clusters of X, each with its kind of warning."""
     found = problems(solution)
     if found:
@@ -36,7 +42,8 @@ def advise(solution: Solution, X: Any) -> list[tuple[str, type[Warning]]]:
 
 def problems(solution: Solution) -> list[str]:
     """Return what went wrong, each with what to do; consequences of a cause are left out."""
-    solver, m, critical_m = solution.solver, solution.update.m, solution.critical_m
+    parameters, clusters = solution.parameters, solution.clusters
+    m, critical_m = clusters.update.m, clusters.critical_m
     if critical_m == 1.0:
         return ["All samples are the same: there is nothing to cluster. Check the data."]
     if m >= critical_m:
@@ -54,13 +61,13 @@ def problems(solution: Solution) -> list[str]:
     found = []
     if not solution.converged:
         found.append(
-            f"PAC still changed after max_iter={solver.max_iter} sweeps. Raise max_iter, or tol "
-            f"(now {solver.tol:g})."
+            f"PAC still changed after max_iter={parameters.max_iter} sweeps. Raise max_iter, or "
+            f"tol (now {parameters.tol:g})."
         )
     n_empty = int((solution.sizes < 0.5).sum())
     if n_empty:
         found.append(
-            f"{n_empty} of {solver.n_clusters} clusters lost all their samples. Use fewer "
+            f"{n_empty} of {parameters.n_clusters} clusters lost all their samples. Use fewer "
             "clusters or lower m; fewer distinct rows than clusters also cause this."
         )
     return found
@@ -68,11 +75,11 @@ def problems(solution: Solution) -> list[str]:
 
 def uneven_sizes(solution: Solution) -> str | None:
     """Return advice where many clusters are tiny beside the others, which outliers cause."""
-    sizes, K = solution.sizes, solution.solver.n_clusters
+    sizes, K = solution.sizes, solution.parameters.n_clusters
     tiny = int((sizes < TINY * sizes.mean()).sum())
     if sizes.sum() < 100 * K or tiny < max(2, K / 4):
         return None
-    balance = solution.update.balance
+    balance = solution.clusters.update.balance
     raise_it = f", raise balance (now {balance:g}; the paper's is 1)" if balance < 1.0 else ""
     return (
         f"{tiny} of {K} clusters have less than {100 * TINY:.0f} % of the mean size, the largest "
@@ -88,13 +95,6 @@ def forced_sizes(gain: float) -> str:
         f"neighbours of a sample have its label more often (by {gain:.2f}, corrected for chance). "
         "Pass balance='auto', which chooses."
     )
-
-
-ROWS = 1_000  # that standard deviations are computed from
-PIECES = 8  # of a file that are read for them
-LARGE_FACTOR = 100.0  # between scales, from which `PAC.fit` warns
-FEW = 0.05  # of the columns, the smallest, that do not count
-NEARLY_ALL = 0.9  # of the rows: a column with one value in more does not count, as a rare pixel
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,9 @@ def _nearly_constant(X: np.ndarray) -> np.ndarray:
     return (median == X).sum(0) > NEARLY_ALL * known.sum(0)
 
 
-def uneven_scales(rows: Any, metric: Any, names: Any = None) -> str | None:
+def uneven_scales(
+    rows: RowSource, metric: Metric, names: Sequence[str] | None = None
+) -> str | None:
     """Return the warning for rows whose columns differ in scale; None where there is no reason.
 
     Only squared Euclidean distances of dense rows are judged: counts and words of sparse rows have
@@ -168,16 +170,16 @@ def uneven_scales(rows: Any, metric: Any, names: Any = None) -> str | None:
     )
 
 
-def _name(column: int, names: Any) -> str:
+def _name(column: int, names: Sequence[str] | None) -> str:
     return f"column {column}" if names is None else repr(str(names[column]))
 
 
-def _some(rows: Any) -> np.ndarray | None:
+def _some(rows: RowSource) -> np.ndarray | None:
     """Return at most a thousand rows or so as an array; None for rows that are not judged."""
     if isinstance(rows, FileRows):
         filled = list(rows.filled)
-        pieces = filled[:: 1 + len(filled) // PIECES]
-        return np.concatenate([_every(rows.read(piece), ROWS // len(pieces)) for piece in pieces])
+        read = filled[:: 1 + len(filled) // CHUNKS]
+        return np.concatenate([_every(rows.read(chunk), ROWS // len(read)) for chunk in read])
     if is_tensor(rows):
         return rows[:: 1 + len(rows) // ROWS].detach().cpu().double().numpy()
     if sp.issparse(rows) or not isinstance(rows, np.ndarray):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Integral
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,17 +21,17 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
-from probagg.aggregation import LINEAR_METRICS
+from probagg.aggregation import LINEAR_METRICS, Array
+from probagg.arrays import to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
-from probagg.pac.clusters import Assigner
-from probagg.pac.coordinates import like
 from probagg.pac.out_of_core import Chunks
-from probagg.pac.solver import Solution, Solver
+from probagg.pac.rows import Metric
+from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import log_progress
 
 BALANCES = (1.0, 0.5, 0.25, 0.0)
-NEIGHBOURS = 10  # of a row
+NEIGHBOURS = 10  # of a row, itself not among them
 CLEAR_GAIN = 0.03  # in kappa, to leave 1
 FEW_ROWS = 600  # on which a fit at balance 1 is compared with k-means
 FEW_COLUMNS = 32  # principal ones of wider rows, for that comparison
@@ -40,15 +39,15 @@ LEAST_ROWS, MOST_ROWS = 5_000, 20_000  # that are compared; 50 per cluster in be
 
 
 @dataclass(frozen=True)
-class Reading:
+class NeighbourAgreement:
     """How often neighbours have the same label."""
 
     kappa: float  # over rows, corrected for chance: 0 for random labels of the same sizes
     mean: float  # over clusters, where a cluster of a few outliers counts as much as any
 
     @classmethod
-    def of(cls, labels: np.ndarray, near: np.ndarray, n_clusters: int) -> Reading:
-        """Read the labels of rows with these neighbours."""
+    def of(cls, labels: np.ndarray, near: np.ndarray, n_clusters: int) -> NeighbourAgreement:
+        """Return that of labels of rows with these neighbours."""
         same = (labels[near] == labels[:, None]).mean(1)
         sizes = np.bincount(labels, minlength=n_clusters)
         means = np.bincount(labels, same, n_clusters) / np.maximum(sizes, 1)
@@ -56,63 +55,67 @@ class Reading:
         kappa = (same.mean() - by_chance) / (1.0 - by_chance) if by_chance < 1.0 else 0.0
         return cls(float(kappa), float(means.mean()))
 
-    def gain_over(self, other: Reading) -> float:
+    def gain_over(self, other: NeighbourAgreement) -> float:
         """Return the gain in kappa; none where clusters agree less on average."""
         return self.kappa - other.kappa if self.mean >= other.mean else 0.0
 
 
-def solve(solver: Solver, X: Any, sample_weight: Any = None) -> Solution:
-    """Solve with the balance given, or with the one that `choose` prefers for "auto"."""
-    if solver.balance != "auto":
-        return solver.solve(X, sample_weight)
-    if not isinstance(solver.init, str):
+def choose_balance(
+    X: Array | Chunks, parameters: Parameters, sample_weight: Array | None = None
+) -> tuple[Parameters, Solution | None]:
+    """Return the parameters with the balance that "auto" stands for.
+
+    Where the runs that were compared had all rows, the solution is returned too. Where they had
+    some, and a balance below 1 is chosen, all rows start from their clusters: optima are many.
+    """
+    if not isinstance(parameters.init, str):
         raise InputError(
             'balance="auto" compares runs from starts of its own, but init is an array. Pass a '
             "number as balance (the paper's is 1), or leave init out."
         )
-    N, K = X.shape[0], solver.n_clusters
+    N, K, metric = X.shape[0], parameters.n_clusters, parameters.metric
     if K == 1:
-        return replace(solver, balance=1.0).solve(X, sample_weight)
-    if not isinstance(solver.random_state, Integral):  # the same for every run
-        solver = replace(solver, random_state=draw_seed(solver.random_state))
+        return replace(parameters, balance=1.0), None
+    if not isinstance(parameters.random_state, Integral):  # the same for every run
+        parameters = replace(parameters, random_state=draw_seed(parameters.random_state))
     size = min(N, max(LEAST_ROWS, min(50 * K, MOST_ROWS)))
-    rows, weights = _some(X, sample_weight, size, solver)
-    at = [replace(solver, balance=balance, checkpoint=None) for balance in BALANCES]
-    runs = [each.solve(rows, weights) for each in at]
-    near = _nearest(rows, solver.metric)
-    readings = [Reading.of(_labels(run), near, K) for run in runs]
-    for balance, reading in zip(BALANCES, readings, strict=True):
+    rows, weights = _some(X, sample_weight, size, parameters)
+    at = [replace(parameters, balance=balance, checkpoint=None) for balance in BALANCES]
+    runs = [solve(rows, each, weights) for each in at]
+    near = nearest_rows(rows, NEIGHBOURS, metric)
+    found = [NeighbourAgreement.of(_labels(run), near, K) for run in runs]
+    for balance, agreement in zip(BALANCES, found, strict=True):
         message = "balance %g: agreement of neighbours %.3f, mean of clusters %.3f"
-        log_progress(solver.verbose >= 1, message, balance, reading.kappa, reading.mean)
-    chosen = choose(readings)
+        log_progress(parameters.verbose >= 1, message, balance, agreement.kappa, agreement.mean)
+    chosen = clearly_best(found)
+    parameters = replace(parameters, balance=BALANCES[chosen])
     if rows is X:
-        return runs[chosen]
+        return parameters, runs[chosen]
     if chosen == 0:
-        return replace(solver, balance=BALANCES[0]).solve(X, sample_weight)
-    start = Assigner(runs[chosen].model, runs[chosen].update)  # optima are many at a low balance
-    return replace(solver, balance=BALANCES[chosen], init=start).solve(X, sample_weight)
+        return parameters, None
+    return replace(parameters, init=runs[chosen].clusters), None
 
 
-def gain_of_kmeans(solution: Solution, X: Any, least: float) -> float:
+def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float:
     """Return how much more neighbours agree in clusters of k-means, on a few rows; 0 below `least`.
 
     K-means does not prefer equal sizes, and on a few rows it takes a fraction of PAC's time.
     """
-    K, N, metric = solution.solver.n_clusters, X.shape[0], solution.solver.metric
-    is_judged = solution.update.balance >= BALANCES[0] and 1 < K <= N // 20
-    if solution.P is None or metric not in LINEAR_METRICS or not is_judged:
+    K, N, metric = solution.parameters.n_clusters, X.shape[0], solution.parameters.metric
+    is_judged = solution.clusters.update.balance >= BALANCES[0] and 1 < K <= N // 20
+    if isinstance(X, Chunks) or solution.P is None or metric not in LINEAR_METRICS or not is_judged:
         return 0.0
-    places = _places(N, max(FEW_ROWS, 20 * K), 0)
+    chosen = _draw(N, max(FEW_ROWS, 20 * K), 0)
     with _thread_pools().limit(limits=1):  # starting threads takes longer than so few rows
-        rows = normalize(_plain(X[places])) if metric == "cosine" else _plain(X[places])
+        rows = normalize(_plain(X[chosen])) if metric == "cosine" else _plain(X[chosen])
         if rows.shape[1] > 2 * FEW_COLUMNS:
             rows = TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
-        near = _nearest(rows, "sqeuclidean")
-        before = Reading.of(_labels(solution)[places], near, K).kappa
+        near = nearest_rows(rows, NEIGHBOURS)
+        before = NeighbourAgreement.of(_labels(solution)[chosen], near, K).kappa
         if before > 1.0 - least:  # kappa is at most 1
             return 0.0
         means = KMeans(K, n_init=3, max_iter=20, random_state=0).fit(rows)
-    gain = Reading.of(means.labels_, near, K).kappa - before
+    gain = NeighbourAgreement.of(means.labels_, near, K).kappa - before
     return gain if gain >= least else 0.0
 
 
@@ -122,44 +125,50 @@ def _thread_pools() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def choose(readings: list[Reading]) -> int:
+def clearly_best(found: list[NeighbourAgreement]) -> int:
     """Return which run to take: the first, unless another gains clearly."""
-    gains = [reading.gain_over(readings[0]) for reading in readings]
+    gains = [agreement.gain_over(found[0]) for agreement in found]
     best = max(range(len(gains)), key=lambda number: gains[number])
     return best if gains[best] >= CLEAR_GAIN else 0
 
 
 def _labels(run: Solution) -> np.ndarray:
-    return like(run.P, np.empty(0)).argmax(1)
+    return to_numpy(run.P).argmax(1)
 
 
-def _some(X: Any, weights: Any, size: int, solver: Solver) -> tuple[Any, Any]:
+def _some(
+    X: Array | Chunks, weights: Array | None, size: int, parameters: Parameters
+) -> tuple[Array, Array | None]:
     """Return all rows, or random ones, with their weights."""
     if isinstance(X, Chunks):
-        survey = X.survey(_places(X.shape[0], size, solver.random_state))
-        return survey.X, survey.weights
+        sample = X.sample(_draw(X.shape[0], size, parameters.random_state))
+        return sample.X, sample.weights
     if size == X.shape[0]:
         return X, weights
-    places = _places(X.shape[0], size, solver.random_state)
-    rows = X[np.ix_(places, places)] if solver.metric == "precomputed" else X[places]
-    return rows, None if weights is None else weights[places]
+    chosen = _draw(X.shape[0], size, parameters.random_state)
+    rows = X[np.ix_(chosen, chosen)] if parameters.metric == "precomputed" else X[chosen]
+    return rows, None if weights is None else weights[chosen]
 
 
-def _places(N: int, size: int, seed: Any) -> np.ndarray:
+def _draw(N: int, size: int, seed: int) -> np.ndarray:
+    """Return the sorted numbers of random rows."""
     generator = np.random.default_rng(seed)
     return np.sort(generator.choice(N, min(N, size), replace=False, shuffle=False))
 
 
-def _nearest(X: Any, metric: Any) -> np.ndarray:
-    """Return the nearest rows of each row, (rows, neighbours)."""
+def nearest_rows(X: Array, n: int, metric: Metric = "sqeuclidean", **options: str) -> np.ndarray:
+    """Return the n nearest rows of each row, (rows, n), itself not among them.
+
+    `options` are those of scikit-learn's `NearestNeighbors`.
+    """
     metric = "euclidean" if metric == "sqeuclidean" else metric  # the same order
-    search = NearestNeighbors(n_neighbors=min(NEIGHBOURS, X.shape[0] - 1), metric=metric)
+    search = NearestNeighbors(n_neighbors=min(n, X.shape[0] - 1), metric=metric, **options)
     return search.fit(_plain(X)).kneighbors(return_distance=False)
 
 
-def _plain(X: Any) -> Any:
+def _plain(X: Array) -> np.ndarray | sp.csr_array:
     """Return rows as scikit-learn takes them: not as a tensor, nor as CSR with 64-bit indices."""
     if sp.issparse(X):
-        parts = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
-        return sp.csr_array(parts, shape=X.shape)
-    return like(X, np.empty(0))
+        arrays = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+        return sp.csr_array(arrays, shape=X.shape)
+    return to_numpy(X)

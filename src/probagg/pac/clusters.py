@@ -1,11 +1,13 @@
-"""What a fitted PAC keeps to score new rows, and how it is saved.
+"""Fitted clusters: what scores and assigns rows, is saved, and is loaded again.
 
-What a fitted PAC computes for some rows: functions of a model and its update.
+`LinearClusters` are K moments, which represent the whole data set; `PairwiseClusters`, for other
+metrics, keep the weights of all training rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any
@@ -15,100 +17,238 @@ import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
 from probagg.aggregation import Array, Moments, mass_factor, namespace
-from probagg.environment import check_memory
+from probagg.arrays import chunks, is_tensor, like, to_numpy
 from probagg.errors import InputError, reading
 from probagg.estimators import labels_of
-from probagg.pac.coordinates import Frame, chunks, is_tensor, like, linear_floor, linear_scores
+from probagg.pac.coordinates import CHUNK_NUMBERS, Coordinates, linear_floor, linear_scores
+from probagg.pac.rows import Metric, metric_options
 from probagg.pac.sweeps import Update
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
+TENSOR_NUMBERS = 2**27  # of a chunk of a tensor that is scored at once: 512 MiB
 
 
 @dataclass(frozen=True)
-class LinearModel:
-    """K moments in a frame: K (D + 2) numbers that represent the whole data set."""
+class Clusters(ABC):
+    """Clusters that assign rows by Eq. 8; lazy results carry them, not the estimator."""
 
-    frame: Frame
-    moments: Moments
-
-    @property
-    def mass(self) -> np.ndarray:
-        return self.moments.mass
+    update: Update  # with the m and the balance used
+    critical_m: float  # of the rows that were fitted
 
     @property
-    def floor(self) -> np.ndarray:
-        return linear_floor(self.moments.sums, self.frame.center.dtype)
+    @abstractmethod
+    def mass(self) -> Array:
+        """(K,) sums of the weights of the rows."""
+
+    @property
+    @abstractmethod
+    def floor(self) -> Array | float:
+        """The rounding error of the sums of Eq. 8."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> float:
+        """A score of 1, in the user's units."""
+
+    @property
+    @abstractmethod
+    def numbers_per_row(self) -> int:
+        """About how many numbers in memory it takes to assign a row."""
+
+    @property
+    @abstractmethod
+    def example(self) -> np.ndarray:
+        """What stands for a row in `probabilities`, (1, features)."""
+
+    @abstractmethod
+    def like(self, X: Array) -> Clusters:
+        """Return the clusters for rows of the kind of X: arrays, or tensors on its device."""
+
+    @abstractmethod
+    def distance_sums(self, X: Array) -> Array:
+        """Return sum_j a_jk d_ij of Eq. 8, (K, rows)."""
+
+    @abstractmethod
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays to save."""
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.mass)
+
+    def probabilities(self, X: Array) -> Array:
+        """Return P, (rows, K)."""
+        found = self.like(X)
+        return self.update.assign(found.distance_sums(X), found.mass, found.floor).T
+
+    def labels(self, X: Array) -> Array:
+        """Return the most probable cluster of each row."""
+        return labels_of(self.probabilities(X))
+
+    def scores(self, X: Array) -> Array:
+        """Return the scores of Eq. 8, (rows, K), in the units of X."""
+        found = self.like(X)
+        return self.update.scale(found.distance_sums(X).clip(0.0), found.mass).T * self.unit
+
+    def objectives(self, X: Array) -> Array:
+        """Return sum_k a_ik s_ik of each row, in float64."""
+        J = (self.update.weigh(self.probabilities(X)) * self.scores(X)).sum(1)
+        return J.double() if is_tensor(J) else J.astype(np.float64)
+
+    def top(self, X: Array, k: int) -> Array:
+        """Return the k most probable clusters and their probabilities, (rows, 2 k) in float64."""
+        P = self.probabilities(X)
+        if is_tensor(P):
+            values, clusters = P.topk(k, 1)
+            return namespace(P).concatenate([clusters.double(), values.double()], 1)
+        clusters = np.sort(np.argpartition(-P, k - 1, axis=1)[:, :k], axis=1)
+        values = np.take_along_axis(P, clusters, 1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        return np.hstack([np.take_along_axis(found, order, 1) for found in (clusters, values)])
+
+    def save(self, path: str | PathLike[str], description: dict[str, Any]) -> None:
+        """Write arrays and the description of the estimator to one file."""
+        write_safetensors(path, FORMAT, self.to_arrays(), description)
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> tuple[Clusters, dict[str, Any]]:
+        """Return the clusters and the description that `save` wrote."""
+        arrays, description = read_safetensors(path, FORMAT)
+        with reading(path, RESTORE):
+            if not all(np.isfinite(array).all() for array in arrays.values()):
+                raise ValueError("some of its numbers are not finite")
+            params, learned = description["params"], description["learned"]
+            update = Update(learned["m_"], params["aggregate"], learned["balance_"])
+            kind = LinearClusters if "sums" in arrays else PairwiseClusters
+            loaded = kind.of_arrays(update, learned["critical_m_"], params["metric"], arrays)
+        return loaded, description
+
+
+@dataclass(frozen=True)
+class LinearClusters(Clusters):
+    """K moments: K (D + 2) numbers that represent the whole data set."""
+
+    coordinates: Coordinates
+    sums: Array  # (K, D + 2) of lifted rows
+
+    @property
+    def mass(self) -> Array:
+        return self.sums[:, -1]
+
+    @property
+    def floor(self) -> Array:
+        return linear_floor(self.sums, self.coordinates.center.dtype)
 
     @property
     def unit(self) -> float:
-        """A score of 1, in the user's units."""
-        return self.frame.scale**2
+        return self.coordinates.scale**2
 
     @property
-    def means(self) -> np.ndarray:
-        """(K, D) cluster means in the user's units; for cosine, of rows of length 1."""
-        mass = 1.0 / mass_factor(self.mass, 0.0)[:, None]  # at least a rounding error
-        means = self.moments.first / mass * self.frame.scale + self.frame.center
-        return means * 2.0**0.5 if self.frame.metric == "cosine" else means
-
-    @property
-    def user_moments(self) -> Moments:
-        """The moments in the user's units, for `aggregate(X, moments, metric)`."""
-        scale, sums = self.frame.scale, self.moments.sums
-        center = namespace(sums).asarray(self.frame.center, dtype=sums.dtype)
-        mass, shifted = self.mass, scale * self.moments.first
-        second = scale**2 * self.moments.second + 2.0 * shifted @ center + mass * (center @ center)
-        return Moments(mass, shifted + mass[:, None] * center, second)
-
-    def scores(self, X: Any) -> Array:
-        """Return the sums of Eq. 8 for some rows, (K, rows)."""
-        return linear_scores(self.frame(X), self.moments.sums)
-
-    def like(self, X: Any) -> LinearModel:
-        """Return the model for rows of the kind of X: arrays, or tensors on its device."""
-        return LinearModel(self.frame.like(X), Moments.of_sums(like(self.moments.sums, X)))
-
-    def tensors(self) -> dict[str, np.ndarray]:
-        model = self.like(np.empty(0))
-        return {
-            "sums": model.moments.sums,
-            "center": model.frame.center,
-            "scale": np.array([model.frame.scale]),
-        }
-
-    @classmethod
-    def from_tensors(cls, metric: str, tensors: dict[str, np.ndarray]) -> LinearModel:
-        sums, center, scale = tensors["sums"], tensors["center"], tensors["scale"]
-        if sums.ndim != 2 or center.shape != (sums.shape[1] - 2,) or scale.shape != (1,):
-            raise ValueError("its arrays do not belong together")
-        return cls(Frame(metric, center, float(scale[0])), Moments.of_sums(sums))
+    def numbers_per_row(self) -> int:
+        return self.sums.shape[1]
 
     @property
     def example(self) -> np.ndarray:
-        """A row that the model can score, (1, D)."""
-        return self.frame.center[None]
+        return self.coordinates.center[None]
+
+    @property
+    def objective(self) -> float:
+        """J of the rows as they were added, in their units."""
+        return self.update.objective(self.sums) * self.unit
+
+    @property
+    def means(self) -> Array:
+        """(K, D) cluster means in the user's units; for cosine, of rows of length 1."""
+        mass = 1.0 / mass_factor(self.mass, 0.0)[:, None]  # at least a rounding error
+        center, scale = self.coordinates.center, self.coordinates.scale
+        means = self.sums[:, :-2] / mass * scale + center
+        return means * 2.0**0.5 if self.coordinates.metric == "cosine" else means
+
+    @property
+    def moments(self) -> Moments:
+        """The moments in the user's units, for `aggregate(X, moments, metric)`."""
+        scale, lifted = self.coordinates.scale, Moments.of_sums(self.sums)
+        center = namespace(self.sums).asarray(self.coordinates.center, dtype=self.sums.dtype)
+        mass, shifted = self.mass, scale * lifted.first
+        second = scale**2 * lifted.second + 2.0 * shifted @ center + mass * (center @ center)
+        return Moments(mass, shifted + mass[:, None] * center, second)
+
+    def like(self, X: Array) -> LinearClusters:
+        return replace(self, coordinates=self.coordinates.like(X), sums=like(self.sums, X))
+
+    def distance_sums(self, X: Array) -> Array:
+        return linear_scores(self.coordinates.lift(X), self.sums)
+
+    def assign(self, lifted: Array) -> Array:
+        """Return P, (K, rows), of lifted rows."""
+        S = linear_scores(lifted, self.sums)
+        return self.update.assign(S, self.mass, linear_floor(self.sums, lifted.dtype))
+
+    def sums_of(self, X: Array, weights: Array | None = None) -> Array:
+        """Return the sums of some rows, (K, D + 2), as these clusters assign them."""
+        total, (K, width) = namespace(self.sums).zeros_like(self.sums), self.sums.shape
+        size = TENSOR_NUMBERS // (K + width - 2) if is_tensor(X) else CHUNK_NUMBERS // width
+        for chunk in chunks(X.shape[0], max(1, size)):
+            lifted = self.coordinates.lift(X[chunk])
+            P = self.assign(lifted)
+            total += self.update.weigh(P, None if weights is None else weights[chunk]) @ lifted
+        return total
+
+    def replaced(self, share: float, old: Array, new: Array) -> LinearClusters:
+        """Return the clusters once some rows count as `new` and not as their share of `old`."""
+        return replace(self, sums=self.sums + (new - share * old))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "sums": to_numpy(self.sums),
+            "center": to_numpy(self.coordinates.center),
+            "scale": np.array([self.coordinates.scale]),
+        }
+
+    @classmethod
+    def of_arrays(
+        cls, update: Update, critical_m: float, metric: str, arrays: dict[str, np.ndarray]
+    ) -> LinearClusters:
+        """Return what `to_arrays` saved."""
+        sums, center, scale = arrays["sums"], arrays["center"], arrays["scale"]
+        if sums.ndim != 2 or center.shape != (sums.shape[1] - 2,) or scale.shape != (1,):
+            raise ValueError("its arrays do not belong together")
+        return cls(update, critical_m, Coordinates(metric, center, float(scale[0])), sums)
 
 
 @dataclass(frozen=True)
-class PairwiseModel:
+class PairwiseClusters(Clusters):
     """The weights A (N, K) of the training rows, and the rows unless distances are precomputed."""
 
-    metric: Any
+    metric: Metric
     A: np.ndarray
-    X: Any = None
-    unit: float = 1.0
+    X: Array | None = None
+
+    @property
+    def mass(self) -> np.ndarray:
+        return self.A.sum(0)
 
     @property
     def floor(self) -> float:
         return float(np.finfo(self.A.dtype).tiny)
 
     @property
-    def mass(self) -> np.ndarray:
-        return self.A.sum(0)
+    def unit(self) -> float:
+        return 1.0
 
-    def scores(self, X: Any) -> np.ndarray:
-        """Return the sums of Eq. 8 for some rows, (K, rows)."""
+    @property
+    def numbers_per_row(self) -> int:
+        return 16 * len(self.A)
+
+    @property
+    def example(self) -> np.ndarray:
+        return np.zeros((1, len(self.A)), self.A.dtype) if self.X is None else self.X[:1]
+
+    def like(self, X: Array) -> PairwiseClusters:
+        return self  # for arrays only
+
+    def distance_sums(self, X: Array) -> np.ndarray:
         D = X
         if self.X is not None:
             D = pairwise_distances(X, self.X, self.metric, **self._options)
@@ -116,13 +256,9 @@ class PairwiseModel:
 
     @cached_property
     def _options(self) -> dict[str, Any]:
-        return _metric_options(self.X, self.metric)
+        return metric_options(self.X, self.metric)
 
-    def like(self, X: Any) -> PairwiseModel:
-        """Return this model, which is for arrays only."""
-        return self
-
-    def tensors(self) -> dict[str, np.ndarray]:
+    def to_arrays(self) -> dict[str, np.ndarray]:
         if callable(self.metric) or sp.issparse(self.X):
             what = "a metric given as a function" if callable(self.metric) else "sparse rows"
             raise InputError(
@@ -132,136 +268,11 @@ class PairwiseModel:
         return {"A": self.A} if self.X is None else {"A": self.A, "X": np.ascontiguousarray(self.X)}
 
     @classmethod
-    def from_tensors(cls, metric: str, tensors: dict[str, np.ndarray]) -> PairwiseModel:
-        A, X = tensors["A"], tensors.get("X")
+    def of_arrays(
+        cls, update: Update, critical_m: float, metric: str, arrays: dict[str, np.ndarray]
+    ) -> PairwiseClusters:
+        """Return what `to_arrays` saved."""
+        A, X = arrays["A"], arrays.get("X")
         if A.ndim != 2 or (X is not None and (X.ndim != 2 or len(X) != len(A))):
             raise ValueError("its arrays do not belong together")
-        return cls(metric, A, X)
-
-    @property
-    def example(self) -> np.ndarray:
-        """A row that the model can score, or the distances of one, (1, D)."""
-        return np.zeros((1, len(self.A)), self.A.dtype) if self.X is None else self.X[:1]
-
-
-Model = LinearModel | PairwiseModel
-
-
-def save_model(path: str | PathLike[str], model: Model, description: dict[str, Any]) -> None:
-    """Write the model's arrays and `description` to one file."""
-    write_safetensors(path, FORMAT, model.tensors(), description)
-
-
-def load_model(path: str | PathLike[str]) -> tuple[Model, dict[str, Any]]:
-    """Return the model and the description that `save_model` wrote."""
-    tensors, description = read_safetensors(path, FORMAT)
-    kind = LinearModel if "sums" in tensors else PairwiseModel
-    with reading(path, RESTORE):
-        if not all(np.isfinite(array).all() for array in tensors.values()):
-            raise ValueError("some of its numbers are not finite")
-        return kind.from_tensors(description["params"]["metric"], tensors), description
-
-
-def check_metric(X: Any, metric: Any) -> dict[str, Any]:
-    """Return the options of a metric for the rows X; raise where it cannot compare them."""
-    try:
-        options = _metric_options(X, metric)
-        pairwise_distances(X[:1], X[:1], metric, **options)
-    except ValueError as error:
-        raise InputError(
-            f"metric={metric!r} cannot be used here: {error} Use 'sqeuclidean', 'cosine', "
-            "'precomputed', or a metric of sklearn.metrics.pairwise_distances."
-        ) from error
-    return options
-
-
-def training_distances(X: Any, metric: Any) -> np.ndarray:
-    """Return all (N, N) distances, or raise an error if they would not fit in memory."""
-    options = check_metric(X, metric)
-    N, dtype = X.shape[0], X.dtype
-    check_memory(
-        float(N) * N * dtype.itemsize,
-        f"metric={metric!r}, which keeps all {N} x {N} distances,",
-        "Use 'sqeuclidean' or 'cosine', which need no distance matrix, or fit a sample of the rows "
-        "and predict the rest.",
-    )
-    D = np.empty((N, N), dtype)
-    for rows in chunks(N, max(1, 2**22 // N)):
-        D[rows] = pairwise_distances(X[rows], X, metric, **options)
-    np.fill_diagonal(D, 0.0)
-    if np.isnan(D.max()):
-        raise InputError(
-            f"metric={metric!r} gives distances that are NaN. Check what it does with these rows; "
-            "'seuclidean' divides by the variance of each column, which must not be constant."
-        )
-    check_sums(D)
-    return D
-
-
-def check_sums(D: np.ndarray) -> None:
-    """Raise an error where sums of all distances are not finite."""
-    with np.errstate(over="ignore"):
-        largest = float(D.max()) * D.shape[0] ** 2
-    if not largest <= np.finfo(D.dtype).max:
-        raise InputError(
-            f"The largest distance is {D.max():.3g}: sums of distances overflow. Divide X by a "
-            "constant: assignments do not depend on the unit."
-        )
-
-
-def _metric_options(X: Any, metric: Any) -> dict[str, Any]:
-    """Return what two of scikit-learn's metrics estimate from all training rows."""
-    if metric == "seuclidean":
-        return {"V": np.var(X, axis=0, ddof=1)}
-    if metric == "mahalanobis":
-        return {"VI": np.linalg.inv(np.cov(X.T)).T}
-    return {}
-
-
-@dataclass(frozen=True)
-class Assigner:
-    """Clusters that assign rows; lazy results carry it, not the estimator."""
-
-    model: Model
-    update: Update
-
-    @property
-    def n_clusters(self) -> int:
-        return len(self.model.mass)
-
-    @property
-    def cost(self) -> int:
-        """How many numbers in memory a row needs, about."""
-        if isinstance(self.model, LinearModel):
-            return self.model.moments.sums.shape[1]
-        return 16 * len(self.model.A)
-
-    def probabilities(self, X: Any) -> Array:
-        """Return P, (rows, K)."""
-        model = self.model.like(X)
-        return self.update.assign(model.scores(X), model.mass, model.floor).T
-
-    def labels(self, X: Any) -> Array:
-        """Return the most probable cluster of each row."""
-        return labels_of(self.probabilities(X))
-
-    def scores(self, X: Any) -> Array:
-        """Return the scores of Eq. 8, (rows, K), in the units of X."""
-        model = self.model.like(X)
-        return self.update.scale(model.scores(X).clip(0.0), model.mass).T * model.unit
-
-    def objectives(self, X: Any) -> Array:
-        """Return sum_k a_ik s_ik of each row, in float64."""
-        J = (self.update.weigh(self.probabilities(X)) * self.scores(X)).sum(1)
-        return J.double() if is_tensor(J) else J.astype(np.float64)
-
-    def top(self, X: Any, k: int) -> Array:
-        """Return the k most probable clusters and their probabilities, (rows, 2 k) in float64."""
-        P = self.probabilities(X)
-        if is_tensor(P):
-            values, clusters = P.topk(k, 1)
-            return namespace(P).concatenate([clusters.double(), values.double()], 1)
-        clusters = np.sort(np.argpartition(-P, k - 1, axis=1)[:, :k], axis=1)
-        values = np.take_along_axis(P, clusters, 1)
-        order = np.argsort(-values, axis=1, kind="stable")
-        return np.hstack([np.take_along_axis(part, order, 1) for part in (clusters, values)])
+        return cls(update, critical_m, metric, A, X)

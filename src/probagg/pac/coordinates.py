@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from probagg.aggregation import dual, embed, namespace, raise_to
+from probagg.aggregation import Array, dual, embed, namespace, raise_to
+from probagg.arrays import chunks, is_tensor, like
 from probagg.errors import InputError
 
-LARGEST = 1e152  # distance of a value from the median: its square is finite
-CHUNK_NUMBERS = 2**18  # per chunk in which rows are prepared and scored
+# A value farther from the median has a square that is not finite.
+LARGEST = 1e152
+# The numbers of a chunk in which rows are prepared and scored: what fits in a processor's cache.
+CHUNK_NUMBERS = 2**18
 
 
 @dataclass(frozen=True)
-class Frame:
+class Coordinates:
     """The map from a user's rows to the lifted rows PAC computes with.
 
     Scores depend on differences only and assignments on ratios of scores, so rows are centred and
@@ -26,12 +28,12 @@ class Frame:
     """
 
     metric: str
-    center: Any  # (D,), an array or a tensor
+    center: Array  # (D,)
     scale: float
 
     @classmethod
-    def of(cls, X: Any, metric: str, bounds: tuple[Any, Any] | None = None) -> Frame:
-        """Return the frame for the rows X, or for more rows with these minima and maxima."""
+    def of(cls, X: Array, metric: str, bounds: tuple[Array, Array] | None = None) -> Coordinates:
+        """Return those for the rows X, or for more rows with these minima and maxima."""
         if sp.issparse(X):
             spread = abs(X).max() if metric == "sqeuclidean" else 1.0
             return cls(metric, np.zeros(X.shape[1], X.dtype), _power_of_two(spread, X.dtype))
@@ -47,10 +49,10 @@ class Frame:
             spread = xp.maximum(high - center, center - low).max()
         return cls(metric, center, _power_of_two(spread, center.dtype))
 
-    def __call__(self, X: Any) -> Any:
+    def lift(self, X: Array) -> Array:
         """Return the lifted rows of X, dense or CSR as X is."""
         if sp.issparse(X) and self.center.any():
-            X = X.toarray()  # new rows for a model of dense ones; one chunk at a time
+            X = X.toarray()  # new rows for clusters of dense ones; one chunk at a time
         if sp.issparse(X):
             X = _embed_sparse(X, self.metric) * X.dtype.type(1.0 / self.scale)
             squares = X.multiply(X).sum(1)[:, None]
@@ -70,47 +72,18 @@ class Frame:
         lifted[:, D + 1] = 1.0
         return lifted
 
-    def like(self, X: Any) -> Frame:
-        """Return the frame for rows of the kind of X: arrays, or tensors on its device."""
+    def like(self, X: Array) -> Coordinates:
+        """Return those for rows of the kind of X: arrays, or tensors on its device."""
         return replace(self, center=like(self.center, X))
 
 
-def like(array: Any, X: Any) -> Any:
-    """Return an array or a tensor as the kind of array that X is, on its device."""
-    if is_tensor(X):
-        return namespace(X).as_tensor(array, device=X.device)
-    return floating(array).cpu().numpy() if is_tensor(array) else array
-
-
-def floating(X: Any) -> Any:
-    """Return a tensor in single precision where it has half of that, which NumPy may not know."""
-    return X if X.dtype.itemsize >= 4 else X.float()
-
-
-def numpy_dtype(X: Any) -> Any:
-    """Return the type of the numbers that rows X are computed with, as NumPy's."""
-    if is_tensor(X):
-        return np.float64 if X.dtype.itemsize == 8 else np.float32
-    return X.dtype
-
-
-def is_tensor(X: Any) -> bool:
-    """Return whether X is a torch tensor, without importing torch."""
-    return type(X).__module__.partition(".")[0] == "torch"
-
-
-def chunks(n_rows: int, size: int) -> Iterator[slice]:
-    """Return slices of at most `size` that cover `n_rows`."""
-    return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
-
-
-def chunks_of(X: Any) -> Iterator[slice]:
+def chunks_of(X: Array) -> Iterator[slice]:
     """Return slices of the rows of X that fit in the processor's cache."""
     width = X.nnz // max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]
     return chunks(X.shape[0], max(1, CHUNK_NUMBERS // (width + 2)))
 
 
-def _power_of_two(size: Any, dtype: Any) -> float:
+def _power_of_two(size: Array | float, dtype: object) -> float:
     """Return the power of two above a size whose square and whose reciprocal are finite."""
     size = float(size)
     if not size <= LARGEST:
@@ -135,7 +108,7 @@ def _not_finite(largest: float) -> str:
     )
 
 
-def _embed_sparse(X: Any, metric: str) -> Any:
+def _embed_sparse(X: sp.csr_array, metric: str) -> sp.csr_array:
     """Return what `aggregation.embed` returns, for CSR rows."""
     if metric == "sqeuclidean":
         return X
@@ -145,7 +118,7 @@ def _embed_sparse(X: Any, metric: str) -> Any:
     return (sp.diags_array(1.0 / lengths) @ X).tocsr()
 
 
-def linear_scores(lifted: Any, sums: Any) -> Any:
+def linear_scores(lifted: Array, sums: Array) -> Array:
     """Return the sums of Eq. 8 for lifted rows, (K, rows): `dual(sums) @ rows.T` in their dtype."""
     if is_tensor(lifted):
         return dual(sums).to(lifted.dtype) @ lifted.T
@@ -155,7 +128,7 @@ def linear_scores(lifted: Any, sums: Any) -> Any:
     return np.ascontiguousarray((lifted @ side.T).T)
 
 
-def linear_floor(sums: Any, dtype: Any) -> Any:
+def linear_floor(sums: Array, dtype: object) -> Array:
     """Return the rounding errors of these sums, (K, 1): about eps sum_j p_jk |x_j|^2."""
     xp, info = namespace(sums), namespace(sums).finfo(dtype)
     floor = sums[:, -2:-1] * float(info.eps)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from probagg.aggregation import Array
 from probagg.errors import InputError
-from probagg.pac.out_of_core import PARTS, ArrayChunks, Chunks, Survey, Tally, look
+from probagg.pac.clusters import LinearClusters
+from probagg.pac.out_of_core import ROUNDS, ArrayChunks, Block, Chunks, RowSample, sample_chunk
 
 FAN_IN = 8  # sums that one task adds up
 SMALL = 2**24  # numbers of an array that is swept by one worker: tasks would take longer
@@ -18,12 +20,15 @@ JOINED = 2**21  # numbers of chunks that are joined to one
 STRIDES = (13, 7, 5, 1)  # of chunks: prime, as the chunks of one worker may be every 2nd or 8th
 
 
+DaskArray: TypeAlias = Any  # whose package may not be installed
+
+
 def is_dask(X: Any) -> bool:
     """Return whether X is a Dask array or DataFrame, without importing Dask."""
     return hasattr(X, "__dask_graph__")
 
 
-def open_dask(X: Any) -> Any:
+def open_dask(X: DaskArray) -> DaskArray:
     """Return a Dask array of floats with known chunks of whole rows, or raise an error."""
     if hasattr(X, "to_dask_array") and X.ndim == 2:
         others = [str(name) for name, kind in X.dtypes.items() if kind.kind not in "fiub"]
@@ -59,7 +64,13 @@ def open_dask(X: Any) -> Any:
     return X
 
 
-def map_dask(X: Any, function: Any, *, width: int | None, dtype: Any) -> Any:
+def map_dask(
+    X: DaskArray,
+    function: Callable[[np.ndarray], np.ndarray],
+    *,
+    width: int | None,
+    dtype: DTypeLike,
+) -> DaskArray:
     """Return a lazy Dask array of the results of a function of rows."""
     if width is None:
         meta = np.empty(0, dtype)
@@ -68,7 +79,7 @@ def map_dask(X: Any, function: Any, *, width: int | None, dtype: Any) -> Any:
     return X.map_blocks(function, dtype=dtype, chunks=chunks, meta=meta, token="pac")
 
 
-def check_dask_weights(weights: Any, X: Any) -> Any:
+def check_dask_weights(weights: Any, X: DaskArray) -> DaskArray:
     """Return one weight of at least 0 per row of X, as a Dask array with chunks like those of X.
 
     Weights in memory go to the workers once, instead of with every task.
@@ -96,14 +107,14 @@ def check_dask_weights(weights: Any, X: Any) -> Any:
 
 
 class DaskChunks(Chunks):
-    """A Dask array. A part is every n-th chunk, or a stride of the rows of these.
+    """A Dask array. A round takes every n-th chunk, or a stride of the rows of these.
 
-    A block is a stride of the rows of its part, and its share of the part's sums is close to what
+    A block is a stride of the rows of its round, and its share of the round's sums is close to what
     its rows had in them, however the rows are sorted. Sums are added up in the order of the chunks,
     whichever worker they come from, so the result does not depend on the workers.
     """
 
-    def __init__(self, X: Any, weights: Any, K: int) -> None:
+    def __init__(self, X: DaskArray, weights: DaskArray | None, K: int) -> None:
         import dask
 
         self.shape, is_small = X.shape, X.size <= SMALL
@@ -115,39 +126,39 @@ class DaskChunks(Chunks):
         n_chunks, least = len(self._sizes), max(6, K / 4)
         n = next(n for n in STRIDES if n * least <= n_chunks or n == 1)
         self._chunks = [range(first, n_chunks, n) for first in range(n)]
-        self.n_parts = n * (PARTS // n)
+        self.n_rounds = n * (ROUNDS // n)
         self.layout = self._sizes if n > 1 else ()
 
-    def survey(self, places: np.ndarray) -> Survey:
+    def sample(self, indices: np.ndarray) -> RowSample:
         import dask
 
         X, *w = self._arrays
         starts = np.cumsum([0, *self._sizes[:-1]])
-        inside = np.split(places, np.searchsorted(places, starts[1:]))
-        inside = [part - start for part, start in zip(inside, starts, strict=True)]
-        tasks = map(dask.delayed(look), X.to_delayed().ravel(), inside)
-        n_rows, weights, *found = dask.compute(
-            w[0].sum(dtype=float) if w else self.shape[0], w[0][places] if w else None, *tasks
+        inside = np.split(indices, np.searchsorted(indices, starts[1:]))
+        inside = [some - start for some, start in zip(inside, starts, strict=True)]
+        tasks = map(dask.delayed(sample_chunk), X.to_delayed().ravel(), inside)
+        total_weight, weights, *found = dask.compute(
+            w[0].sum(dtype=float) if w else self.shape[0], w[0][indices] if w else None, *tasks
         )
         sample, low, high = zip(*found, strict=True)
-        return Survey(
+        return RowSample(
             X=np.concatenate(sample),
             weights=weights,
             bounds=(np.min(low, axis=0), np.max(high, axis=0)),
-            n_rows=float(n_rows),
+            total_weight=float(total_weight),
         )
 
-    def blocks(self, part: int, size: int) -> Iterator[tuple[float, Any]]:
+    def blocks(self, round: int, size: int) -> Iterator[tuple[float, Block]]:
         n = len(self._chunks)
-        chunks, strides = self._chunks[part % n], self.n_parts // n
+        chunks, strides = self._chunks[round % n], self.n_rounds // n
         *starts, n_rows = np.cumsum([0, *(self._sizes[i] for i in chunks)]).tolist()
         n_blocks = max(1, -(-n_rows // (strides * size)))
         for number in range(n_blocks):
-            first, step = part // n + number * strides, strides * n_blocks
+            first, step = round // n + number * strides, strides * n_blocks
             slices = [slice((first - start) % step, None, step) for start in starts]
-            yield 1.0 / n_blocks, zip(chunks, slices, strict=True)
+            yield 1.0 / n_blocks, list(zip(chunks, slices, strict=True))
 
-    def sweep(self, tally: Tally, parts: list[Array], size: int) -> list[Array]:
+    def sweep(self, clusters: LinearClusters, kept: list[Array], size: int) -> list[Array]:
         # The graph is written down directly, as `dask.delayed` takes longer than the tasks. The
         # sums are part of it: scattered data would be lost with its worker.
         import dask
@@ -166,18 +177,18 @@ class DaskChunks(Chunks):
         def chunk(i: int) -> list[Any]:
             return [TaskRef((array.name, i, *[0] * (array.ndim - 1))) for array in self._arrays]
 
-        state, old = add(DataNode, tally), [add(DataNode, part) for part in parts]
+        state, old = add(DataNode, clusters), [add(DataNode, sums) for sums in kept]
         found: list[Any] = []
-        for part in range(self.n_parts if len(self._sizes) > 1 else 0):
+        for round in range(self.n_rounds if len(self._sizes) > 1 else 0):
             new: list[Any] = []
-            for share, block in self.blocks(part, size):
+            for share, block in self.blocks(round, size):
                 sums = [add(Task, _sums, state, rows, *chunk(i)) for i, rows in block]
                 while len(sums) > FAN_IN:
                     several = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
                     sums = [add(Task, sum, List(*some)) for some in several]
                 new = [add(Task, sum, List(*new, *sums))]
-                if parts:
-                    state = add(Task, _after, state, share, old[part], List(*sums))
+                if kept:
+                    state = add(Task, _replace, state, share, old[round], List(*sums))
             found += new
         if found:
             last = add(Task, list, List(*found))
@@ -199,13 +210,23 @@ def _join(sizes: Sequence[int], largest: int) -> tuple[int, ...]:
     return tuple(joined)
 
 
-def _sums(tally: Tally, rows: slice, X: np.ndarray, w: Any = None) -> Array:
-    return tally(X[rows], None if w is None else w[rows])
+def _sums(
+    clusters: LinearClusters, rows: slice, X: np.ndarray, w: np.ndarray | None = None
+) -> Array:
+    return clusters.sums_of(X[rows], None if w is None else w[rows])
 
 
-def _sweep(tally: Tally, parts: list[Array], size: int, X: np.ndarray, w: Any = None) -> Any:
-    return ArrayChunks(X, w).sweep(tally, parts, size)
+def _sweep(
+    clusters: LinearClusters,
+    kept: list[Array],
+    size: int,
+    X: np.ndarray,
+    w: np.ndarray | None = None,
+) -> list[Array]:
+    return ArrayChunks(X, w).sweep(clusters, kept, size)
 
 
-def _after(tally: Tally, share: float, old: Array, sums: list[Array]) -> Tally:
-    return tally.after(share, old, sum(sums))
+def _replace(
+    clusters: LinearClusters, share: float, old: Array, sums: list[Array]
+) -> LinearClusters:
+    return clusters.replaced(share, old, sum(sums))

@@ -1,32 +1,39 @@
-"""Rows in files: NumPy's memory maps, Parquet and Arrow, read piece by piece."""
+"""Rows in files: NumPy's memory maps, Parquet and Arrow, read chunk by chunk."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from probagg.aggregation import Array
+from probagg.arrays import chunks
 from probagg.errors import InputError, import_optional, reading
-from probagg.pac.coordinates import chunks
-from probagg.pac.out_of_core import PARTS, Chunks, Survey, Tally, check_finite, look
+from probagg.pac.out_of_core import (
+    ROUNDS,
+    Block,
+    Chunks,
+    RowSample,
+    finite_bounds,
+    sample_chunk,
+)
 from probagg.storage import check_mapped
 
-PIECE_BYTES = 2**20  # of a memory map, read at once
-PIECE_ROWS = 16  # at least
+CHUNK_BYTES = 2**20  # of a memory map, read at once
+CHUNK_ROWS = 16  # at least
 
 
 class FileRows(ABC):
-    """The rows of a file, or of what was opened from one, in pieces that are read as needed."""
+    """The rows of a file, or of what was opened from one, in chunks that are read as needed."""
 
     shape: tuple[int, int]
     dtype: np.dtype
     columns: list[str] | None = None
-    starts: np.ndarray  # (pieces + 1,) the first row of every piece, and the number of rows
+    starts: np.ndarray  # (chunks + 1,) the first row of every chunk, and the number of rows
     ndim = 2
     _last: tuple[int, np.ndarray] | None = None
 
@@ -34,51 +41,53 @@ class FileRows(ABC):
         return self.shape[0]
 
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
-        """Return some rows: a slice of them, or places in rising order."""
-        places = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
-        edges = np.searchsorted(places, self.starts)
+        """Return some rows: a slice of them, or numbers in rising order."""
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
+        edges = np.searchsorted(numbers, self.starts)
         found = [np.empty((0, self.shape[1]), self.dtype)]
-        for piece in np.flatnonzero(edges[:-1] < edges[1:]).tolist():
-            inside = places[edges[piece] : edges[piece + 1]] - self.starts[piece]
-            found.append(self.read_again(piece)[inside])
+        for chunk in np.flatnonzero(edges[:-1] < edges[1:]).tolist():
+            inside = numbers[edges[chunk] : edges[chunk + 1]] - self.starts[chunk]
+            found.append(self.read_again(chunk)[inside])
         return np.concatenate(found)
 
-    def read_again(self, piece: int) -> np.ndarray:
-        """Return a piece as `read` does, and keep it until another one is asked for."""
-        if self._last is None or self._last[0] != piece:
-            self._last = None  # two pieces may be more than memory allows
-            self._last = piece, self.read(piece)
+    def read_again(self, chunk: int) -> np.ndarray:
+        """Return a chunk as `read` does, and keep it until another one is asked for."""
+        if self._last is None or self._last[0] != chunk:
+            self._last = None  # two chunks may be more than memory allows
+            self._last = chunk, self.read(chunk)
         return self._last[1]
 
     @abstractmethod
-    def read(self, piece: int) -> np.ndarray:
-        """Return the rows of one piece as float32 or float64."""
+    def read(self, chunk: int) -> np.ndarray:
+        """Return the rows of one chunk as float32 or float64."""
 
     def load(self) -> np.ndarray:
         """Return all rows, which must be finite."""
-        X = np.concatenate([self.read(piece) for piece in range(self.n_pieces)])
-        check_finite(X)
+        X = np.concatenate([self.read(chunk) for chunk in range(self.n_chunks)])
+        finite_bounds(X)
         return X
 
     @property
-    def n_pieces(self) -> int:
+    def n_chunks(self) -> int:
         return len(self.starts) - 1
 
     @property
     def filled(self) -> Iterator[int]:
-        """The numbers of the pieces that have rows."""
+        """The numbers of the chunks that have rows."""
         return (
-            piece for piece in range(self.n_pieces) if self.starts[piece] < self.starts[piece + 1]
+            chunk for chunk in range(self.n_chunks) if self.starts[chunk] < self.starts[chunk + 1]
         )
 
-    def map(self, function: Any, *, width: int | None, dtype: Any) -> np.ndarray:
+    def map(
+        self, function: Callable[[np.ndarray], np.ndarray], *, width: int | None, dtype: DTypeLike
+    ) -> np.ndarray:
         """Return the results of a function of rows, joined."""
         n = self.shape[0]
         found = np.empty(n if width is None else (n, width), dtype)
-        for piece in self.filled:
-            X = self.read(piece)
-            check_finite(X)
-            found[self.starts[piece] : self.starts[piece + 1]] = function(X)
+        for chunk in self.filled:
+            X = self.read(chunk)
+            finite_bounds(X)
+            found[self.starts[chunk] : self.starts[chunk + 1]] = function(X)
         return found
 
 
@@ -92,19 +101,21 @@ class MappedRows(FileRows):
                 "(n_samples, n_features) are needed. Flatten images: X.reshape(len(X), -1)."
             )
         self.X, self.shape, self.dtype = X, X.shape, _floating(X.dtype)
-        size = min(PIECE_BYTES // (X.shape[1] * X.itemsize), X.shape[0] // 1024)
-        slices = chunks(X.shape[0], max(PIECE_ROWS, size))
+        size = min(CHUNK_BYTES // (X.shape[1] * X.itemsize), X.shape[0] // 1024)
+        slices = chunks(X.shape[0], max(CHUNK_ROWS, size))
         self.starts = np.array([0, *(rows.stop for rows in slices)])
 
-    def read(self, piece: int) -> np.ndarray:
+    def read(self, chunk: int) -> np.ndarray:
         check_mapped(self.X)
-        return np.array(self.X[self.starts[piece] : self.starts[piece + 1]], self.dtype)
+        return np.array(self.X[self.starts[chunk] : self.starts[chunk + 1]], self.dtype)
 
 
 class BatchRows(FileRows):
     """Arrow record batches or Parquet row groups. Columns are joined as one float type."""
 
-    def __init__(self, schema: Any, sizes: list[int], read: Any, where: str) -> None:
+    def __init__(
+        self, schema: Any, sizes: list[int], read: Callable[[int], Any], where: str
+    ) -> None:
         import pyarrow as pa
 
         numeric = [pa.types.is_floating(t) or pa.types.is_integer(t) for t in schema.types]
@@ -126,8 +137,8 @@ class BatchRows(FileRows):
         )
         self.starts = np.cumsum([0, *sizes])
 
-    def read(self, piece: int) -> np.ndarray:
-        batch = self._read(piece)
+    def read(self, chunk: int) -> np.ndarray:
+        batch = self._read(chunk)
         X = np.empty((batch.num_rows, self.shape[1]), self.dtype)
         for number, column in enumerate(batch.columns):
             if column.null_count:
@@ -178,9 +189,9 @@ def _open_arrow(X: Any, where: str) -> BatchRows:
         sizes = [X.metadata.row_group(i).num_rows for i in range(X.num_row_groups)]
         return BatchRows(X.schema_arrow, sizes, X.read_row_group, where)
     if hasattr(X, "get_fragments"):
-        parts = [part for file in X.get_fragments() for part in _row_groups(file)]
-        sizes = [_n_rows(part) for part in parts]
-        return BatchRows(X.schema, sizes, lambda i: parts[i].to_table(X.schema), where)
+        groups = [group for file in X.get_fragments() for group in _row_groups(file)]
+        sizes = [_n_rows(group) for group in groups]
+        return BatchRows(X.schema, sizes, lambda i: groups[i].to_table(X.schema), where)
     if hasattr(X, "get_batch"):
         sizes = [X.get_batch(i).num_rows for i in range(X.num_record_batches)]
         return BatchRows(X.schema, sizes, X.get_batch, where)
@@ -226,57 +237,52 @@ def _open_path(path: Path) -> FileRows:
 
 
 class FileChunks(Chunks):
-    """A file in pieces, each of which is read once per sweep.
+    """A file, each chunk of which is read once per sweep.
 
-    A part is a random choice of pieces, or one of them where they are few, as the row groups of a
-    Parquet file may be. A block is several pieces, or a stride of one.
+    A round takes random chunks, or one of them where they are few, as the row groups of a Parquet
+    file may be. A block is several chunks, or a stride of one.
     """
 
     def __init__(self, rows: FileRows, weights: np.ndarray | None) -> None:
         self.rows, self.weights, self.shape = rows, weights, rows.shape
         filled = list(rows.filled)
-        self._pieces = [filled[i] for i in np.random.default_rng(0).permutation(len(filled))]
-        self.n_parts = min(PARTS, len(filled))
+        self._order = [filled[i] for i in np.random.default_rng(0).permutation(len(filled))]
+        self.n_rounds = min(ROUNDS, len(filled))
 
-    def survey(self, places: np.ndarray) -> Survey:
+    def sample(self, indices: np.ndarray) -> RowSample:
         rows, found = self.rows, []
-        for piece in rows.filled:
-            start, stop = rows.starts[piece : piece + 2]
-            inside = places[np.searchsorted(places, start) : np.searchsorted(places, stop)]
-            found.append(look(rows.read(piece), inside - start))
-        sample, low, high = zip(*found, strict=True)
+        for chunk in rows.filled:
+            start, stop = rows.starts[chunk : chunk + 2]
+            inside = indices[np.searchsorted(indices, start) : np.searchsorted(indices, stop)]
+            found.append(sample_chunk(rows.read(chunk), inside - start))
+        X, low, high = zip(*found, strict=True)
         w = self.weights
-        return Survey(
-            X=np.concatenate(sample),
-            weights=None if w is None else w[places],
+        return RowSample(
+            X=np.concatenate(X),
+            weights=None if w is None else w[indices],
             bounds=(np.min(low, axis=0), np.max(high, axis=0)),
-            n_rows=self.shape[0] if w is None else float(w.sum()),
+            total_weight=self.shape[0] if w is None else float(w.sum()),
         )
 
-    def blocks(self, part: int, size: int) -> Iterator[tuple[float, Any]]:
-        pieces = self._pieces[part :: self.n_parts]
-        sizes = np.diff(self.rows.starts)
-        n_rows = float(sizes[pieces].sum())
+    def chunk(self, number: int) -> tuple[np.ndarray, np.ndarray | None]:
+        start, stop = self.rows.starts[number : number + 2]
+        w = None if self.weights is None else self.weights[start:stop]
+        return self.rows.read_again(number), w  # the strides of one follow each other
+
+    def blocks(self, round: int, size: int) -> Iterator[tuple[float, Block]]:
+        order, sizes = self._order[round :: self.n_rounds], np.diff(self.rows.starts)
+        n_rows = float(sizes[order].sum())
         waiting: list[int] = []
-        for piece in pieces:
-            strides = -(-int(sizes[piece]) // size)
+        for chunk in order:
+            strides = -(-int(sizes[chunk]) // size)
             if strides > 1:
                 for first in range(strides):
-                    yield sizes[piece] / strides / n_rows, [(piece, first, strides)]
+                    share = sizes[chunk] / strides / n_rows
+                    yield share, [(chunk, slice(first, None, strides))]
                 continue
-            waiting.append(piece)
-            if sizes[waiting].sum() + sizes[piece] > size:
-                yield sizes[waiting].sum() / n_rows, [(piece, 0, 1) for piece in waiting]
+            waiting.append(chunk)
+            if sizes[waiting].sum() + sizes[chunk] > size:
+                yield sizes[waiting].sum() / n_rows, [(i, slice(None)) for i in waiting]
                 waiting = []
         if waiting:
-            yield sizes[waiting].sum() / n_rows, [(piece, 0, 1) for piece in waiting]
-
-    def sums(self, tally: Tally, block: Any) -> Array:
-        total: Any = 0.0
-        for piece, first, step in block:
-            start, stop = self.rows.starts[piece : piece + 2]
-            rows = slice(first, None, step)
-            w = None if self.weights is None else self.weights[start:stop][rows]
-            X = self.rows.read_again(piece)  # the strides of one follow each other
-            total = total + tally(X[rows], w)
-        return total
+            yield sizes[waiting].sum() / n_rows, [(i, slice(None)) for i in waiting]

@@ -1,7 +1,4 @@
-"""One way to open and to map rows, whatever holds them: computation follows the array.
-
-What PAC and `select_n_clusters` accept: parameters, rows and distances.
-"""
+"""What X may be, opened and checked once: computation follows the array that holds the rows."""
 
 from __future__ import annotations
 
@@ -9,10 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -22,21 +20,48 @@ from sklearn.utils.validation import (
 )
 
 from probagg.aggregation import LINEAR_METRICS, Array, namespace
+from probagg.arrays import chunks, is_tensor, like, numpy_dtype, to_numpy
 from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
-from probagg.pac.clusters import check_sums
-from probagg.pac.coordinates import CHUNK_NUMBERS, chunks, chunks_of, is_tensor, like, numpy_dtype
-from probagg.pac.dask import DaskChunks, check_dask_weights, is_dask, map_dask, open_dask
+from probagg.pac.coordinates import CHUNK_NUMBERS, chunks_of
+from probagg.pac.dask import (
+    DaskArray,
+    DaskChunks,
+    check_dask_weights,
+    is_dask,
+    map_dask,
+    open_dask,
+)
 from probagg.pac.files import FileChunks, FileRows, is_file_source, is_mapped, open_file
+from probagg.pac.out_of_core import Chunks
 from probagg.pac.rows import KEPT_BYTES as KEPT_LIFTED
+from probagg.pac.rows import Metric, check_sums
 from probagg.pac.solver import is_large
 from probagg.pac.tensors import check_tensor
 
-KEPT_BYTES = 2**30  # of P, or as much as X
+RowSource: TypeAlias = Array | FileRows | DaskArray  # what `open_rows` returns
+
+CONSTRAINTS: dict[str, list[Any]] = SHARED | {
+    "m": [*SHARED["m"], StrOptions({"auto"})],
+    "metric": [str, callable],
+    "balance": [*SHARED["balance"], StrOptions({"auto"})],
+    "init": [StrOptions({"auto", "uniform", "annealed"}), "array-like"],
+    "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    "shuffle": ["boolean"],
+    "max_iter": [Interval(Integral, 1, None, closed="left")],
+    "tol": [Interval(Real, 0.0, None, closed="left")],
+    "n_init": [Interval(Integral, 1, None, closed="left")],
+    "aggregate": [StrOptions({"p", "p_m"})],
+    "forgetting": [Interval(Real, 0.0, 1.0, closed="right")],
+    "checkpoint": [str, PathLike, None],
+}
+ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
+KEPT_BYTES = 2**30  # of P of rows that were fitted out of core, unless X has more
+TENSOR_NUMBERS = 2**27  # that a function of some rows of a tensor may compute with at once
 
 
-def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
+def open_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource:
     """Return valid rows: an array, a CSR array, a tensor, `FileRows` or a Dask array.
 
     As scikit-learn's `validate_data`, it sets or checks `n_features_in_` of the estimator.
@@ -64,7 +89,7 @@ def open_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     return rows
 
 
-def _check_names(estimator: Any, names: list[str] | None, reset: bool) -> None:
+def _check_names(estimator: BaseEstimator, names: list[str] | None, reset: bool) -> None:
     if names is None:
         _check_feature_names(estimator, np.empty((0, 0)), reset=reset)
     elif reset:
@@ -77,133 +102,6 @@ def _check_names(estimator: Any, names: list[str] | None, reset: bool) -> None:
                     f"PAC was fitted with the column {was!r} where X has {is_now!r} (column "
                     f"{number}, counted from 0). Pass the same columns in the same order."
                 )
-
-
-def check_weights(rows: Any, sample_weight: Any) -> Any:
-    """Return one weight of at least 0 per row, in the kind of the rows, or None."""
-    if sample_weight is None:
-        return None
-    if is_dask(rows):
-        return check_dask_weights(sample_weight, rows)
-    given = sample_weight.compute() if is_dask(sample_weight) else sample_weight
-    given = like(given.detach(), np.empty(0)) if is_tensor(given) else given
-    w = _check_sample_weight(
-        given, _Shaped(rows.shape), dtype=numpy_dtype(rows), ensure_non_negative=True
-    )
-    return like(w, rows)
-
-
-def check_some_weights(rows: Any, sample_weight: Any) -> Any:
-    """Return what `check_weights` does; raise an error if every weight is zero."""
-    weights = check_weights(rows, sample_weight)
-    if weights is not None and not weights.any():
-        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
-    return weights
-
-
-class _Shaped:
-    """What scikit-learn needs to know of rows to check their weights."""
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-
-def to_solve(rows: Any, weights: Any, metric: Any, K: int) -> Any:
-    """Return rows as the solver takes them: in memory, or in `Chunks` where they are many."""
-    if isinstance(rows, FileRows):
-        return FileChunks(rows, weights) if is_large(rows.shape[0], K) else rows.load()
-    if is_dask(rows):
-        return DaskChunks(rows, weights, K)
-    if isinstance(rows, np.ndarray):
-        _check_room(rows, K)
-    return check_distances(rows) if metric == "precomputed" else rows
-
-
-def _check_room(X: np.ndarray, K: int) -> None:
-    """Raise an error before the first sweep where PAC of an array needs more memory than is free.
-
-    Where the lifted rows are kept (`rows.LinearRows`), P is there twice at the end: as arranged for
-    the sweeps, and in the order of X.
-    """
-    N, D = X.shape
-    lifted = N * (D + 2) * X.itemsize
-    copies, kept = (2.0, lifted) if lifted <= KEPT_LIFTED else (1.1, 0)
-    check_memory(
-        copies * N * K * X.itemsize + kept,
-        f"PAC of {N:,} rows and {K:,} clusters",
-        "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in parts.",
-    )
-
-
-def in_memory(rows: Any) -> Any:
-    """Return rows as a NumPy or CSR array."""
-    if is_dask(rows):
-        raise InputError(
-            "partial_fit takes rows in memory. Pass X.compute(), or cluster the Dask array by fit."
-        )
-    return rows.load() if isinstance(rows, FileRows) else like(rows, np.empty(0))
-
-
-def keeps_probabilities(rows: Any, K: int) -> bool:
-    """Return whether P of rows that were fitted in parts is kept: lazily, or if small enough."""
-    if isinstance(rows, FileRows):
-        return False
-    return is_dask(rows) or 4 * rows.shape[0] * K <= max(rows.nbytes, KEPT_BYTES)
-
-
-def map_rows(
-    rows: Any, function: Callable[[Any], Array], *, width: int | None, dtype: Any, cost: int
-) -> Any:
-    """Return the results of a function of rows, joined: a number or `width` numbers per row.
-
-    The function is called with parts of the rows, none with more than its `cost` in memory allows:
-    the numbers per row that it computes with.
-    """
-    if is_dask(rows):
-        return map_dask(rows, _InParts(function, cost), width=width, dtype=dtype)
-    if isinstance(rows, FileRows):
-        return rows.map(_InParts(function, cost), width=width, dtype=dtype)
-    return _InParts(function, cost)(rows)
-
-
-class _InParts:
-    """A function of rows, called with as many at a time as fit in the cache."""
-
-    def __init__(self, function: Callable[[Any], Array], cost: int) -> None:
-        self.function, self.cost = function, cost
-
-    def __call__(self, rows: Any) -> Array:
-        numbers = 2**27 if is_tensor(rows) else CHUNK_NUMBERS
-        parts = list(chunks(rows.shape[0], max(1, numbers // self.cost)))
-        if len(parts) <= 1:
-            return self.function(rows)
-        return namespace_of(rows).concatenate([self.function(rows[part]) for part in parts])
-
-
-def namespace_of(rows: Any) -> Any:
-    """Return the module of the results for these rows; those of CSR rows are NumPy's."""
-    return np if sp.issparse(rows) else namespace(rows)
-
-
-CONSTRAINTS: dict[str, list[Any]] = SHARED | {
-    "m": [*SHARED["m"], StrOptions({"auto"})],
-    "metric": [str, callable],
-    "balance": [*SHARED["balance"], StrOptions({"auto"})],
-    "init": [StrOptions({"auto", "uniform", "annealed"}), "array-like"],
-    "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    "shuffle": ["boolean"],
-    "max_iter": [Interval(Integral, 1, None, closed="left")],
-    "tol": [Interval(Real, 0.0, None, closed="left")],
-    "n_init": [Interval(Integral, 1, None, closed="left")],
-    "aggregate": [StrOptions({"p", "p_m"})],
-    "forgetting": [Interval(Real, 0.0, 1.0, closed="right")],
-    "checkpoint": [str, PathLike, None],
-}
-
-ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
 
 
 @contextmanager
@@ -236,7 +134,7 @@ def _is_numeric(column: Any) -> bool:
     return values.dtype.kind not in "mM"  # dates and durations
 
 
-def check_sparse(X: Any, metric: Any) -> Any:
+def check_sparse(X: Array, metric: Metric) -> Array:
     """Return X, a sparse matrix as a CSR array; raise an error where the metric needs it dense."""
     if not sp.issparse(X):
         return X
@@ -246,25 +144,6 @@ def check_sparse(X: Any, metric: Any) -> Any:
             "dense array: X.toarray()."
         )
     return sp.csr_array(X)
-
-
-def check_streamable(metric: Any, init: Any, balance: Any) -> None:
-    """Raise an error unless rows can be clustered as a stream with these parameters."""
-    if metric not in LINEAR_METRICS:
-        raise InputError(
-            f"partial_fit needs metric='sqeuclidean' or 'cosine', but metric={metric!r}, which "
-            "compares every row with all others. Change the metric, or fit all rows at once."
-        )
-    if not isinstance(init, str):
-        raise InputError(
-            "partial_fit cannot use an array as init: it has one row per sample, and the samples "
-            "of a stream are not known. Pass init='auto', or fit first and then call partial_fit."
-        )
-    if balance == "auto":
-        raise InputError(
-            "partial_fit cannot choose the balance: that takes several runs over the same rows. "
-            "Pass a number, for instance the balance_ of a PAC fitted to some rows."
-        )
 
 
 def check_distances(D: np.ndarray) -> np.ndarray:
@@ -294,3 +173,140 @@ def check_distances(D: np.ndarray) -> np.ndarray:
         D = np.maximum(D, 0.0)
         np.fill_diagonal(D, 0.0)
     return D
+
+
+def check_weights(rows: RowSource, sample_weight: Any) -> Array | None:
+    """Return one weight of at least 0 per row, in the kind of the rows, or None."""
+    if sample_weight is None:
+        return None
+    if is_dask(rows):
+        return check_dask_weights(sample_weight, rows)
+    given = sample_weight.compute() if is_dask(sample_weight) else to_numpy(sample_weight)
+    w = _check_sample_weight(
+        given, _Shaped(rows.shape), dtype=numpy_dtype(rows), ensure_non_negative=True
+    )
+    return like(w, rows)
+
+
+def check_some_weights(rows: RowSource, sample_weight: Any) -> Array | None:
+    """Return what `check_weights` does; raise an error if every weight is zero."""
+    weights = check_weights(rows, sample_weight)
+    if weights is not None and not weights.any():
+        raise InputError("Every sample_weight is zero. Pass a positive weight for some.")
+    return weights
+
+
+class _Shaped:
+    """What scikit-learn needs to know of rows to check their weights."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def to_solve(rows: RowSource, weights: Array | None, metric: Metric, K: int) -> Array | Chunks:
+    """Return rows as the solver takes them: in memory, or in `Chunks` where they are many."""
+    if isinstance(rows, FileRows):
+        return FileChunks(rows, weights) if is_large(rows.shape[0], K) else rows.load()
+    if is_dask(rows):
+        return DaskChunks(rows, weights, K)
+    if isinstance(rows, np.ndarray):
+        _check_room(rows, K)
+    return check_distances(rows) if metric == "precomputed" else rows
+
+
+def _check_room(X: np.ndarray, K: int) -> None:
+    """Raise an error before the first sweep where PAC of an array needs more memory than is free.
+
+    Where the lifted rows are kept (`rows.LinearRows`), P is there twice at the end: as arranged for
+    the sweeps, and in the order of X.
+    """
+    N, D = X.shape
+    lifted = N * (D + 2) * X.itemsize
+    copies, kept = (2.0, lifted) if lifted <= KEPT_LIFTED else (1.1, 0)
+    check_memory(
+        copies * N * K * X.itemsize + kept,
+        f"PAC of {N:,} rows and {K:,} clusters",
+        "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in parts.",
+    )
+
+
+def in_memory(rows: RowSource) -> np.ndarray | sp.csr_array:
+    """Return rows as a NumPy or CSR array."""
+    if is_dask(rows):
+        raise InputError(
+            "partial_fit takes rows in memory. Pass X.compute(), or cluster the Dask array by fit."
+        )
+    return rows.load() if isinstance(rows, FileRows) else to_numpy(rows)
+
+
+def check_streamable(metric: Metric, init: Any, balance: float | str) -> None:
+    """Raise an error unless rows can be clustered as a stream with these parameters."""
+    if metric not in LINEAR_METRICS:
+        raise InputError(
+            f"partial_fit needs metric='sqeuclidean' or 'cosine', but metric={metric!r}, which "
+            "compares every row with all others. Change the metric, or fit all rows at once."
+        )
+    if not isinstance(init, str):
+        raise InputError(
+            "partial_fit cannot use an array as init: it has one row per sample, and the samples "
+            "of a stream are not known. Pass init='auto', or fit first and then call partial_fit."
+        )
+    if balance == "auto":
+        raise InputError(
+            "partial_fit cannot choose the balance: that takes several runs over the same rows. "
+            "Pass a number, for instance the balance_ of a PAC fitted to some rows."
+        )
+
+
+def keeps_probabilities(rows: RowSource, K: int) -> bool:
+    """Return whether P of rows fitted out of core is kept: lazily, or if small enough."""
+    if isinstance(rows, FileRows):
+        return False
+    return is_dask(rows) or 4 * rows.shape[0] * K <= max(rows.nbytes, KEPT_BYTES)
+
+
+def float_type(rows: RowSource) -> Any:
+    """Return the type of the probabilities of these rows."""
+    if is_tensor(rows):
+        return rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
+    return np.result_type(rows.dtype, np.float32)
+
+
+def map_rows(
+    rows: RowSource,
+    function: Callable[[Array], Array],
+    numbers_per_row: int,
+    *,
+    width: int | None = None,
+    dtype: Any = None,
+) -> Array | DaskArray:
+    """Return the results of a function of rows, joined: a number or `width` numbers per row.
+
+    The function is called with as many rows at a time as it has memory for, by the numbers per row
+    that it computes with. By default results have the type of the rows' probabilities.
+    """
+    in_chunks = _InChunks(function, numbers_per_row)
+    dtype = float_type(rows) if dtype is None else dtype
+    if is_dask(rows):
+        return map_dask(rows, in_chunks, width=width, dtype=dtype)
+    if isinstance(rows, FileRows):
+        return rows.map(in_chunks, width=width, dtype=dtype)
+    return in_chunks(rows)
+
+
+class _InChunks:
+    """A function of rows, called with some at a time, which Dask can send to its workers."""
+
+    def __init__(self, function: Callable[[Array], Array], numbers_per_row: int) -> None:
+        self.function, self.numbers_per_row = function, numbers_per_row
+
+    def __call__(self, rows: Array) -> Array:
+        numbers = TENSOR_NUMBERS if is_tensor(rows) else CHUNK_NUMBERS
+        slices = list(chunks(rows.shape[0], max(1, numbers // self.numbers_per_row)))
+        if len(slices) <= 1:
+            return self.function(rows)
+        xp = np if sp.issparse(rows) else namespace(rows)
+        return xp.concatenate([self.function(rows[some]) for some in slices])

@@ -1,12 +1,9 @@
 """Select the number of clusters: the K whose clusters gain most over data without groups.
 
-The result of `select_n_clusters`: the chosen K, the reason, a table and a picture.
-
-Readings of numbers of clusters: PAC with fewer and fewer clusters, on data and on a null.
-
-A reading says how well the clusters are separated (silhouette) and how often nearest neighbours
-share a cluster (agreement). Both are compared with those of a null, a single Gaussian with the same
-variances on the principal axes: the gain over it is due to groups.
+Rows are clustered with fewer and fewer clusters, and each clustering is measured by how well the
+clusters are separated (silhouette) and how often nearest neighbours share a cluster (agreement).
+Both are compared with those of a null, a single Gaussian with the same variances on the principal
+axes: the gain over it is due to groups.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from typing import Any
@@ -24,21 +21,20 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import eigsh
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
-from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_array
 from sklearn.utils._param_validation import Interval, validate_parameter_constraints
 
-from probagg.aggregation import critical_m_from_growth, mass_factor
+from probagg.aggregation import Array, critical_m_from_growth, mass_factor
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
 from probagg.estimators import draw_seed
-from probagg.pac.balance import NEIGHBOURS
-from probagg.pac.balance import Reading as Agreement
-from probagg.pac.coordinates import Frame
+from probagg.pac.balance import NEIGHBOURS, NeighbourAgreement, nearest_rows
+from probagg.pac.coordinates import Coordinates
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
-from probagg.pac.rows import LinearRows
+from probagg.pac.rows import LinearRows, Metric, Rows
 from probagg.pac.solver import choose_m, rows_of
-from probagg.pac.sweeps import Blocks, Update, near_uniform, run_sweeps
+from probagg.pac.sweeps import BlockSweeps, Update, converge, near_uniform
+from probagg.progress import Progress
 from probagg.svg import curve, stack
 
 LARGEST_AUTO = 60
@@ -46,18 +42,28 @@ SAMPLE_ROWS = 2_000  # used of a larger set, or
 ROWS_PER_CLUSTER = 15  # of the largest candidate, where that is more
 LEAST_PER_CLUSTER = 4  # rows of all, on average, of the largest candidate
 N_RUNS = 3
+DRAWN = 0.8  # of the rows, in each run
+DIMENSIONS = 64  # that the distances of wide data are computed in
+FIRST_SWEEPS = 30  # at most, from the uniform start
+LATER_SWEEPS = 3  # at most, after clusters were joined
+TOLERANCE = 1e-2  # mean change of P at which sweeps end
+MEASURES = ("silhouette", "agreement")
+PENALTY = 0.1  # times log K: of numbers that fit alike, the smaller is preferred
+CLOSE = 0.1, 0.01  # to the best score: "nearly as well", where neighbours agree up to 0.9, and at 1
+STRUCTURE = 0.2  # sum of the largest gains, below which there is no clear structure
+SMALLEST_GAIN = 1e-6  # to divide by
 
 
 def select_n_clusters(
     X: Any,
     candidates: str | Iterable[int] = "auto",
     *,
-    metric: str | Callable[..., float] = "sqeuclidean",
+    metric: Metric = "sqeuclidean",
     m: float | str = "auto",
     balance: float = 1.0,
     n_runs: int = N_RUNS,
     random_state: Any = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Selection:
     """Choose the number of clusters for PAC, without labels.
 
@@ -121,18 +127,19 @@ def select_n_clusters(
     numbers = _numbers(candidates, X.shape[0])
     full = _prepare(X, metric, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]), generator)
     update = Update(_choose_m(m, full), "p", balance)
-    rows = coordinates(full)
-    runs = [Run(rows, update, seed) for seed in generator.integers(2**63, size=n_runs).tolist()]
-    _read(runs, numbers, progress)
-    selection = choose(runs)
+    rows = principal_coordinates(full)
+    seeds = generator.integers(2**63, size=n_runs).tolist()
+    runs = [SubsampleRun(rows, update, seed) for seed in seeds]
+    _measure(runs, numbers, progress)
+    selection = selection_from(runs)
     around = _skipped(numbers, selection.n_clusters) if isinstance(candidates, str) else []
     if around:
-        _read(runs, around)
-        selection = choose(runs)
+        _measure(runs, around)
+        selection = selection_from(runs)
     return selection
 
 
-def _prepare(X: Any, metric: Any, n_rows: int, generator: np.random.Generator) -> Any:
+def _prepare(X: Array, metric: Metric, n_rows: int, generator: np.random.Generator) -> Rows:
     """Return X, or a sample of it, as the rows of a sweep."""
     if X.shape[0] > n_rows:
         sample = np.sort(generator.choice(X.shape[0], n_rows, replace=False))
@@ -140,7 +147,33 @@ def _prepare(X: Any, metric: Any, n_rows: int, generator: np.random.Generator) -
     return rows_of(X, metric)
 
 
-def estimate_seconds(candidates: Any, n_rows: int, n_columns: int) -> float:
+def _choose_m(m: float | str, full: Rows) -> float:
+    critical_m = critical_m_from_growth(full.growth(), "p")
+    if critical_m == 1.0:
+        raise InputError("All rows are the same: there is nothing to cluster. Check the data.")
+    m = choose_m(m, critical_m)
+    if m >= critical_m:
+        raise InputError(
+            f"m={m:.4g} is at or above the critical value {critical_m:.4g} of this data: no "
+            "cluster can form there, for any K. Lower m or pass m='auto'."
+        )
+    return m
+
+
+def _measure(
+    runs: list[SubsampleRun], numbers: list[int], progress: Progress | None = None
+) -> None:
+    """Measure all numbers in all runs, the largest first."""
+    show = progress or (lambda done, total: None)
+    show(0, 100)
+    share = _work(numbers).cumsum() / _work(numbers).sum()
+    for i, run in enumerate(runs):
+        for K, done in zip(sorted(numbers, reverse=True), share, strict=True):
+            run.measure(K)
+            show(round(100 * (i + done) / len(runs)), 100)
+
+
+def selection_seconds(candidates: str | Iterable[int], n_rows: int, n_columns: int) -> float:
     """Estimate the time of a selection: measured on an idle ARM core, good to a factor of 2."""
     numbers = _numbers(candidates, n_rows)
     n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]))
@@ -152,32 +185,6 @@ def _work(numbers: list[int]) -> np.ndarray:
     work = np.array(sorted(numbers, reverse=True)) + 20.0
     work[0] *= 8.0
     return work
-
-
-def _read(
-    runs: list[Run], numbers: list[int], progress: Callable[[int, int], None] | None = None
-) -> None:
-    """Read all numbers in all runs, the largest first."""
-    show = progress or (lambda done, total: None)
-    show(0, 100)
-    share = _work(numbers).cumsum() / _work(numbers).sum()
-    for i, run in enumerate(runs):
-        for K, part in zip(sorted(numbers, reverse=True), share, strict=True):
-            run.read(K)
-            show(round(100 * (i + part) / len(runs)), 100)
-
-
-def _choose_m(m: float | str, full: Any) -> float:
-    critical_m = critical_m_from_growth(full.growth(), "p")
-    if critical_m == 1.0:
-        raise InputError("All rows are the same: there is nothing to cluster. Check the data.")
-    m = choose_m(m, critical_m)
-    if m >= critical_m:
-        raise InputError(
-            f"m={m:.4g} is at or above the critical value {critical_m:.4g} of this data: no "
-            "cluster can form there, for any K. Lower m or pass m='auto'."
-        )
-    return m
 
 
 def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
@@ -209,7 +216,7 @@ def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
     return sorted({int(K) for K in numbers})
 
 
-def _pair(candidates: Any, low: int, high: int) -> list[int]:
+def _pair(candidates: str | Iterable[int], low: int, high: int) -> list[int]:
     """Return every number of a tuple (low, high). Two numbers in a list could mean either."""
     if isinstance(candidates, tuple) and low > high:
         raise InputError(f"candidates={candidates} has its low end above its high end. Swap them.")
@@ -237,136 +244,8 @@ def _skipped(numbers: list[int], best: int) -> list[int]:
     return [K for K in range(low, high) if K not in numbers]
 
 
-READINGS = ("silhouette", "agreement")
-PENALTY = 0.1  # times log K: of numbers that fit alike, the smaller is preferred
-CLOSE = 0.1, 0.01  # to the best score: "nearly as well", where neighbours agree up to 0.9, and at 1
-STRUCTURE = 0.2  # sum of the largest gains, below which there is no clear structure
-SMALLEST_GAIN = 1e-6  # to divide by
-
-
 @dataclass(frozen=True)
-class Candidate:
-    """One row of the table: a K, means over the runs, and whether it was chosen."""
-
-    n_clusters: int
-    score: float  # the largest is chosen
-    silhouette: float
-    silhouette_null: float  # of a single Gaussian
-    agreement: float  # kappa of nearest neighbours' labels: 0 is chance, 1 is perfect
-    agreement_null: float
-    stability: float  # ARI of the partitions from two parts of the data; 0 is chance
-    objective: float  # Eq. 1 divided by the number of pairs
-    seconds: float  # per run
-    chosen: bool
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The chosen K, the interval that fits nearly as well, the reason, and a table of all."""
-
-    n_clusters: int
-    interval: tuple[int, int]  # the numbers that the data does not tell from the best
-    reason: str
-    clear: bool
-    table: list[Candidate] = field(repr=False)
-
-    def to_csv(self) -> str:
-        """Return the table as CSV with a header; `chosen` is 1 in one row and 0 in the others."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(column.name for column in fields(Candidate))
-        for row in self.table:
-            values = asdict(row).values()
-            writer.writerow(f"{v:.6g}" if isinstance(v, float) else int(v) for v in values)
-        return text.getvalue()
-
-    def plot_svg(self) -> str:
-        """Return score and stability by K as a small picture, in the colour of the text around."""
-        K, (low, high) = [row.n_clusters for row in self.table], self.interval
-        curves = {
-            name: curve(
-                K,
-                [getattr(row, name) for row in self.table],
-                label=name,
-                unit="clusters",
-                mark=self.n_clusters,
-            )
-            for name in ("score", "stability")
-        }
-        also = f" ({low} to {high} fit nearly as well)" if low < high else ""
-        return stack(f"{self.n_clusters} clusters are chosen{also}", curves)
-
-
-def choose(runs: list[Run]) -> Selection:
-    """Return the selection from the readings of all runs."""
-    K = sorted(runs[0].readings)
-
-    def mean(name: str, of_null: int = 0) -> np.ndarray:
-        values = [[getattr(run.readings[k][of_null], name) for k in K] for run in runs]
-        return np.mean(values, axis=0)
-
-    means = {name: mean(name) for name in (*READINGS, "objective", "seconds")}
-    means |= {f"{name}_null": mean(name, 1) for name in READINGS}
-    means["stability"] = np.array([_stability(runs, k) for k in K])
-    gains = [means[name] - means[f"{name}_null"] for name in READINGS]
-    means["score"] = np.mean([gain / max(gain.max(), SMALLEST_GAIN) for gain in gains], axis=0)
-    means["score"] -= PENALTY * np.log(K)
-    best = int(means["score"].argmax())
-    table = [
-        Candidate(K[i], chosen=i == best, **{name: float(v[i]) for name, v in means.items()})
-        for i in range(len(K))
-    ]
-    clear = bool(sum(gain.max() for gain in gains) >= STRUCTURE)
-    close = float(np.interp(means["agreement"][best], (0.9, 1.0), CLOSE))
-    low, high = _interval(means["score"], best, close)
-    reason = _reason(table, best, (K[low], K[high]), clear)
-    return Selection(K[best], (K[low], K[high]), reason, clear, table)
-
-
-def _stability(runs: list[Run], K: int) -> float:
-    """Return the mean ARI of consecutive runs, on the rows that both have."""
-    pairs = zip(runs, runs[1:] + runs[:1], strict=True)
-    return float(np.mean([adjusted_rand_score(*a.common_labels(b, K)) for a, b in pairs]))
-
-
-def _interval(score: np.ndarray, best: int, close: float) -> tuple[int, int]:
-    """Return the first and the last of the candidates around the best that score nearly as high."""
-    far = np.flatnonzero(score < score[best] - close)
-    after = np.append(far[far > best], len(score))
-    return int(max(far[far < best], default=-1)) + 1, int(after[0]) - 1
-
-
-def _reason(table: list[Candidate], best: int, interval: tuple[int, int], clear: bool) -> str:
-    """Return in words why this K was chosen, and which others fit nearly as well."""
-    row, ends = table[best], f"{table[0].n_clusters} to {table[-1].n_clusters}"
-    facts = (
-        f"silhouette {row.silhouette:.2f} ({row.silhouette_null:.2f} for a single Gaussian), "
-        f"agreement of neighbours {row.agreement:.2f} ({row.agreement_null:.2f})"
-    )
-    if not clear:
-        return (
-            f"No clear structure: no number of clusters from {ends} gives clusters better "
-            f"separated than those of a single Gaussian; the best is K={row.n_clusters}, {facts}. "
-            "If you know K, pass it."
-        )
-    if len(table) == 1:
-        return f"K={row.n_clusters} is the only candidate: {facts}."
-    close = f"and {interval[0]} to {interval[1]} nearly as well"
-    close = close if interval[0] < interval[1] else "and no other comes close"
-    text = f"{row.n_clusters} clusters fit best of {ends}, {close}: {facts}."
-    more = " It is the largest candidate: with larger ones, more clusters may be found."
-    return text + (more if best == len(table) - 1 else "")
-
-
-DIMENSIONS = 64  # that the distances of wide data are computed in
-PART = 0.8  # of the rows, in each run
-FIRST_SWEEPS = 30  # at most, from the uniform start
-LATER_SWEEPS = 3  # at most, after clusters were joined
-TOLERANCE = 1e-2  # mean change of P at which sweeps end
-
-
-@dataclass(frozen=True)
-class Reading:
+class Measurement:
     """What one clustering looks like without labels."""
 
     n_clusters: int
@@ -376,7 +255,7 @@ class Reading:
     seconds: float
 
 
-class Path:
+class MergePath:
     """Rows clustered with fewer and fewer clusters; the labels of every number are kept.
 
     The first number starts with a quarter more clusters. For each smaller one, clusters are joined
@@ -385,14 +264,13 @@ class Path:
     """
 
     def __init__(self, X: np.ndarray, update: Update, generator: np.random.Generator) -> None:
-        self.rows = LinearRows(X, None, None, Frame.of(X, "sqeuclidean"))
+        self.rows = LinearRows(X, None, None, Coordinates.of(X, "sqeuclidean"))
         self.update, self.generator = update, generator
-        search = NearestNeighbors(n_neighbors=min(NEIGHBOURS, len(X) - 1), algorithm="brute")
-        self.near = search.fit(X).kneighbors(return_distance=False)
+        self.near = nearest_rows(X, NEIGHBOURS, algorithm="brute")
         self.labels: dict[int, np.ndarray] = {}
 
-    def read(self, K: int) -> Reading:
-        """Cluster into K, from the next larger number that is known, and return the reading."""
+    def measure(self, K: int) -> Measurement:
+        """Cluster into K, from the next larger number that is known, and measure the result."""
         began, everything = time.perf_counter(), slice(0, len(self.near))
         larger = min((number for number in self.labels if number > K), default=None)
         if larger is None:
@@ -407,10 +285,10 @@ class Path:
         labels = self.labels[K] = P.argmax(1)
         self._start_from(labels, K)
         filled = len(np.unique(labels)) / K  # fewer distinct rows than clusters leave some empty
-        return Reading(
+        return Measurement(
             n_clusters=K,
             silhouette=filled * silhouette(self.rows.scores(everything).T, labels),
-            agreement=filled * Agreement.of(labels, self.near, K).kappa,
+            agreement=filled * NeighbourAgreement.of(labels, self.near, K).kappa,
             objective=objective,
             seconds=time.perf_counter() - began,
         )
@@ -423,36 +301,35 @@ class Path:
 
     def _sweep(self, P: np.ndarray, max_iter: int) -> tuple[np.ndarray, float]:
         """Return P after at most `max_iter` sweeps, and its objective per pair of rows."""
-        P, rows, m = np.asfortranarray(P), self.rows, self.update.m
-        blocks = Blocks.of("auto", rows, P.shape[1], m)
-        run = run_sweeps(rows, P, self.update, blocks, max_iter=max_iter, tol=TOLERANCE)
-        return P, run.history[-1] * rows.unit / len(P) ** 2
+        P = np.asfortranarray(P)
+        run = converge(BlockSweeps(self.rows, P, self.update), max_iter=max_iter, tol=TOLERANCE)
+        return P, run.history[-1] * self.rows.unit / len(P) ** 2
 
 
-class Run:
-    """Readings on a random part of the rows, and on its null."""
+class SubsampleRun:
+    """Measurements of some random rows, and of their null."""
 
     def __init__(self, X: np.ndarray, update: Update, seed: int) -> None:
         generator = np.random.default_rng(seed)
-        self.index = np.sort(generator.choice(len(X), int(PART * len(X)), replace=False))
+        self.index = np.sort(generator.choice(len(X), int(DRAWN * len(X)), replace=False))
         rows = X[self.index]
-        self.data = Path(rows, update, generator)
+        self.data = MergePath(rows, update, generator)
         null = rows.std(0) * generator.standard_normal(rows.shape, np.float32)
-        self.null = Path(null, update, generator)
-        self.readings: dict[int, tuple[Reading, Reading]] = {}
+        self.null = MergePath(null, update, generator)
+        self.measured: dict[int, tuple[Measurement, Measurement]] = {}
 
-    def read(self, K: int) -> None:
-        """Read the data and the null at K, if that is not done; start with the largest K."""
-        if K not in self.readings:
-            self.readings[K] = self.data.read(K), self.null.read(K)
+    def measure(self, K: int) -> None:
+        """Measure the data and the null at K, if that is not done; start with the largest K."""
+        if K not in self.measured:
+            self.measured[K] = self.data.measure(K), self.null.measure(K)
 
-    def common_labels(self, other: Run, K: int) -> tuple[np.ndarray, np.ndarray]:
+    def common_labels(self, other: SubsampleRun, K: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the labels of the rows that are in both runs, from each."""
         _, ours, theirs = np.intersect1d(self.index, other.index, return_indices=True)
         return self.data.labels[K][ours], other.data.labels[K][theirs]
 
 
-def coordinates(full: Any) -> np.ndarray:
+def principal_coordinates(full: Rows) -> np.ndarray:
     """Return rows in at most 64 dimensions, on principal axes, with about the same distances.
 
     Rows given by their distances are embedded by classical multidimensional scaling.
@@ -508,3 +385,117 @@ def join(P: np.ndarray, sums: np.ndarray, K: int) -> np.ndarray:
         members, mass = np.delete(members, gone, 1), np.delete(mass, gone)
         sums = np.delete(np.delete(sums, gone, 0), gone, 1)
     return P @ members
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One row of the table: a K, means over the runs, and whether it was chosen."""
+
+    n_clusters: int
+    score: float  # the largest is chosen
+    silhouette: float
+    silhouette_null: float  # of a single Gaussian
+    agreement: float  # kappa of nearest neighbours' labels: 0 is chance, 1 is perfect
+    agreement_null: float
+    stability: float  # ARI of the partitions from two parts of the data; 0 is chance
+    objective: float  # Eq. 1 divided by the number of pairs
+    seconds: float  # per run
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen K, the interval that fits nearly as well, the reason, and a table of all."""
+
+    n_clusters: int
+    interval: tuple[int, int]  # the numbers that the data does not tell from the best
+    reason: str
+    clear: bool
+    table: list[Candidate] = field(repr=False)
+
+    def to_csv(self) -> str:
+        """Return the table as CSV with a header; `chosen` is 1 in one row and 0 in the others."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(column.name for column in fields(Candidate))
+        for row in self.table:
+            values = asdict(row).values()
+            writer.writerow(f"{v:.6g}" if isinstance(v, float) else int(v) for v in values)
+        return text.getvalue()
+
+    def plot_svg(self) -> str:
+        """Return score and stability by K as a small picture, in the colour of the text around."""
+        K, (low, high) = [row.n_clusters for row in self.table], self.interval
+        curves = {
+            name: curve(
+                K,
+                [getattr(row, name) for row in self.table],
+                label=name,
+                unit="clusters",
+                mark=self.n_clusters,
+            )
+            for name in ("score", "stability")
+        }
+        also = f" ({low} to {high} fit nearly as well)" if low < high else ""
+        return stack(f"{self.n_clusters} clusters are chosen{also}", curves)
+
+
+def selection_from(runs: list[SubsampleRun]) -> Selection:
+    """Return the selection from the measurements of all runs."""
+    K = sorted(runs[0].measured)
+
+    def mean(name: str, of_null: int = 0) -> np.ndarray:
+        values = [[getattr(run.measured[k][of_null], name) for k in K] for run in runs]
+        return np.mean(values, axis=0)
+
+    means = {name: mean(name) for name in (*MEASURES, "objective", "seconds")}
+    means |= {f"{name}_null": mean(name, 1) for name in MEASURES}
+    means["stability"] = np.array([_stability(runs, k) for k in K])
+    gains = [means[name] - means[f"{name}_null"] for name in MEASURES]
+    means["score"] = np.mean([gain / max(gain.max(), SMALLEST_GAIN) for gain in gains], axis=0)
+    means["score"] -= PENALTY * np.log(K)
+    best = int(means["score"].argmax())
+    table = [
+        Candidate(K[i], chosen=i == best, **{name: float(v[i]) for name, v in means.items()})
+        for i in range(len(K))
+    ]
+    clear = bool(sum(gain.max() for gain in gains) >= STRUCTURE)
+    close = float(np.interp(means["agreement"][best], (0.9, 1.0), CLOSE))
+    low, high = _interval(means["score"], best, close)
+    reason = _reason(table, best, (K[low], K[high]), clear)
+    return Selection(K[best], (K[low], K[high]), reason, clear, table)
+
+
+def _stability(runs: list[SubsampleRun], K: int) -> float:
+    """Return the mean ARI of consecutive runs, on the rows that both have."""
+    pairs = zip(runs, runs[1:] + runs[:1], strict=True)
+    return float(np.mean([adjusted_rand_score(*a.common_labels(b, K)) for a, b in pairs]))
+
+
+def _interval(score: np.ndarray, best: int, close: float) -> tuple[int, int]:
+    """Return the first and the last of the candidates around the best that score nearly as high."""
+    far = np.flatnonzero(score < score[best] - close)
+    after = np.append(far[far > best], len(score))
+    return int(max(far[far < best], default=-1)) + 1, int(after[0]) - 1
+
+
+def _reason(table: list[Candidate], best: int, interval: tuple[int, int], clear: bool) -> str:
+    """Return in words why this K was chosen, and which others fit nearly as well."""
+    row, ends = table[best], f"{table[0].n_clusters} to {table[-1].n_clusters}"
+    facts = (
+        f"silhouette {row.silhouette:.2f} ({row.silhouette_null:.2f} for a single Gaussian), "
+        f"agreement of neighbours {row.agreement:.2f} ({row.agreement_null:.2f})"
+    )
+    if not clear:
+        return (
+            f"No clear structure: no number of clusters from {ends} gives clusters better "
+            f"separated than those of a single Gaussian; the best is K={row.n_clusters}, {facts}. "
+            "If you know K, pass it."
+        )
+    if len(table) == 1:
+        return f"K={row.n_clusters} is the only candidate: {facts}."
+    close = f"and {interval[0]} to {interval[1]} nearly as well"
+    close = close if interval[0] < interval[1] else "and no other comes close"
+    text = f"{row.n_clusters} clusters fit best of {ends}, {close}: {facts}."
+    more = " It is the largest candidate: with larger ones, more clusters may be found."
+    return text + (more if best == len(table) - 1 else "")

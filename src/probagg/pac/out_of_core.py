@@ -1,185 +1,161 @@
-"""Sweeps over data too large to keep P, or to be in one place.
+"""Sweeps over rows that are too many to keep P, or to be in one place.
 
-The data is divided into a few *parts*, each spread over all of it. A part keeps the sums of its own
-rows, K (D + 2) numbers, instead of their probabilities. A sweep goes through the parts block by
-block, as `sweeps.BlockSweeps` does: all rows of a block are scored against the same sums, what they
-become is added, and their share of the part's old sums is taken away. At the end of each part the
-sums count every row exactly once, with the probabilities it was given last. (With a part per block
-this is incremental EM; Neal and Hinton, 1998.) The start is PAC on a sample in memory.
-
-The state of a fit in parts, saved after each sweep so that an interrupted fit can resume.
+A sweep goes through the rows in a few *rounds*. The rows of a round are spread over all of the data
+and always the same, and their sums, K (D + 2) numbers, are kept instead of their probabilities. In
+a round rows are updated block by block, as in `sweeps.BlockSweeps`: all rows of a block are scored
+against the same sums, what they become is added, and their share of the round's old sums is taken
+away. At the end of each round the sums count every row exactly once, with the probabilities it was
+given last. (With a round per block this is incremental EM; Neal and Hinton, 1998.) The start is PAC
+on a sample in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from probagg.aggregation import Array, namespace
+from probagg.arrays import to_numpy
 from probagg.errors import InputError, reading
-from probagg.pac.coordinates import CHUNK_NUMBERS, Frame, chunks, is_tensor
+from probagg.pac.clusters import LinearClusters
 from probagg.pac.rows import LinearRows
-from probagg.pac.sweeps import Blocks, Update, assign_lifted, departure, read_out
+from probagg.pac.sweeps import Blocks, departure, read_out
 from probagg.storage import read_safetensors, write_safetensors
 
-PROBE_ROWS = 20_000  # of the sample, on which convergence is measured
-PARTS = 16  # of the data, whose sums are kept
+TRACKED_ROWS = 20_000  # of the sample, on which convergence is measured
+ROUNDS = 16  # of a sweep, whose sums are kept
+FORMAT = "probagg.pac-checkpoint/1"
+
+Block: TypeAlias = Sequence[tuple[int, slice]]  # numbers of chunks, and which of their rows
 
 
 @dataclass(frozen=True)
-class Survey:
-    """One look at all rows: a sample of them, and the minima and maxima of the columns."""
+class RowSample:
+    """Some rows, and what is known of all: the minima and maxima of the columns, the weight."""
 
     X: Array
     weights: Array | None
     bounds: tuple[Array, Array]
-    n_rows: float  # the number of all rows, or the sum of their weights
+    total_weight: float  # the number of all rows, or the sum of their weights
 
 
 class Chunks:
-    """Rows that are read in parts, from a file, a Dask array or a large tensor."""
+    """Rows that are read in chunks, from a file, a Dask array or a large tensor."""
 
     shape: tuple[int, int]
-    n_parts: int = PARTS
-    layout: tuple[int, ...] = ()  # sizes of the chunks, where the rows of a part depend on them
+    n_rounds: int = ROUNDS
+    layout: tuple[int, ...] = ()  # sizes of the chunks, where the rows of a round depend on them
 
-    def survey(self, places: np.ndarray) -> Survey:
-        """Read everything once, and return the rows at these sorted places as the sample."""
+    def sample(self, indices: np.ndarray) -> RowSample:
+        """Read everything once, and return the rows with these sorted numbers."""
         raise NotImplementedError
 
-    def blocks(self, part: int, size: int) -> Iterator[tuple[float, Any]]:
-        """Yield the blocks of a part, of about `size` rows, each with its share of the part.
+    def chunk(self, number: int) -> tuple[Array, Array | None]:
+        """Return the rows and the weights of one chunk."""
+        raise NotImplementedError
 
-        Here a part is a stride of all rows, and a block a stride of the part: (first, step).
+    def blocks(self, round: int, size: int) -> Iterator[tuple[float, Block]]:
+        """Yield the blocks of a round, of about `size` rows, each with its share of the round.
+
+        Here all rows are one chunk, a round is a stride of them, and a block a stride of the round.
         """
-        n = max(1, -(-self.shape[0] // (self.n_parts * size)))
+        n = max(1, -(-self.shape[0] // (self.n_rounds * size)))
         for number in range(n):
-            yield 1.0 / n, (part + number * self.n_parts, self.n_parts * n)
+            yield 1.0 / n, [(0, slice(round + number * self.n_rounds, None, self.n_rounds * n))]
 
-    def sums(self, tally: Tally, block: Any) -> Array:
-        """Return the tally, (K, D + 2), of the rows of one block."""
-        raise NotImplementedError
+    def sweep(self, clusters: LinearClusters, kept: list[Array], size: int) -> list[Array]:
+        """Update every row once, in blocks of about `size`, and return the sums of each round.
 
-    def sweep(self, tally: Tally, parts: list[Array], size: int) -> list[Array]:
-        """Update every row once, in blocks of about `size`, and return the sums of each part.
-
-        `tally` has the sums of all rows, and `parts` those of each part before the sweep. Without
-        them, every row sees the same sums.
+        `clusters` have the sums of all rows, and `kept` are those of each round before the sweep.
+        Without them, every row sees the same sums.
         """
         found = []
-        for part in range(self.n_parts):
-            new = tally.sums * 0.0
-            for share, block in self.blocks(part, size):
-                sums = self.sums(tally, block)
+        for round in range(self.n_rounds):
+            new = clusters.sums * 0.0
+            for share, block in self.blocks(round, size):
+                sums: Array = 0.0
+                for number, rows in block:
+                    X, w = self.chunk(number)
+                    sums = sums + clusters.sums_of(X[rows], None if w is None else w[rows])
                 new = new + sums
-                if parts:
-                    tally = tally.after(share, parts[part], sums)
+                if kept:
+                    clusters = clusters.replaced(share, kept[round], sums)
             found.append(new)
         return found
 
 
 class ArrayChunks(Chunks):
-    """Rows in memory, whose P is not kept."""
-
-    _chunk = 0  # rows that are scored at once, if not as many as `Tally` chooses
+    """Rows in memory, whose P is not kept: a single chunk."""
 
     def __init__(self, X: Array, weights: Array | None) -> None:
         self.X, self.weights, self.shape = X, weights, tuple(X.shape)
 
-    def sums(self, tally: Tally, block: Any) -> Array:
-        rows = slice(block[0], None, block[1])
-        w = None if self.weights is None else self.weights[rows]
-        return tally(self.X[rows], w, self._chunk)
+    def chunk(self, number: int) -> tuple[Array, Array | None]:
+        return self.X, self.weights
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Assign rows to clusters by fixed sums, and return the sums of those assignments."""
+class ChunkSweeps:
+    """Sweeps of rows out of core. Convergence is measured on some tracked rows.
 
-    frame: Frame
-    sums: Array
-    update: Update
-
-    def after(self, share: float, old: Array, new: Array) -> Tally:
-        """Return the tally once a block is counted as `new` and not as its share of `old`."""
-        return replace(self, sums=self.sums + (new - share * old))
-
-    def __call__(self, X: Array, weights: Array | None = None, chunk: int = 0) -> Array:
-        total = namespace(self.sums).zeros_like(self.sums)
-        for part in chunks(X.shape[0], chunk or max(1, CHUNK_NUMBERS // self.sums.shape[1])):
-            lifted = self.frame(X[part])
-            P = assign_lifted(lifted, self.sums, self.update)
-            total += self.update.weigh(P, None if weights is None else weights[part]) @ lifted
-        return total
-
-
-class PartSweeps:
-    """Sweeps of data in parts. Convergence is measured on a probe, P of some rows before and after.
-
-    `probe.sums` are those to start with.
+    With the sums `kept` of another run and its `block`, sweeps continue where it ended.
     """
 
-    def __init__(self, data: Chunks, probe: LinearRows, update: Update, blocks: Blocks) -> None:
-        self.data, self.probe, self.update, self.blocks = data, probe, update, blocks
-        self.parts: list[Array] = []  # the sums of each
-        self.block = blocks.smallest
-        self.total = probe.sums
-        self.P = probe.arrange(_empty(probe.X, len(self.total)))
-        read_out(probe, self.P, update)
-
-    @property
-    def state(self) -> Array:
-        """(parts, K, D + 2): with `block`, all that a run needs to continue."""
-        return namespace(self.total).stack(self.parts)
-
-    def resume(self, state: Array, block: int) -> None:
-        """Continue from the `state` of another run."""
-        self.parts, self.block = list(state), block
-        self.total = _sum(self.parts)
-        self._read_probe()
+    def __init__(
+        self,
+        data: Chunks,
+        tracked: LinearRows,
+        clusters: LinearClusters,
+        block_size: int | str,
+        kept: Sequence[Array] = (),
+        block: int | None = None,
+    ) -> None:
+        self.data, self.tracked, self.kept = data, tracked, list(kept)
+        self.clusters = replace(clusters, sums=_sum(self.kept)) if self.kept else clusters
+        self.update, self.unit = clusters.update, clusters.unit
+        K = clusters.n_clusters
+        self.blocks = Blocks.out_of_core(block_size, data.shape[0], K, self.update.m)
+        self.block = self.blocks.smallest if block is None else block
+        self.P = self._assign_tracked()
 
     def sweep(self) -> tuple[float, float]:
-        tally = Tally(self.probe.frame, self.total, self.update)
-        size = self.block if self.parts else self.data.shape[0]
-        self.parts = self.data.sweep(tally, self.parts, size)
-        self.total = _sum(self.parts)  # without the rounding errors of updates
-        change, departure = self._read_probe()
-        softness = (1.0 - 1.0 / len(self.total)) * (1.0 - departure)
-        self.block = self.blocks.choose(change, departure, softness)
-        return change, departure
+        size = self.block if self.kept else self.data.shape[0]
+        self.kept = self.data.sweep(self.clusters, self.kept, size)
+        self.clusters = replace(self.clusters, sums=_sum(self.kept))  # without rounding errors
+        before, self.P = self.P, self._assign_tracked()
+        n, K = self.P.shape
+        change = float(abs(self.P - before).sum()) / n
+        departed = departure(float((self.P * self.P).sum()) / n, K)
+        self.block = self.blocks.choose(change, departed, (1.0 - 1.0 / K) * (1.0 - departed))
+        return change, departed
 
     def objective(self) -> float:
-        return self.update.objective(self.total)
+        return self.update.objective(self.clusters.sums)
 
-    def _read_probe(self) -> tuple[float, float]:
-        before, self.P = self.P, self.probe.arrange(_empty(self.probe.X, len(self.total)))
-        self.probe.sums = self.total
-        read_out(self.probe, self.P, self.update)
-        n, K = self.P.shape
-        change, square = abs(self.P - before).sum(), (self.P * self.P).sum()
-        return float(change) / n, departure(float(square) / n, K)
+    def _assign_tracked(self) -> Array:
+        """Return P of the tracked rows."""
+        rows, X, K = self.tracked, self.tracked.X, self.clusters.n_clusters
+        P = rows.arrange(namespace(X).empty((X.shape[0], K), dtype=X.dtype, device=X.device))
+        rows.sums = self.clusters.sums
+        read_out(rows, P, self.update)
+        return P
 
 
-def _sum(parts: list[Array]) -> Array:
+def _sum(kept: list[Array]) -> Array:
     """Return the sum in a fixed order."""
-    return sum(parts[1:], parts[0])
+    return sum(kept[1:], kept[0])
 
 
-def _empty(X: Array, K: int) -> Array:
-    return namespace(X).empty((X.shape[0], K), dtype=X.dtype, device=X.device)
+def sample_chunk(X: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return some rows of a chunk, and the minima and maxima of all its columns."""
+    return X[indices], *finite_bounds(X)
 
 
-def look(X: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return some rows of a part of the data, and the minima and maxima of all its columns."""
-    return X[places], *check_finite(X)
-
-
-def check_finite(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def finite_bounds(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the minima and maxima of the columns; missing or infinite values are an error."""
     bounds = X.min(0), X.max(0)
     if not np.isfinite(bounds).all():  # NaN spreads
@@ -191,32 +167,30 @@ def check_finite(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return bounds
 
 
-FORMAT = "probagg.pac-checkpoint/1"
+class FitCheckpoint:
+    """The state of a fit out of core after a sweep, in one file, so that it can be resumed.
 
-
-class Checkpoint:
-    """One file: the sums of every part, the objectives so far, the seed, and which fit it is of.
-
+    The file holds the sums of every round, the objectives so far, the seed, and which fit it is of.
     Without a path nothing is saved.
     """
 
     def __init__(self, path: str | PathLike[str] | None, seed: int) -> None:
         self.path, self.seed = None if path is None else Path(path), seed
-        self.state: np.ndarray | None = None
+        self.kept: np.ndarray | None = None
         self.history: list[float] = []
-        self.block = 0
+        self.block: int | None = None
         self.identity: dict[str, Any] = {}
         if self.path is not None and self.path.exists():
             tensors, found = read_safetensors(self.path, FORMAT)
             with reading(self.path, "Delete it to start over."):
-                self.state, self.history = tensors["state"], [float(J) for J in found["history"]]
+                self.kept, self.history = tensors["state"], [float(J) for J in found["history"]]
                 self.block, self.seed = int(found["block"]), int(found["seed"])
                 self.identity = dict(found["identity"])
 
     def match(self, identity: dict[str, Any]) -> None:
         """Raise an error if the file is of a fit with other settings or other data."""
         for name, value in identity.items():
-            if self.state is not None and self.identity.get(name) != value:
+            if self.kept is not None and self.identity.get(name) != value:
                 raise InputError(
                     f"{self.path} was written by another fit: its {name} is "
                     f"{self.identity.get(name)}, not {value}. Delete it, or pass another path as "
@@ -224,13 +198,13 @@ class Checkpoint:
                 )
         self.identity = identity
 
-    def write(self, state: Array, block: int, history: list[float]) -> None:
+    def write(self, kept: Sequence[Array], block: int, history: list[float]) -> None:
         """Save the state after a sweep, in place of the one before."""
         if self.path is not None:
-            arrays = {"state": state.cpu().numpy() if is_tensor(state) else state}
             description = {"identity": self.identity, "history": history, "seed": self.seed}
             description["block"] = block
-            write_safetensors(self.path, FORMAT, arrays, description)
+            state = np.stack([to_numpy(sums) for sums in kept])
+            write_safetensors(self.path, FORMAT, {"state": state}, description)
 
     def delete(self) -> None:
         """Remove the file of a fit that has ended."""

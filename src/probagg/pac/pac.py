@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from numbers import Integral
@@ -21,35 +20,36 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
-from probagg.aggregation import namespace
+from probagg.arrays import is_tensor, to_numpy
 from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
     check_n_samples,
     check_parameters,
-    describe,
+    describe_estimator,
     draw_seed,
     labels_of,
-    rebuild,
+    rebuild_estimator,
 )
 from probagg.pac.advice import advise, uneven_scales
-from probagg.pac.balance import solve
-from probagg.pac.clusters import Assigner, LinearModel, Model, load_model, save_model
-from probagg.pac.coordinates import is_tensor, like
+from probagg.pac.balance import choose_balance
+from probagg.pac.clusters import Clusters, LinearClusters
 from probagg.pac.dask import is_dask
 from probagg.pac.inputs import (
     CONSTRAINTS,
+    RowSource,
     check_some_weights,
     check_streamable,
     check_weights,
+    float_type,
     in_memory,
     keeps_probabilities,
     map_rows,
     open_rows,
     to_solve,
 )
-from probagg.pac.solver import Solver
+from probagg.pac.rows import Metric
+from probagg.pac.solver import Parameters, solve
 from probagg.pac.stream import Stream, check_continues
-from probagg.pac.sweeps import Update
 from probagg.storage import RESTORE
 
 _SAVED = ("m_", "balance_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
@@ -106,7 +106,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The factor by which each call of `partial_fit` multiplies the weight of all earlier rows. 1
         forgets nothing; at 0.9 the last 10 chunks have two thirds of the weight. `fit` ignores it.
     checkpoint : path or None, default=None
-        A file in which a fit in parts (see `fit`) saves its state after each sweep. If the fit is
+        A file in which a fit out of core (see `fit`) saves its state after each sweep. If it is
         interrupted, the same call resumes it, with the same result. The file is removed at the end.
     random_state : int, RandomState instance or None, default=None
         Determines the start and the order of samples.
@@ -164,7 +164,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         n_clusters: int = 8,
         *,
         m: float | str = 1.03,
-        metric: str | Callable[..., float] = "sqeuclidean",
+        metric: Metric = "sqeuclidean",
         balance: float | str = 1.0,
         init: Any = "auto",
         block_size: int | str = "auto",
@@ -206,8 +206,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         X is an array, a SciPy sparse matrix, a DataFrame of numbers, a torch tensor, a Dask array,
         a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a table or file of
         pyarrow. Large files, tensors (from 4 max(50,000, 200 K) rows) and Dask arrays (from a
-        quarter of that) are clustered in *parts*: PAC clusters a sample in memory; sweeps over all
-        rows then keep K (n_features + 2) numbers per part instead of P.
+        quarter of that) are clustered *out of core*: PAC clusters a sample in memory; sweeps over
+        all rows then keep about 16 times K (n_features + 2) numbers instead of P.
         """
         check_parameters(self)
         rows = open_rows(self, X, reset=True)
@@ -217,9 +217,13 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
             warnings.warn(uneven, ClusteringWarning, stacklevel=2)
         data = to_solve(rows, weights, self.metric, self.n_clusters)
-        solution = solve(self._solver(), data, weights)
+        parameters, solution = self._parameters(), None
+        if self.balance == "auto":
+            parameters, solution = choose_balance(data, parameters, weights)
+        if solution is None:
+            solution = solve(data, parameters, weights)
         self._stream: Stream | None = None  # a stream before this fit is forgotten
-        self._set_model(solution.model, solution.update, solution.critical_m)
+        self._set_clusters(solution.clusters)
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
@@ -239,43 +243,58 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         weight. Linear metrics only; tensors are computed by NumPy.
         """
         check_parameters(self)
-        is_fitted = hasattr(self, "_assigner")
+        is_fitted = self.__sklearn_is_fitted__()
         balance = self.balance_ if is_fitted and self.balance == "auto" else self.balance
         check_streamable(self.metric, self.init, balance)
         stream = getattr(self, "_stream", None)
-        solver = replace(self._solver(), balance=balance)
+        parameters = replace(self._parameters(), balance=balance)
         rows = open_rows(self, X, reset=stream is None and not is_fitted)
         chunk = in_memory(rows)
         weights = check_weights(chunk, sample_weight)
-        model = check_continues(self._assigner.model, solver) if is_fitted else None
+        fitted = check_continues(self._clusters, parameters) if is_fitted else None
         if stream is None:
             stream = Stream(self.n_clusters, np.random.default_rng(draw_seed(self.random_state)))
-            if model is not None:
-                stream.start_from(model, self._assigner.update, self.critical_m_)
+            if fitted is not None:
+                stream.start_from(fitted)
             self._stream = stream
-        found = stream.add(chunk, weights, solver, self.forgetting)
+        found = stream.add(chunk, weights, parameters, self.forgetting)
         if stream.clusters is not None:
-            clusters = stream.clusters
-            self._set_model(clusters.model, clusters.update, clusters.critical_m)
-            self.objective_, self.n_iter_ = clusters.objective, stream.n_chunks
-            P = self._map(rows, self._assigner.probabilities, self._n_features_out)
-            self._keep(rows, P)
+            self._set_clusters(stream.clusters)
+            self.objective_, self.n_iter_ = stream.clusters.objective, stream.n_chunks
+            self._keep(rows, self._probabilities(rows))
         for problem in found:
             warnings.warn(problem, ConvergenceWarning, stacklevel=2)
         return self
 
-    def _solver(self) -> Solver:
-        return Solver(**{field.name: getattr(self, field.name) for field in fields(Solver)})
+    def _parameters(self) -> Parameters:
+        return Parameters(**{field.name: getattr(self, field.name) for field in fields(Parameters)})
 
-    def _keep(self, rows: Any, P: Any) -> None:
+    def _set_clusters(self, clusters: Clusters) -> None:
+        self._clusters, update = clusters, clusters.update
+        self.m_, self.balance_, self.critical_m_ = update.m, update.balance, clusters.critical_m
+        self._P, self._P_shape = None, (0, 0)
+        if isinstance(clusters, LinearClusters):
+            self.moments_, self.cluster_means_ = clusters.moments, clusters.means
+        elif hasattr(self, "moments_"):  # of an earlier fit
+            del self.moments_, self.cluster_means_
+
+    def _keep(self, rows: RowSource, P: Any) -> None:
         """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
         if P is None and keeps_probabilities(rows, self.n_clusters):
-            P = self._map(rows, self._assigner.probabilities, self._n_features_out)
+            P = self._probabilities(rows)
         self._P, self._P_shape = P, (rows.shape[0], self.n_clusters)
         if P is None or is_dask(rows):
-            self.labels_ = self._map(rows, self._assigner.labels, dtype=np.int64)
+            self.labels_ = self._labels(rows)
         else:
             self.labels_ = labels_of(P)
+
+    def _probabilities(self, rows: RowSource) -> Any:
+        found = self._clusters
+        return map_rows(rows, found.probabilities, found.numbers_per_row, width=found.n_clusters)
+
+    def _labels(self, rows: RowSource) -> Any:
+        found = self._clusters
+        return map_rows(rows, found.labels, found.numbers_per_row, dtype=np.int64)
 
     @property
     def probabilities_(self) -> Any:
@@ -299,15 +318,6 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """`cluster_means_`, by KMeans' name."""
         return self.cluster_means_
 
-    def _set_model(self, model: Model, update: Update, critical_m: float) -> None:
-        self._assigner = Assigner(model, update)
-        self.m_, self.balance_, self.critical_m_ = update.m, update.balance, critical_m
-        self._P, self._P_shape = None, (0, 0)
-        if isinstance(model, LinearModel):
-            self.moments_, self.cluster_means_ = model.user_moments, model.means
-        elif hasattr(self, "moments_"):  # of an earlier fit
-            del self.moments_, self.cluster_means_
-
     def _check_fitted(self) -> None:
         stream, message = getattr(self, "_stream", None), None
         if stream is not None:
@@ -317,22 +327,17 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             )
         check_is_fitted(self, msg=message)
 
-    def _map(self, rows: Any, function: Any, width: int | None = None, dtype: Any = None) -> Any:
-        """Return the results of a function of some rows for all of them."""
-        dtype = _float_of(rows) if dtype is None else dtype
-        return map_rows(rows, function, width=width, dtype=dtype, cost=self._assigner.cost)
-
-    def _open(self, X: Any) -> Any:
+    def _open(self, X: Any) -> RowSource:
         self._check_fitted()
         return open_rows(self, X, reset=False)
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each row in each cluster; rows do not affect each other."""
-        return self._map(self._open(X), self._assigner.probabilities, self._n_features_out)
+        return self._probabilities(self._open(X))
 
     def predict(self, X: Any) -> Any:
         """Return the most probable cluster of each row, as int64."""
-        return self._map(self._open(X), self._assigner.labels, dtype=np.int64)
+        return self._labels(self._open(X))
 
     def predict_top(self, X: Any, k: int = 3) -> tuple[Any, Any]:
         """Return the `k` most probable clusters of each row, and their probabilities.
@@ -340,20 +345,22 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         Both are of shape (n_samples, k), most probable first. All K probabilities are in memory for
         a few rows at a time only, which allows thousands of clusters.
         """
-        rows = self._open(X)
-        if not isinstance(k, Integral) or not 1 <= k <= self._n_features_out:
+        rows, fitted = self._open(X), self._clusters
+        if not isinstance(k, Integral) or not 1 <= k <= fitted.n_clusters:
             raise InputError(
-                f"k is {k}, but a number from 1 to the {self._n_features_out} clusters is needed."
+                f"k is {k}, but a number from 1 to the {fitted.n_clusters} clusters is needed."
             )
-        found = self._map(rows, partial(self._assigner.top, k=int(k)), 2 * int(k), np.float64)
+        top, width = partial(fitted.top, k=int(k)), 2 * int(k)
+        found = map_rows(rows, top, fitted.numbers_per_row, width=width, dtype=np.float64)
         clusters, P = found[:, :k], found[:, k:]
         if is_tensor(found):
-            return clusters.long(), P.to(_float_of(rows))
-        return clusters.astype(np.int64), P.astype(_float_of(rows))
+            return clusters.long(), P.to(float_type(rows))
+        return clusters.astype(np.int64), P.astype(float_type(rows))
 
     def transform(self, X: Any) -> Any:
         """Return scores (n_samples, n_clusters): weighted sums of distances to the clusters."""
-        return self._map(self._open(X), self._assigner.scores, self._n_features_out)
+        rows, found = self._open(X), self._clusters
+        return map_rows(rows, found.scores, found.numbers_per_row, width=found.n_clusters)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the objective per sample, for these rows and the fitted clusters.
@@ -361,11 +368,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         This score cannot choose `n_clusters` (in `GridSearchCV`), because it rises with every
         further cluster: use :func:`probagg.select_n_clusters`.
         """
-        rows = self._open(X)
+        rows, found = self._open(X), self._clusters
         weights = check_some_weights(rows, sample_weight)
-        J = self._map(rows, self._assigner.objectives, dtype=np.float64)
-        J, weights = like(J, np.empty(0)), like(weights, np.empty(0))
-        return -float(np.average(np.asarray(J), weights=weights))
+        J = map_rows(rows, found.objectives, found.numbers_per_row, dtype=np.float64)
+        return -float(np.average(np.asarray(to_numpy(J)), weights=to_numpy(weights)))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write what `predict` needs as one safetensors file, without pickle.
@@ -376,28 +382,27 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self._check_fitted()
         changed: dict[str, Any] = {"checkpoint": None}
         changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
-        save_model(path, self._assigner.model, describe(self, _SAVED, **changed))
+        self._clusters.save(path, describe_estimator(self, _SAVED, **changed))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Return a PAC that can predict, from a file that `save` wrote."""
-        model, description = load_model(path)
+        clusters, description = Clusters.load(path)
         with reading(path, RESTORE):
-            pac = rebuild(cls, description, _SAVED)
+            pac = rebuild_estimator(cls, description, _SAVED)
             pac._validate_params()
-            balance: Any = getattr(pac, "balance_", pac.balance)  # of older files
-            pac._set_model(model, Update(pac.m_, pac.aggregate, balance), pac.critical_m_)
-            shape = pac._assigner.probabilities(model.example).shape
-            if (model.example.shape[1], *shape) != (pac.n_features_in_, 1, pac.n_clusters):
+            pac._set_clusters(clusters)
+            shape = clusters.probabilities(clusters.example).shape
+            if (clusters.example.shape[1], *shape) != (pac.n_features_in_, 1, pac.n_clusters):
                 raise ValueError("its arrays are not of the size that it states")
         return pac
 
     @property
     def _n_features_out(self) -> int:
-        return len(self._assigner.model.mass)
+        return self._clusters.n_clusters
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_assigner")
+        return hasattr(self, "_clusters")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -406,10 +411,3 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _float_of(rows: Any) -> Any:
-    """Return the type of the probabilities of these rows."""
-    if is_tensor(rows):
-        return rows.dtype if rows.dtype.itemsize >= 4 else namespace(rows).float32
-    return np.result_type(rows.dtype, np.float32)

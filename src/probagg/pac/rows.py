@@ -1,80 +1,85 @@
 """The data of a sweep: scores of rows against every cluster, and the sums that give them.
 
-`LinearRows` keeps the moments of K clusters, so a sweep costs O(NKD); `pairwise.PairwiseRows` keeps
-all N^2 distances. Scores are laid out with clusters first, (K, rows), so that reductions over
-clusters are vectorised.
-
-Samples given by all N^2 distances, for metrics without a linear form.
+`LinearRows` keeps the moments of K clusters, so a sweep costs O(NKD); `PairwiseRows`, for metrics
+without a linear form, keeps all N^2 distances. Scores are laid out with clusters first, (K, rows),
+so that reductions over clusters are vectorised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.metrics import pairwise_distances
 
-from probagg.aggregation import cluster_objectives, dual, largest_eigenvalue, lifted_growth
-from probagg.pac.coordinates import Frame, chunks_of, linear_floor, linear_scores
+from probagg.aggregation import (
+    Array,
+    cluster_objectives,
+    dual,
+    largest_eigenvalue,
+    lifted_growth,
+)
+from probagg.arrays import chunks
+from probagg.environment import check_memory
+from probagg.errors import InputError
+from probagg.pac.coordinates import Coordinates, chunks_of, linear_floor, linear_scores
 
 KEPT_BYTES = 128 * 2**20  # the largest array that a sweep keeps for the next one
 
+Metric: TypeAlias = str | Callable[..., float]
+Index: TypeAlias = slice | Array  # of rows: a slice, or their numbers
+
 
 class Rows(Protocol):
-    """What a sweep needs of its data. `rows` is what `each` passes on: places in its order."""
+    """What a sweep needs of its data. `rows` are a chunk or a panel, in the order of the sweep."""
 
-    X: Any
+    X: Array
     unit: float  # a score of 1, in the user's units
-    sample_weight: np.ndarray | None  # laid out like an arranged P
+    sample_weight: Array | None  # laid out like an arranged P
 
-    def each(self, step: Callable[[Any], None], parts: Iterable[slice]) -> None:
-        """Call `step` with each slice in turn, or with other indices of the same rows."""
-
-    def parts(self) -> Iterator[slice]:
+    def chunks(self) -> Iterator[slice]:
         """Return slices of all rows that are worth scoring at once."""
 
-    def arrange(self, P: np.ndarray) -> np.ndarray:
+    def panels(self, size: int) -> Iterator[Index]:
+        """Yield panels of `size` rows, the next one when the caller is done with the last."""
+
+    def arrange(self, P: Array) -> Array:
         """Return P laid out for the sweeps."""
 
-    def restore(self, P: np.ndarray) -> np.ndarray:
+    def restore(self, P: Array) -> Array:
         """Return an arranged P in the order of X."""
 
-    def index(self, rows: slice) -> Any:
-        """Return the places of these rows in an arranged P."""
+    def index(self, rows: Index) -> Index:
+        """Return where these rows are in an arranged P."""
 
-    def start(self, A: np.ndarray) -> None:
+    def start(self, A: Array) -> None:
         """Set the sums to those of weights A (K, N), arranged like the transpose of P."""
 
-    def scores(self, rows: slice) -> np.ndarray:
+    def scores(self, rows: Index) -> Array:
         """Return the sums of Eq. 8, (K, rows), as a new array."""
 
-    def distances(self, rows: slice) -> np.ndarray:
+    def distances(self, rows: Index) -> Array:
         """Return the distances among these rows, (rows, rows)."""
 
-    def absorb(self, rows: slice, dA: np.ndarray) -> None:
+    def absorb(self, rows: Index, dA: Array) -> None:
         """Add to the sums a change dA (K, rows) of the weights of these rows."""
 
     @property
-    def floor(self) -> np.ndarray | float:
+    def floor(self) -> Array | float:
         """The rounding error of the scores; smaller scores are noise."""
 
     @property
-    def mass(self) -> np.ndarray:
+    def mass(self) -> Array:
         """(K,) sums of A."""
 
     @property
-    def objectives(self) -> np.ndarray:
+    def objectives(self) -> Array:
         """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2 per cluster."""
 
     def growth(self) -> float:
         """Return lambda of `aggregation.critical_m`."""
-
-
-def each_in_turn(step: Callable[[Any], None], parts: Iterable[slice]) -> None:
-    """Call `step` with each slice."""
-    for part in parts:
-        step(part)
 
 
 class LinearRows:
@@ -85,74 +90,83 @@ class LinearRows:
     """
 
     def __init__(
-        self, X: Any, weights: np.ndarray | None, order: np.ndarray | None, frame: Frame
+        self,
+        X: Array,
+        weights: Array | None,
+        order: np.ndarray | None,
+        coordinates: Coordinates,
     ) -> None:
-        self.X, self.frame, self.order = X, frame, order
-        self.unit = frame.scale**2
-        self.sample_weight = self._file_weight = weights
-        self._lifted: Any = None
-        self._last: tuple[slice, Any] | None = None
+        self.X, self.coordinates, self.order = X, coordinates, order
+        self.unit = coordinates.scale**2
+        self.sample_weight = self._weight_of_X = weights
+        self._lifted: Array = None
+        self._last: tuple[Index, Array] | None = None
         self._distances: dict[tuple[int, int], np.ndarray] = {}
+        self._lift_all()
+        if self._arranged and order is not None and weights is not None:
+            self.sample_weight = weights[self.order]
+
+    def _lift_all(self) -> None:
+        X, order, lift = self.X, self.order, self.coordinates.lift
         if sp.issparse(X):
-            self._lifted = frame(X if order is None else X[order])
+            self._lifted = lift(X if order is None else X[order])
         elif X.shape[0] * (X.shape[1] + 2) * X.dtype.itemsize <= KEPT_BYTES:
             self._lifted = np.empty((X.shape[0], X.shape[1] + 2), X.dtype)
             for rows in chunks_of(X):
-                self._lifted[rows] = frame(X[rows if order is None else order[rows]])
-        if self._arranged and order is not None and weights is not None:
-            self.sample_weight = weights[order]
+                self._lifted[rows] = lift(X[rows if order is None else order[rows]])
 
-    each = staticmethod(each_in_turn)
-
-    def parts(self) -> Iterator[slice]:
+    def chunks(self) -> Iterator[slice]:
         return chunks_of(self.X)
+
+    def panels(self, size: int) -> Iterator[Index]:
+        return chunks(self.X.shape[0], size)
 
     @property
     def _arranged(self) -> bool:
         return self._lifted is not None
 
-    def arrange(self, P: np.ndarray) -> np.ndarray:
+    def arrange(self, P: Array) -> Array:
         if not self._arranged:
             return P
         return np.asfortranarray(P if self.order is None else P[self.order])
 
-    def restore(self, P: np.ndarray) -> np.ndarray:
+    def restore(self, P: Array) -> Array:
         if not self._arranged or self.order is None:
             return np.ascontiguousarray(P)
         restored = np.empty(P.shape, P.dtype)
         restored[self.order] = P
         return restored
 
-    def index(self, rows: slice) -> Any:
+    def index(self, rows: Index) -> Index:
         return rows if self._arranged or self.order is None else self.order[rows]
 
     def sample(self, size: int, generator: np.random.Generator) -> LinearRows:
-        """Return at most `size` random rows of positive weight, in the same frame."""
-        weights = self._file_weight
+        """Return at most `size` random rows of positive weight, in the same coordinates."""
+        weights = self._weight_of_X
         candidates = np.arange(self.X.shape[0]) if weights is None else np.flatnonzero(weights)
         chosen = generator.choice(candidates, min(size, len(candidates)), replace=False)
         weights = None if weights is None else weights[chosen]
-        return LinearRows(self.X[chosen], weights, None, self.frame)
+        return LinearRows(self.X[chosen], weights, None, self.coordinates)
 
-    def lifted(self, rows: slice) -> Any:
+    def lifted(self, rows: Index) -> Array:
         if self._lifted is not None:
             return self._lifted[rows]
         if self._last is None or self._last[0] != rows:  # `absorb` follows `scores` on these rows
-            self._last = rows, self.frame(self.X[self.index(rows)])
+            self._last = rows, self.coordinates.lift(self.X[self.index(rows)])
         return self._last[1]
 
-    def start(self, A: np.ndarray) -> None:
+    def start(self, A: Array) -> None:
         self.sums = np.zeros((A.shape[0], self.X.shape[1] + 2))
-        for rows in self.parts():
+        for rows in self.chunks():
             self.absorb(rows, A[:, self.index(rows)])
 
-    def scores(self, rows: slice) -> np.ndarray:
+    def scores(self, rows: Index) -> Array:
         return linear_scores(self.lifted(rows), self.sums)
 
-    def absorb(self, rows: slice, dA: np.ndarray) -> None:
+    def absorb(self, rows: Index, dA: Array) -> None:
         self.sums += dA @ self.lifted(rows)
 
-    def distances(self, rows: slice) -> np.ndarray:
+    def distances(self, rows: Index) -> Array:
         key = rows.start, rows.stop
         if key in self._distances:
             return self._distances[key]
@@ -168,24 +182,24 @@ class LinearRows:
         return D
 
     @property
-    def floor(self) -> np.ndarray:
+    def floor(self) -> Array:
         return linear_floor(self.sums, self.X.dtype)
 
     @property
-    def mass(self) -> np.ndarray:
+    def mass(self) -> Array:
         return self.sums[:, -1]
 
     @property
-    def objectives(self) -> np.ndarray:
+    def objectives(self) -> Array:
         return cluster_objectives(self.sums)
 
     def growth(self) -> float:
-        def blocks() -> Iterator[tuple[Any, Any]]:
-            for rows in self.parts():
+        def weighted() -> Iterator[tuple[Array, Array]]:
+            for rows in self.chunks():
                 w = self.sample_weight
                 yield self.lifted(rows), 1.0 if w is None else w[self.index(rows)]
 
-        return lifted_growth(blocks)
+        return lifted_growth(weighted)
 
 
 class PairwiseRows:
@@ -195,10 +209,11 @@ class PairwiseRows:
         self.X, self.order, self.unit = X, order, 1.0
         self.sample_weight = weights
 
-    each = staticmethod(each_in_turn)
-
-    def parts(self) -> Iterator[slice]:
+    def chunks(self) -> Iterator[slice]:
         return chunks_of(self.X)
+
+    def panels(self, size: int) -> Iterator[Index]:
+        return chunks(len(self.X), size)
 
     def arrange(self, P: np.ndarray) -> np.ndarray:
         return P
@@ -206,23 +221,23 @@ class PairwiseRows:
     def restore(self, P: np.ndarray) -> np.ndarray:
         return P
 
-    def index(self, rows: slice) -> Any:
+    def index(self, rows: Index) -> Index:
         return rows if self.order is None else self.order[rows]
 
     def start(self, A: np.ndarray) -> None:
         self.A = np.array(A.T, self.X.dtype, order="C")
-        parts = (self.A[rows] * (self.X[rows] @ self.A) for rows in self.parts())
-        self.objectives = np.sum([part.sum(0, dtype=np.float64) for part in parts], axis=0)
+        terms = (self.A[rows] * (self.X[rows] @ self.A) for rows in self.chunks())
+        self.objectives = np.sum([term.sum(0, dtype=np.float64) for term in terms], axis=0)
 
-    def scores(self, rows: slice) -> np.ndarray:
+    def scores(self, rows: Index) -> np.ndarray:
         self._before = np.ascontiguousarray((self.X[self.index(rows)] @ self.A).T)
         return self._before.copy()
 
-    def distances(self, rows: slice) -> np.ndarray:
+    def distances(self, rows: Index) -> np.ndarray:
         index = self.index(rows)
         return self.X[index][:, index]
 
-    def absorb(self, rows: slice, dA: np.ndarray) -> None:
+    def absorb(self, rows: Index, dA: np.ndarray) -> None:
         """Update A, and J by 2 dA . S + dA . D dA, with S the sums before."""
         self.objectives += (dA * (2.0 * self._before + dA @ self.distances(rows))).sum(1)
         self.A[self.index(rows)] += dA.T
@@ -247,3 +262,59 @@ class PairwiseRows:
             return -(self.X @ (w[:, None] * V)) / R[:, None]
 
         return largest_eigenvalue(update, R[:, None])
+
+
+def training_distances(X: Array, metric: Metric) -> np.ndarray:
+    """Return all (N, N) distances, or raise an error if they would not fit in memory."""
+    options = check_pairwise_metric(X, metric)
+    N, dtype = X.shape[0], X.dtype
+    check_memory(
+        float(N) * N * dtype.itemsize,
+        f"metric={metric!r}, which keeps all {N} x {N} distances,",
+        "Use 'sqeuclidean' or 'cosine', which need no distance matrix, or fit a sample of the rows "
+        "and predict the rest.",
+    )
+    D = np.empty((N, N), dtype)
+    for rows in chunks(N, max(1, 2**22 // N)):
+        D[rows] = pairwise_distances(X[rows], X, metric, **options)
+    np.fill_diagonal(D, 0.0)
+    if np.isnan(D.max()):
+        raise InputError(
+            f"metric={metric!r} gives distances that are NaN. Check what it does with these rows; "
+            "'seuclidean' divides by the variance of each column, which must not be constant."
+        )
+    check_sums(D)
+    return D
+
+
+def check_pairwise_metric(X: Array, metric: Metric) -> dict[str, Any]:
+    """Return the options of a metric for the rows X; raise where it cannot compare them."""
+    try:
+        options = metric_options(X, metric)
+        pairwise_distances(X[:1], X[:1], metric, **options)
+    except ValueError as error:
+        raise InputError(
+            f"metric={metric!r} cannot be used here: {error} Use 'sqeuclidean', 'cosine', "
+            "'precomputed', or a metric of sklearn.metrics.pairwise_distances."
+        ) from error
+    return options
+
+
+def metric_options(X: Array, metric: Metric) -> dict[str, Any]:
+    """Return what two of scikit-learn's metrics estimate from all training rows."""
+    if metric == "seuclidean":
+        return {"V": np.var(X, axis=0, ddof=1)}
+    if metric == "mahalanobis":
+        return {"VI": np.linalg.inv(np.cov(X.T)).T}
+    return {}
+
+
+def check_sums(D: np.ndarray) -> None:
+    """Raise an error where sums of all distances are not finite."""
+    with np.errstate(over="ignore"):
+        largest = float(D.max()) * D.shape[0] ** 2
+    if not largest <= np.finfo(D.dtype).max:
+        raise InputError(
+            f"The largest distance is {D.max():.3g}: sums of distances overflow. Divide X by a "
+            "constant: assignments do not depend on the unit."
+        )

@@ -1,39 +1,100 @@
-"""The solver under PAC, the selection of K and DPAC's start: rows in, P and moments out.
+"""The solver under PAC, OPAHead's and DPAC's start: rows in, P and clusters out.
 
-It expects valid rows and settings and never warns: `estimator.PAC` validates and warns.
+It expects valid rows and parameters and never warns: `pac.PAC` validates and warns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from probagg.aggregation import LINEAR_METRICS, Array, Moments, critical_m_from_growth
+from probagg.aggregation import LINEAR_METRICS, Array, critical_m_from_growth
+from probagg.arrays import is_tensor, like, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
-from probagg.pac.clusters import Assigner, LinearModel, Model, PairwiseModel, training_distances
-from probagg.pac.coordinates import Frame, is_tensor, like
-from probagg.pac.out_of_core import PROBE_ROWS, Checkpoint, Chunks, PartSweeps, Survey
-from probagg.pac.rows import LinearRows, PairwiseRows
+from probagg.pac.clusters import Clusters, LinearClusters, PairwiseClusters
+from probagg.pac.coordinates import Coordinates
+from probagg.pac.out_of_core import TRACKED_ROWS, Chunks, ChunkSweeps, FitCheckpoint, RowSample
+from probagg.pac.rows import LinearRows, Metric, PairwiseRows, Rows, training_distances
 from probagg.pac.sweeps import (
-    Blocks,
-    Run,
+    BlockSweeps,
+    SweepResult,
     Update,
     converge,
     given_start,
     near_uniform,
     read_out,
-    run_sweeps,
 )
 from probagg.pac.tensors import TensorChunks, TensorRows
-from probagg.progress import log_progress
 from probagg.storage import fingerprint
 
 SAMPLE_ROWS = 50_000  # of a large data set, clustered first when init="auto"
-SAMPLE_TOL = 0.03  # at least, for the sample of data in parts: all rows move the clusters anyway
+SAMPLE_TOL = 0.03  # at least, for such a sample: all rows move the clusters anyway
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of :class:`probagg.PAC`, by the same names and with the same defaults."""
+
+    n_clusters: int = 8
+    m: float | str = 1.03
+    metric: Metric = "sqeuclidean"
+    balance: float | str = 1.0  # "auto" is for `balance.choose_balance`; the solver needs a number
+    init: Any = "auto"  # or `Clusters` of other rows, or "hardened", for a sample
+    block_size: int | str = "auto"
+    shuffle: bool = True
+    max_iter: int = 100
+    tol: float = 1e-3
+    n_init: int = 1
+    aggregate: str = "p"
+    checkpoint: str | PathLike[str] | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether `init` is an array, with a row for each sample."""
+        return not isinstance(self.init, str | Clusters)
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """When sweeps end, and what they log: options of `converge`."""
+        return {"max_iter": self.max_iter, "tol": self.tol, "verbose": self.verbose}
+
+    @property
+    def for_sample(self) -> Parameters:
+        """Those for a sample from which all rows start."""
+        init = "hardened" if self.init == "auto" else self.init
+        return replace(self, init=init, tol=max(self.tol, SAMPLE_TOL))
+
+    def update(self, rows: Rows) -> tuple[Update, float]:
+        """Return the update with the m to use, and the critical m of these rows."""
+        assert not isinstance(self.balance, str)
+        critical_m = critical_m_from_growth(rows.growth(), self.aggregate)
+        return Update(choose_m(self.m, critical_m), self.aggregate, self.balance), critical_m
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The best run of the solver."""
+
+    parameters: Parameters
+    clusters: Clusters
+    P: Array  # (N, K), in the order of the rows; None where it is not kept
+    history: list[float]  # the objective after each sweep, in the units of the rows
+    converged: bool
+    departure: float  # of P from uniform: 0 there, 1 for hard assignments
+    sizes: np.ndarray  # samples per cluster, or masses where P is not kept
+
+
+def choose_m(m: float | str, critical_m: float) -> float:
+    """Return m; for "auto" the paper's 1.03, or half-way to the critical m where that is less."""
+    if m != "auto":
+        return float(m)
+    return max(min(1.03, (1.0 + critical_m) / 2.0), 1.0 + 1e-6)
 
 
 def sample_size(K: int) -> int:
@@ -46,235 +107,188 @@ def is_large(N: int, K: int) -> bool:
     return 4 * sample_size(K) <= N
 
 
+def solve(
+    X: Array | Chunks, parameters: Parameters, sample_weight: Array | None = None
+) -> Solution:
+    """Cluster rows X, or the samples whose distances X holds (`metric="precomputed"`).
+
+    Rows in `Chunks`, and tensors of as many rows, are clustered without keeping P.
+    """
+    K, metric = parameters.n_clusters, parameters.metric
+    if is_tensor(X) and is_large(X.shape[0], K) and not parameters.gives_probabilities:
+        X = TensorChunks(X, sample_weight)
+    if isinstance(X, Chunks):
+        return _solve_out_of_core(X, parameters)
+    generator = np.random.default_rng(draw_seed(parameters.random_state))
+    order = generator.permutation(X.shape[0]) if parameters.shuffle else None
+    rows = rows_of(X, metric, sample_weight, order)
+    update, critical_m = parameters.update(rows)
+    P, run = best_of_starts(rows, update, critical_m, parameters, generator)
+    if run.converged:  # so that `predict` agrees with `labels_`
+        read_out(rows, P, update)
+    P = rows.restore(P)
+    if isinstance(rows, LinearRows):
+        clusters: Clusters = LinearClusters(update, critical_m, rows.coordinates, rows.sums)
+    else:
+        fitted = None if metric == "precomputed" else X
+        clusters = PairwiseClusters(update, critical_m, metric, rows.A, fitted)
+    return Solution(
+        parameters=parameters,
+        clusters=clusters,
+        P=P,
+        history=[J * rows.unit for J in run.history],
+        converged=run.converged,
+        departure=run.departure,
+        sizes=np.bincount(to_numpy(P).argmax(1), minlength=K),
+    )
+
+
 def rows_of(
-    X: Any, metric: Any, weights: Any = None, order: Any = None, frame: Frame | None = None
-) -> Any:
+    X: Array,
+    metric: Metric,
+    weights: Array | None = None,
+    order: np.ndarray | None = None,
+    coordinates: Coordinates | None = None,
+) -> LinearRows | PairwiseRows:
     """Return X as the rows of a sweep: `LinearRows`, or `PairwiseRows` of all distances."""
     if metric in LINEAR_METRICS:
         kind = TensorRows if is_tensor(X) else LinearRows
-        return kind(X, weights, order, frame or Frame.of(X, metric))
+        return kind(X, weights, order, coordinates or Coordinates.of(X, str(metric)))
     D = X if metric == "precomputed" else training_distances(X, metric)
     return PairwiseRows(D, weights, order)
 
 
-def choose_m(m: float | str, critical_m: float) -> float:
-    """Return m; for "auto" the paper's 1.03, or half-way to the critical m where that is less."""
-    if m != "auto":
-        return float(m)
-    return max(min(1.03, (1.0 + critical_m) / 2.0), 1.0 + 1e-6)
+def best_of_starts(
+    rows: Rows,
+    update: Update,
+    critical_m: float,
+    parameters: Parameters,
+    generator: np.random.Generator,
+) -> tuple[Array, SweepResult]:
+    """Sweep from each start until P converges; return the P with the lowest objective.
+
+    The sums of `rows` are then those of this P.
+    """
+    limits, block_size = parameters.limits, parameters.block_size
+    best: tuple[Array, SweepResult] | None = None
+    for _ in range(parameters.n_init if isinstance(parameters.init, str) else 1):
+        P = start(rows, update, critical_m, parameters, generator)
+        run = converge(BlockSweeps(rows, P, update, block_size), critical_m=critical_m, **limits)
+        if best is None or run.history[-1] < best[1].history[-1]:
+            best = P, run
+    assert best is not None
+    if run is not best[1]:
+        rows.start(update.weigh(best[0].T, rows.sample_weight))
+    return best
 
 
-@dataclass(frozen=True)
-class Solver:
-    """The parameters of :class:`probagg.PAC`, by the same names and with the same defaults."""
+def start(
+    rows: Rows,
+    update: Update,
+    critical_m: float,
+    parameters: Parameters,
+    generator: np.random.Generator,
+) -> Array:
+    """Return P to start from: given, or near-uniform and then swept at another m or on a sample."""
+    N, K, init = rows.X.shape[0], parameters.n_clusters, parameters.init
+    if isinstance(init, Clusters):
+        return rows.arrange(init.probabilities(rows.X))
+    if parameters.gives_probabilities:
+        return rows.arrange(given_start(init, rows.X, K))
+    some: Any = rows
+    if init == "auto" and isinstance(rows, LinearRows) and is_large(N, K):
+        some, parameters = rows.sample(sample_size(K), generator), parameters.for_sample
+    options = {"critical_m": critical_m, **parameters.limits}
+    P = some.arrange(near_uniform(some.X, K, generator))
+    first = _first_m(parameters.init, update.m, critical_m)
+    if first != update.m:
+        sweeps = BlockSweeps(some, P, replace(update, m=first), parameters.block_size)
+        converge(sweeps, name="annealing" if first > update.m else "sample", **options)
+    if isinstance(rows, LinearRows) and some is not rows:
+        converge(BlockSweeps(some, P, update, parameters.block_size), **options)
+        rows.sums = some.sums
+        P = rows.arrange(np.empty((N, K), rows.X.dtype))
+        read_out(rows, P, update)
+    return P
 
-    n_clusters: int = 8
-    m: float | str = 1.03
-    metric: Any = "sqeuclidean"
-    balance: Any = 1.0  # a number; `balance.solve` takes "auto" too
-    init: Any = "auto"  # or an `Assigner`: the clusters of other rows
-    block_size: int | str = "auto"
-    shuffle: bool = True
-    max_iter: int = 100
-    tol: float = 1e-3
-    n_init: int = 1
-    aggregate: str = "p"
-    checkpoint: str | Path | None = None
-    random_state: Any = None
-    verbose: int = 0
 
-    def solve(self, X: Any, sample_weight: Array | None = None) -> Solution:
-        """Cluster rows X, or the samples whose distances X holds (`metric="precomputed"`)."""
-        if is_tensor(X) and is_large(len(X), self.n_clusters) and not self._is_init_array:
-            X = TensorChunks(X, sample_weight, self.n_clusters)
-        seed = draw_seed(self.random_state)
-        if isinstance(X, Chunks):
-            return self._solve_in_parts(X, seed)
-        return self._solve_in_memory(X, sample_weight, seed)
+def _first_m(init: str, m: float, critical_m: float) -> float:
+    """Return the m of the sweeps that precede those at m."""
+    if init == "annealed":  # there are fewer optima
+        return max(m, 1.0 + min(2.0 * (m - 1.0), 0.9 * (critical_m - 1.0)))
+    if init == "hardened":  # clusters form in half the sweeps
+        return 1.0 + (m - 1.0) / 3.0
+    return m
 
-    def _solve_in_memory(self, X: Any, sample_weight: Array | None, seed: int) -> Solution:
-        generator = np.random.default_rng(seed)
-        order = generator.permutation(X.shape[0]) if self.shuffle else None
-        rows = rows_of(X, self.metric, sample_weight, order)
-        update, critical_m = self._update(rows)
-        best = self._best_run(rows, update, critical_m, generator)
-        if best.converged:  # so that `predict` agrees with `labels_`
-            read_out(rows, best.P, update)
-        P = rows.restore(best.P)
-        return Solution(
-            solver=self,
-            P=P,
-            model=self._model(rows, X),
-            update=update,
-            critical_m=critical_m,
-            history=[J * rows.unit for J in best.history],
-            converged=best.converged,
-            departure=best.departure,
-            sizes=np.bincount(like(P, np.empty(0)).argmax(1), minlength=self.n_clusters),
+
+def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
+    """Cluster a sample in memory, then all rows chunk by chunk."""
+    _check_out_of_core(parameters)
+    N, K, metric = data.shape[0], parameters.n_clusters, str(parameters.metric)
+    size = sample_size(K)
+    if size >= N:  # the sample would be all rows
+        sample = data.sample(np.arange(N))
+        return replace(solve(sample.X, parameters, sample.weights), P=None)
+    checkpoint = FitCheckpoint(parameters.checkpoint, draw_seed(parameters.random_state))
+    generator = np.random.default_rng(checkpoint.seed)
+    sample = data.sample(np.sort(generator.choice(N, size, replace=False, shuffle=False)))
+    checkpoint.match(_identity(data, sample, parameters))
+    coordinates = Coordinates.of(sample.X, metric, sample.bounds)
+    order = generator.permutation(size)
+    rows = rows_of(sample.X, metric, sample.weights, order, coordinates)
+    tracked = rows_of(sample.X[order[:TRACKED_ROWS]], metric, coordinates=coordinates)
+    assert isinstance(rows, LinearRows)
+    assert isinstance(tracked, LinearRows)
+    update, critical_m = parameters.update(rows)
+
+    kept: list[Array] = []
+    if checkpoint.kept is None:
+        best_of_starts(rows, update, critical_m, parameters.for_sample, generator)
+        weight = size if sample.weights is None else float(sample.weights.sum())
+        sums = rows.sums * (sample.total_weight / weight)
+    else:
+        kept = list(like(checkpoint.kept, sample.X))
+        sums = kept[0]
+    clusters = LinearClusters(update, critical_m, coordinates, sums)
+    sweeps = ChunkSweeps(data, tracked, clusters, parameters.block_size, kept, checkpoint.block)
+    run = converge(
+        sweeps,
+        critical_m=critical_m,
+        name="parts",
+        history=checkpoint.history,
+        after_sweep=lambda history: checkpoint.write(sweeps.kept, sweeps.block, history),
+        **parameters.limits,
+    )
+    checkpoint.delete()
+    return Solution(
+        parameters=parameters,
+        clusters=sweeps.clusters,
+        P=None,
+        history=[J * sweeps.unit for J in run.history],
+        converged=run.converged,
+        departure=run.departure,
+        sizes=to_numpy(sweeps.clusters.mass) / (sample.total_weight / N),
+    )
+
+
+def _check_out_of_core(parameters: Parameters) -> None:
+    if parameters.gives_probabilities:
+        raise InputError(
+            "init is an array, but data of this size is clustered without keeping the "
+            "probabilities of all rows. Leave init out."
+        )
+    if parameters.metric not in LINEAR_METRICS:
+        raise InputError(
+            f"metric={parameters.metric!r} needs all distances in memory, which data of this size "
+            "does not allow. Use 'sqeuclidean' or 'cosine', or fit a sample of the rows."
         )
 
-    @property
-    def _is_init_array(self) -> bool:
-        return not isinstance(self.init, str | Assigner)
 
-    def _update(self, rows: Any) -> tuple[Update, float]:
-        """Return the update with the m to use, and the critical m of these rows."""
-        critical_m = critical_m_from_growth(rows.growth(), self.aggregate)
-        return Update(choose_m(self.m, critical_m), self.aggregate, self.balance), critical_m
-
-    def _best_run(
-        self, rows: Any, update: Update, critical_m: float, generator: np.random.Generator
-    ) -> Run:
-        """Return the run with the lowest objective; the sums of `rows` are then those of it."""
-        best = run = self._run(rows, update, critical_m, generator)
-        for _ in range(1, self.n_init if isinstance(self.init, str) else 1):
-            run = self._run(rows, update, critical_m, generator)
-            best = run if run.history[-1] < best.history[-1] else best
-        if run is not best:
-            rows.start(update.weigh(best.P.T, rows.sample_weight))
-        return best
-
-    def _solve_in_parts(self, data: Chunks, seed: int) -> Solution:
-        """Cluster a sample in memory, then all rows in parts. A sample of all rows is enough."""
-        self._check_parts()
-        N, size = data.shape[0], sample_size(self.n_clusters)
-        if size >= N:  # the sample would be all rows
-            survey = data.survey(np.arange(N))
-            return replace(self._solve_in_memory(survey.X, survey.weights, seed), P=None)
-        checkpoint = Checkpoint(self.checkpoint, seed)
-        generator = np.random.default_rng(checkpoint.seed)
-        places = np.sort(generator.choice(N, size, replace=False, shuffle=False))
-        survey = data.survey(places)
-        checkpoint.match(self._identity(data, survey))
-        frame, order = Frame.of(survey.X, self.metric, survey.bounds), generator.permutation(size)
-        sample = rows_of(survey.X, self.metric, survey.weights, order, frame)
-        probe = rows_of(survey.X[order[:PROBE_ROWS]], self.metric, frame=frame)
-        update, critical_m = self._update(sample)
-
-        if checkpoint.state is None:
-            self._roughly._best_run(sample, update, critical_m, generator)
-            weight = size if survey.weights is None else float(survey.weights.sum())
-            probe.sums = sample.sums * (survey.n_rows / weight)
-        else:
-            probe.sums = like(checkpoint.state, survey.X).sum(0)
-        blocks = Blocks.of_parts(self.block_size, N, self.n_clusters, update.m)
-        sweeps = PartSweeps(data, probe, update, blocks)
-        if checkpoint.state is not None:
-            sweeps.resume(like(checkpoint.state, survey.X), checkpoint.block)
-
-        def report(history: list[float], change: float) -> None:
-            self._log_sweep("parts", len(history), history[-1] * sample.unit, change)
-            checkpoint.write(sweeps.state, sweeps.block, history)
-
-        limits = self._limits(update, critical_m)
-        run = converge(sweeps, history=checkpoint.history, report=report, **limits)
-        checkpoint.delete()
-        mean_weight = survey.n_rows / N
-        return Solution(
-            solver=self,
-            P=None,
-            model=LinearModel(frame, Moments.of_sums(sweeps.total)),
-            update=update,
-            critical_m=critical_m,
-            history=[J * sample.unit for J in run.history],
-            converged=run.converged,
-            departure=run.departure,
-            sizes=like(sweeps.total[:, -1], np.empty(0)) / mean_weight,
-        )
-
-    def _check_parts(self) -> None:
-        if self._is_init_array:
-            raise InputError(
-                "init is an array, but data of this size is clustered without keeping the "
-                "probabilities of all rows. Leave init out."
-            )
-        if self.metric not in LINEAR_METRICS:
-            raise InputError(
-                f"metric={self.metric!r} needs all distances in memory, which data of this size "
-                "does not allow. Use 'sqeuclidean' or 'cosine', or fit a sample of the rows."
-            )
-
-    @property
-    def _roughly(self) -> Solver:
-        """The solver for a sample."""
-        init = "hardened" if self.init == "auto" else self.init
-        return replace(self, init=init, tol=max(self.tol, SAMPLE_TOL))
-
-    def _run(
-        self, rows: Any, update: Update, critical_m: float, generator: np.random.Generator
-    ) -> Run:
-        """Sweep from one start: given, from a sample, or near-uniform and then at another m."""
-        N, K = rows.X.shape[0], self.n_clusters
-        if isinstance(self.init, Assigner):
-            P = rows.arrange(self.init.probabilities(rows.X))
-        elif self._is_init_array:
-            P = rows.arrange(given_start(self.init, rows.X, K))
-        elif self.init == "auto" and isinstance(rows, LinearRows) and is_large(N, K):
-            sample = rows.sample(sample_size(K), generator)
-            self._roughly._run(sample, update, critical_m, generator)
-            rows.sums = sample.sums
-            P = rows.arrange(np.empty((N, K), rows.X.dtype))
-            read_out(rows, P, update)
-        else:
-            P = rows.arrange(near_uniform(rows.X, K, generator))
-            first = self._first_m(update.m, critical_m)
-            if first != update.m:
-                name = "annealing" if first > update.m else "sample"
-                P = self._sweep(rows, P, replace(update, m=first), critical_m, name).P
-        return self._sweep(rows, P, update, critical_m, "run")
-
-    def _first_m(self, m: float, critical_m: float) -> float:
-        """Return the m of the sweeps that precede those at m."""
-        if self.init == "annealed":  # there are fewer optima
-            return max(m, 1.0 + min(2.0 * (m - 1.0), 0.9 * (critical_m - 1.0)))
-        if self.init == "hardened":  # clusters form in half the sweeps
-            return 1.0 + (m - 1.0) / 3.0
-        return m
-
-    def _sweep(self, rows: Any, P: Array, update: Update, critical_m: float, name: str) -> Run:
-        def report(history: list[float], change: float) -> None:
-            self._log_sweep(name, len(history), history[-1] * rows.unit, change)
-
-        blocks = Blocks.of(self.block_size, rows, self.n_clusters, update.m)
-        limits = self._limits(update, critical_m)
-        run = run_sweeps(rows, P, update, blocks, report=report, **limits)
-        J = run.history[-1] * rows.unit
-        log_progress(self.verbose >= 1, "%s: %d sweeps, J %.6g", name, len(run.history), J)
-        return run
-
-    def _limits(self, update: Update, critical_m: float) -> dict[str, Any]:
-        stays_uniform = update.m >= critical_m
-        return {"max_iter": self.max_iter, "tol": self.tol, "stays_uniform": stays_uniform}
-
-    def _log_sweep(self, name: str, n: int, J: float, change: float) -> None:
-        message = "%s, sweep %d: J %.6g, change %.2g"
-        log_progress(self.verbose >= 2, message, name, n, J, change)
-
-    def _identity(self, data: Chunks, survey: Survey) -> dict[str, Any]:
-        """Return what a checkpoint must have been made with to be resumed."""
-        names = ("n_clusters", "m", "metric", "balance", "aggregate", "block_size", "init")
-        settings = {name: str(getattr(self, name)) for name in (*names, "n_init")}
-        sample = [part for part in (survey.X, survey.weights) if part is not None]
-        digest = fingerprint([like(part, np.empty(0)).tobytes() for part in sample])
-        layout = fingerprint([str(data.layout)])
-        return settings | {"shape": list(data.shape), "data": digest, "chunks": layout}
-
-    def _model(self, rows: Any, X: Any) -> Model:
-        if isinstance(rows, LinearRows):
-            return LinearModel(rows.frame, Moments.of_sums(rows.sums))
-        return PairwiseModel(self.metric, rows.A, None if self.metric == "precomputed" else X)
-
-
-@dataclass(frozen=True)
-class Solution:
-    """The best run of a solver."""
-
-    solver: Solver
-    P: Array  # (N, K), in the order of the rows; None where it is not kept
-    model: Model  # scores new rows
-    update: Update  # with the m used
-    critical_m: float
-    history: list[float]  # the objective after each sweep, in the units of the rows
-    converged: bool
-    departure: float  # of P from uniform: 0 there, 1 for hard assignments
-    sizes: np.ndarray  # samples per cluster, or masses where P is not kept
+def _identity(data: Chunks, sample: RowSample, parameters: Parameters) -> dict[str, Any]:
+    """Return what a checkpoint must have been made with to be resumed."""
+    names = ("n_clusters", "m", "metric", "balance", "aggregate", "block_size", "init", "n_init")
+    settings = {name: str(getattr(parameters, name)) for name in names}
+    arrays = [array for array in (sample.X, sample.weights) if array is not None]
+    digest = fingerprint([to_numpy(array).tobytes() for array in arrays])
+    layout = fingerprint([str(data.layout)])
+    return settings | {"shape": list(data.shape), "data": digest, "chunks": layout}

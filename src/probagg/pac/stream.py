@@ -5,28 +5,26 @@ assigned when less was known, and where many rows of one kind arrive, as in a st
 class, their cluster grows so heavy that Eq. 8 empties it. So sweeps over a random sample of the
 stream correct the clusters: from the present ones as soon as masses have moved, and from a new
 start when half of the weight is new. Without forgetting both happen O(log N) times in N rows.
-
-A random sample of a stream of rows, for :mod:`probagg.pac.stream`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
-from probagg.aggregation import Moments
+from probagg.aggregation import Array
+from probagg.arrays import chunks
 from probagg.errors import InputError
 from probagg.pac.advice import problems
-from probagg.pac.clusters import LinearModel, Model
-from probagg.pac.coordinates import Frame, chunks
+from probagg.pac.clusters import Clusters, LinearClusters
+from probagg.pac.coordinates import Coordinates
 from probagg.pac.rows import LinearRows
-from probagg.pac.solver import Solver
-from probagg.pac.sweeps import LARGEST_BLOCK, Blocks, Update, assign_lifted, run_sweeps
+from probagg.pac.solver import Parameters, Solution, solve
+from probagg.pac.sweeps import LARGEST_BLOCK, BlockSweeps, converge
 from probagg.progress import log_progress
 
 SAMPLE_ROWS = 5_000  # kept of a stream, or 100 per cluster where that is more
@@ -35,57 +33,15 @@ SWEEPS = 5  # to refine clusters; what they leave, the next ones correct
 NEW = 0.5  # share of new weight, to cluster the sample from a new start
 GAIN = 0.01  # by which the objective of a new start must be lower to replace the clusters
 COVERED = 0.8  # share of the weight that the sample must represent to correct a fit before it
-WIDEST = 2.0**40  # squared norm of a row in its frame, above which the frame is widened
-
-
-@dataclass(frozen=True)
-class Clusters:
-    """What assigns rows: moments in a frame, and the update with its m."""
-
-    model: LinearModel
-    update: Update
-    critical_m: float
-
-    def at(self, frame: Frame, sums: np.ndarray) -> Clusters:
-        """Return clusters with other moments."""
-        return replace(self, model=LinearModel(frame, Moments.of_sums(sums)))
-
-    def assign(self, lifted: Any) -> np.ndarray:
-        """Return P (K, rows) of lifted rows by Eq. 8."""
-        return assign_lifted(lifted, self.model.moments.sums, self.update)
-
-    def decay(self, factor: float) -> Clusters:
-        """Return clusters with their masses multiplied by `factor`."""
-        return self.at(self.model.frame, self.model.moments.sums * factor)
-
-    def lift(self, X: Any) -> tuple[Clusters, Any]:
-        """Return the lifted rows of X, and the clusters in the frame in which they are lifted.
-
-        Far outside the frame squares would overflow or drown the rest, so its scale grows.
-        """
-        frame, sums = self.model.frame, self.model.moments.sums
-        with np.errstate(over="ignore"):
-            lifted = frame(X)
-        if lifted[:, [-2]].max() < WIDEST:
-            return self, lifted
-        size = float(abs(X).max()) + float(np.abs(frame.center).max())
-        wide = replace(frame, scale=float(2.0 ** np.frexp(size)[1]))
-        factor = frame.scale / wide.scale
-        powers = np.r_[np.full(sums.shape[1] - 2, factor), factor**2, 1.0]
-        return self.at(wide, sums * powers), wide(X)
-
-    @property
-    def objective(self) -> float:
-        """J of the rows as they were added, in their units."""
-        return self.update.objective(self.model.moments.sums) * self.model.unit
+WIDEST = 2.0**40  # squared norm of a lifted row, above which the scale of the coordinates grows
 
 
 class Stream:
     """The clusters of the rows seen so far, in memory that does not grow with their number."""
 
     def __init__(self, n_clusters: int, generator: np.random.Generator) -> None:
-        self.clusters: Clusters | None = None
-        self.sample = Sample(max(SAMPLE_ROWS, 100 * n_clusters))
+        self.clusters: LinearClusters | None = None
+        self.sample = Reservoir(max(SAMPLE_ROWS, 100 * n_clusters))
         self.n_chunks = 0
         self._generator = generator
         self._log_growth = 0.0  # of a new row's weight over that of a row of the first chunk
@@ -94,29 +50,29 @@ class Stream:
         self._started = 0.0  # of all rows at the last new start
         self._masses = np.zeros(0)  # of the clusters when they were last corrected
 
-    def start_from(self, model: LinearModel, update: Update, critical_m: float) -> None:
+    def start_from(self, clusters: LinearClusters) -> None:
         """Continue with the clusters of a fit; their mass counts as rows seen."""
-        model = model.like(np.empty(0))  # of tensors
-        self.clusters, self._masses = Clusters(model, update, critical_m), model.mass.copy()
+        self.clusters = clusters.like(np.empty(0))  # those of tensors as arrays
+        self._masses = self.clusters.mass.copy()
         self._weight = self._fitted = self._started = float(self._masses.sum())
 
     def add(
-        self, X: Any, weights: np.ndarray | None, solver: Solver, forgetting: float
+        self, X: Array, weights: np.ndarray | None, parameters: Parameters, forgetting: float
     ) -> list[str]:
         """Add a chunk of rows after decay of all before; return problems, each with advice."""
         self._decay(forgetting)
         X = self.sample.like(X)
         weights = np.ones(X.shape[0]) if weights is None else weights.astype(np.float64)
         order = np.flatnonzero(weights)
-        order = self._generator.permutation(order) if solver.shuffle else order
+        order = self._generator.permutation(order) if parameters.shuffle else order
         found: list[str] = []
-        for part in chunks(len(order), self.sample.size):
-            rows, w = X[order[part]], weights[order[part]]
+        for some in chunks(len(order), self.sample.size):
+            rows, w = X[order[some]], weights[order[some]]
             if self.clusters is not None:
-                self.clusters = add_rows(self.clusters, rows, w, self._weight, solver)
+                self.clusters = add_rows(self.clusters, rows, w, self._weight, parameters)
             self._weight += w.sum()
             self.sample.offer(rows, np.log(w) + self._log_growth, self._generator)
-            found += self._correct(solver)
+            found += self._correct(parameters)
         return found
 
     def _decay(self, factor: float) -> None:
@@ -127,111 +83,143 @@ class Stream:
         self._started *= factor
         self._masses = self._masses * factor
         if self.clusters is not None:
-            self.clusters = self.clusters.decay(factor)
+            self.clusters = replace(self.clusters, sums=self.clusters.sums * factor)
 
-    def _correct(self, solver: Solver) -> list[str]:
+    def _correct(self, parameters: Parameters) -> list[str]:
         """Cluster the sample if enough has changed; return problems, each with advice."""
+        K, max_iter = parameters.n_clusters, parameters.max_iter
         sampled = self._weight - self._fitted
-        if self.sample.n_rows < solver.n_clusters or sampled < COVERED * self._weight:
+        if self.sample.n_rows < K or sampled < COVERED * self._weight:
             return []
         new = self._weight - self._started >= NEW * self._weight
         if not (new or self._moved() >= MOVED * self._weight):
             return []
         X, w = self.sample.X, self.sample.weights(self._log_growth)
-        weights, found = w.astype(X.dtype), list[str]()
-        if self.clusters is not None:
-            sweeps = solver.max_iter if new else min(solver.max_iter, SWEEPS)
-            self.clusters = self._refine(self.clusters, X, weights, solver, sweeps)
+        weights, found, clusters = w.astype(X.dtype), list[str](), self.clusters
+        if clusters is not None:
+            sweeps = max_iter if new else min(max_iter, SWEEPS)
+            clusters = self._refine(clusters, X, weights, parameters, sweeps)
         if new:
-            self.clusters, found = self._restart(X, weights, solver)
+            seed = int(self._generator.integers(2**31))
+            solution = solve(X, replace(parameters, random_state=seed), weights)
+            found = problems(solution) if len(w) >= 10 * K else []
+            clusters = self._better(clusters, solution, X, weights)
             self._started = self._weight
-        assert self.clusters is not None
-        self.clusters = self.clusters.decay(self._weight / w.sum())
-        self._masses = self.clusters.model.mass.copy()
+        assert clusters is not None
+        self.clusters = replace(clusters, sums=clusters.sums * (self._weight / w.sum()))
+        self._masses = self.clusters.mass.copy()
         return found
 
     def _moved(self) -> float:
         """Return the mass that new rows have moved between clusters, as against growing all."""
         assert self.clusters is not None  # before the first ones, all weight is new
-        mass = self.clusters.model.mass
+        mass = self.clusters.mass
         return float(np.abs(mass - self._masses * (mass.sum() / self._masses.sum())).sum() / 2.0)
 
     def _refine(
-        self, clusters: Clusters, X: Any, w: np.ndarray, solver: Solver, sweeps: int
-    ) -> Clusters:
+        self,
+        clusters: LinearClusters,
+        X: Array,
+        w: np.ndarray,
+        parameters: Parameters,
+        sweeps: int,
+    ) -> LinearClusters:
         """Return clusters after some sweeps over the sample."""
-        order = self._generator.permutation(len(w)) if solver.shuffle else None
-        rows = LinearRows(X, w, order, Frame.of(X, solver.metric))
-        clusters, lifted = clusters.lift(X)
+        order = self._generator.permutation(len(w)) if parameters.shuffle else None
+        rows = LinearRows(X, w, order, Coordinates.of(X, str(parameters.metric)))
+        clusters, lifted = lift_rows(clusters, X)
         P = rows.arrange(clusters.assign(lifted).T)
-        blocks = Blocks.of(solver.block_size, rows, solver.n_clusters, clusters.update.m)
-        run_sweeps(rows, P, clusters.update, blocks, max_iter=sweeps, tol=solver.tol)
-        return self._log(solver, "refined", clusters.at(rows.frame, rows.sums))
+        refined = BlockSweeps(rows, P, clusters.update, parameters.block_size)
+        converge(refined, max_iter=sweeps, tol=parameters.tol)
+        found = replace(clusters, coordinates=rows.coordinates, sums=rows.sums)
+        return self._log("refined", found, parameters)
 
-    def _restart(self, X: Any, w: np.ndarray, solver: Solver) -> tuple[Clusters, list[str]]:
+    def _better(
+        self, old: LinearClusters | None, solution: Solution, X: Array, w: np.ndarray
+    ) -> LinearClusters:
         """Return the clusters of a new start, or the present ones where they are about as good."""
-        seed, old = int(self._generator.integers(2**31)), self.clusters
-        solution = replace(solver, random_state=seed).solve(X, w)
-        assert isinstance(solution.model, LinearModel)
-        new = Clusters(solution.model, solution.update, solution.critical_m)
-        found = problems(solution) if len(w) >= 10 * solver.n_clusters else []
+        new = solution.clusters
+        assert isinstance(new, LinearClusters)
         if old is None:
-            return self._log(solver, "first", new), found
+            return self._log("first", new, solution.parameters)
         if new.objective >= (1.0 - GAIN) * old.objective:
-            return replace(new, model=old.model), found
-        order = match(old.assign(old.model.frame(X)), solution.P.T, w)
-        new = new.at(new.model.frame, new.model.moments.sums[order])
-        return self._log(solver, "new", new), found
+            return replace(new, coordinates=old.coordinates, sums=old.sums)
+        order = match(old.assign(old.coordinates.lift(X)), solution.P.T, w)
+        return self._log("new", replace(new, sums=new.sums[order]), solution.parameters)
 
-    def _log(self, solver: Solver, kind: str, clusters: Clusters) -> Clusters:
+    def _log(self, kind: str, clusters: LinearClusters, parameters: Parameters) -> LinearClusters:
         message = "stream, chunk %d: %s clusters from a sample of %d rows, J %.6g"
         n, J = self.sample.n_rows, clusters.objective
-        log_progress(solver.verbose >= 1, message, self.n_chunks, kind, n, J)
+        log_progress(parameters.verbose >= 1, message, self.n_chunks, kind, n, J)
         return clusters
 
 
-def check_continues(model: Model, solver: Solver) -> LinearModel:
-    """Return the model, or raise an error if the solver's parameters are for other clusters."""
-    if not isinstance(model, LinearModel) or model.frame.metric != solver.metric:
-        other = f"another metric than {solver.metric!r}"
-    elif len(model.mass) != solver.n_clusters:
-        other = f"n_clusters={len(model.mass)}, not {solver.n_clusters}"
+def check_continues(clusters: Clusters, parameters: Parameters) -> LinearClusters:
+    """Return the clusters, or raise an error if the parameters are for other ones."""
+    metric, K = parameters.metric, parameters.n_clusters
+    if not isinstance(clusters, LinearClusters) or clusters.coordinates.metric != metric:
+        other = f"another metric than {metric!r}"
+    elif clusters.n_clusters != K:
+        other = f"n_clusters={clusters.n_clusters}, not {K}"
     else:
-        return model
+        return clusters
     raise InputError(
         f"The clusters were fitted with {other}, so partial_fit cannot continue them. Set the "
         "parameter back, or start again: with fit, or with partial_fit of a clone."
     )
 
 
+def lift_rows(clusters: LinearClusters, X: Array) -> tuple[LinearClusters, Array]:
+    """Return the lifted rows of X, and the clusters in the coordinates in which they are lifted.
+
+    Squares of rows that are far away would overflow or drown the rest, so the scale grows.
+    """
+    coordinates, sums = clusters.coordinates, clusters.sums
+    with np.errstate(over="ignore"):
+        lifted = coordinates.lift(X)
+    if lifted[:, [-2]].max() < WIDEST:
+        return clusters, lifted
+    size = float(abs(X).max()) + float(np.abs(coordinates.center).max())
+    wide = replace(coordinates, scale=float(2.0 ** np.frexp(size)[1]))
+    factor = coordinates.scale / wide.scale
+    powers = np.r_[np.full(sums.shape[1] - 2, factor), factor**2, 1.0]
+    return replace(clusters, coordinates=wide, sums=sums * powers), wide.lift(X)
+
+
 def add_rows(
-    clusters: Clusters, X: Any, weights: np.ndarray, before: float, solver: Solver
-) -> Clusters:
+    clusters: LinearClusters,
+    X: Array,
+    weights: np.ndarray,
+    before: float,
+    parameters: Parameters,
+) -> LinearClusters:
     """Return clusters to which rows were assigned and added, block by block."""
-    clusters, lifted = clusters.lift(X)
-    sums = clusters.model.moments.sums.copy()
-    clusters = clusters.at(clusters.model.frame, sums)
+    clusters, lifted = lift_rows(clusters, X)
+    sums = clusters.sums.copy()
+    clusters = replace(clusters, sums=sums)  # which sees every block that is added
     w = weights.astype(lifted.dtype)
-    for block in growing_blocks(weights, before, solver, clusters.update.m):
+    for block in growing_blocks(weights, before, parameters, clusters.update.m):
         P = clusters.assign(lifted[block])
         sums += clusters.update.weigh(P, w[block]) @ lifted[block]
     return clusters
 
 
-def growing_blocks(weights: np.ndarray, before: float, solver: Solver, m: float) -> Iterator[slice]:
+def growing_blocks(
+    weights: np.ndarray, before: float, parameters: Parameters, m: float
+) -> Iterator[slice]:
     """Return blocks of rows that are small beside the weight before them.
 
     The limits are those of `sweeps.Blocks`, for a number of samples that grows.
     """
     total = np.cumsum(weights) + before
-    share = min(1.0 / (4 * solver.n_clusters), m - 1.0)
+    share = min(1.0 / (4 * parameters.n_clusters), m - 1.0)
     start = 0
     while start < len(weights):
-        if solver.block_size == "auto":
+        if parameters.block_size == "auto":
             limit = (total[start] - weights[start]) * (1.0 + share)
             size = max(1, min(int(np.searchsorted(total, limit, "right")) - start, LARGEST_BLOCK))
         else:
-            size = int(solver.block_size)
+            size = int(parameters.block_size)
         yield slice(start, min(start + size, len(weights)))
         start += size
 
@@ -242,7 +230,7 @@ def match(P: np.ndarray, Q: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.asarray(linear_sum_assignment(overlap, maximize=True)[1])
 
 
-class Sample:
+class Reservoir:
     """A weighted random sample of a stream: priority sampling (Duffield, Lund and Thorup, 2007).
 
     A row of weight w has priority w / u, with u uniform in (0, 1); the `size` rows of highest
@@ -254,12 +242,12 @@ class Sample:
     def __init__(self, size: int) -> None:
         self.size = size
         self.n_rows = 0
-        self._X: Any = None
+        self._X: Array = None
         self._log_weight = self._log_priority = np.empty(0)
         self._log_tau = -np.inf
 
-    def offer(self, X: Any, log_weight: np.ndarray, generator: np.random.Generator) -> None:
-        """Take in a random part of the rows X."""
+    def offer(self, X: Array, log_weight: np.ndarray, generator: np.random.Generator) -> None:
+        """Take in some of the rows X, at random."""
         log_priority = log_weight - np.log1p(-generator.random(len(log_weight)))
         priority = np.concatenate([self._log_priority, log_priority])
         weight = np.concatenate([self._log_weight, log_weight])
@@ -277,7 +265,7 @@ class Sample:
         self.n_rows = len(kept)
         self._place(X, kept, old)
 
-    def _place(self, X: Any, kept: np.ndarray, old: int) -> None:
+    def _place(self, X: Array, kept: np.ndarray, old: int) -> None:
         """Set row i to row kept[i] of the old rows followed by X."""
         if sp.issparse(X):
             self._X = sp.vstack([self._X, X], "csr")[kept] if old else X[kept]
@@ -290,10 +278,10 @@ class Sample:
         self._X[places] = X[kept[places] - old]
 
     @property
-    def X(self) -> Any:
+    def X(self) -> Array:
         return self._X[: self.n_rows]
 
-    def like(self, X: Any) -> Any:
+    def like(self, X: Array) -> Array:
         """Return X sparse or dense as the rows of the sample are."""
         if self._X is None or sp.issparse(X) == sp.issparse(self._X):
             return X

@@ -4,7 +4,8 @@ Algorithm 1 updates one row after the other, each seeing all changes before it. 
 updated at once. If it is small enough (see `Blocks`), sweeps end in the same solutions; updating
 all rows at once would put them into one cluster. Small blocks are slow by themselves, so several
 form a *panel*: its scores come from one large matrix product, and the effect of its earlier blocks
-on later ones from the distances within it. That is exact for any block size.
+on later ones from the distances within it. That is exact for any block size. (A panel needs a word
+of its own: it is neither stored as one, as a chunk is, nor updated as one.)
 """
 
 from __future__ import annotations
@@ -24,16 +25,10 @@ from probagg.aggregation import (
     namespace,
     raise_to,
 )
+from probagg.arrays import chunks, is_tensor, like, numpy_dtype, to_numpy
 from probagg.errors import InputError
-from probagg.pac.coordinates import (
-    chunks,
-    is_tensor,
-    like,
-    linear_floor,
-    linear_scores,
-    numpy_dtype,
-)
 from probagg.pac.rows import Rows
+from probagg.progress import log_progress
 
 LARGEST_BLOCK = 4096  # rows; larger blocks do not fit in the processor's cache
 PANEL = 256  # rows; blocks of less than half of it form panels
@@ -48,8 +43,8 @@ class Blocks:
     to a cluster's mass without seeing each other, with gain alpha * softness * block / N, where
     softness, the mean of 1 - sum_k p_ik^2, is near 1 at first. A gain of 1 is safe while
     assignments form. Once few rows move, blocks grow at a gain of 1/4, up to the mean cluster size;
-    those of data in parts up to alpha * block / N = 1/4 if that is more, as long as no more rows of
-    a block move than of a safe one. (A cluster that many rows belong to a little has softness 1,
+    those of rows out of core up to alpha * block / N = 1/4 if that is more, as long as no more rows
+    of a block move than of a safe one. (A cluster that many rows belong to a little has softness 1,
     whatever the mean is: with larger blocks it fills and empties for ever.) With sample weights, N
     is (sum w)^2 / sum w^2.
     """
@@ -66,15 +61,15 @@ class Blocks:
         if rows.sample_weight is not None:
             w = rows.sample_weight / rows.sample_weight.max()  # whose squares are finite
             N_eff = int(float(w.sum()) ** 2 / float((w * w).sum()))
-        blocks = cls.of_parts(block_size, N if block_size != "auto" else N_eff, K, m)
+        blocks = cls.out_of_core(block_size, N if block_size != "auto" else N_eff, K, m)
         if block_size != "auto":
             return blocks
         smallest = min(blocks.smallest, LARGEST_BLOCK)
         return replace(blocks, smallest=smallest, largest=min(4 * smallest, LARGEST_BLOCK))
 
     @classmethod
-    def of_parts(cls, block_size: int | str, N: int, K: int, m: float) -> Blocks:
-        """Return the blocks for N rows in parts."""
+    def out_of_core(cls, block_size: int | str, N: int, K: int, m: float) -> Blocks:
+        """Return the blocks for N rows whose P is not kept."""
         if block_size != "auto":
             return cls(min(int(block_size), N), min(int(block_size), N), N, m)
         smallest = max(1, min(N // (4 * K), int(N * (m - 1.0))))
@@ -110,8 +105,7 @@ def near_uniform(X: Array, K: int, generator: np.random.Generator) -> Array:
 
 def given_start(init: Any, X: Array, K: int) -> Array:
     """Return the start that a user passed as `init` for rows X, with rows scaled to sum to 1."""
-    init = like(init.detach(), np.empty(0)) if is_tensor(init) else init
-    P = check_array(init, dtype=numpy_dtype(X), copy=True, input_name="init")
+    P = check_array(to_numpy(init), dtype=numpy_dtype(X), copy=True, input_name="init")
     if P.shape != (X.shape[0], K) or P.min() < 0 or not P.sum(1).min() > 0:
         raise InputError(
             f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities of "
@@ -154,103 +148,85 @@ class Update:
         return float((objectives * mass_factor(mass, self.balance)).sum())
 
 
-def assign_lifted(lifted: Any, sums: Array, update: Update) -> Array:
-    """Return P, (K, rows), of lifted rows by Eq. 8, from the sums of the clusters."""
-    S = linear_scores(lifted, sums)
-    return update.assign(S, sums[:, -1], linear_floor(sums, lifted.dtype))
-
-
-def sweep(rows: Rows, P: Array, update: Update, block: int, panel: int) -> tuple[float, float]:
-    """Update every row of P once, in place.
-
-    Return the change (the mean over rows of sum_k |p_ik - old p_ik|) and the departure of P from
-    uniform (0 for uniform, 1 for hard assignments).
-    """
-    N, K = P.shape
-    xp = namespace(P)
-    totals = xp.zeros(2, dtype=xp.float64, device=P.device)
-
-    def step(part: Any) -> None:
-        index = rows.index(part)
-        old = P[index].T
-        new = rows.scores(part)  # overwritten by probabilities, block by block
-        dA = _update_panel(rows, part, new, old, update, block)
-        totals[0] += abs(new - old).sum()
-        totals[1] += np.vdot(new, new) if xp is np else (new * new).sum()
-        P[index] = new.T
-        rows.absorb(part, dA)
-
-    rows.each(step, chunks(N, panel))
-    change, square = totals.tolist()
-    return change / N, departure(square / N, K)
-
-
 def departure(mean_square: float, K: int) -> float:
     """Return how far P is from uniform, from the mean of sum_k p_ik^2: 0 there, 1 where hard."""
     return (mean_square - 1.0 / K) / (1.0 - 1.0 / K) if K > 1 else 1.0
 
 
-def _update_panel(
-    rows: Rows, panel: Any, new: Array, old: Array, update: Update, block: int
-) -> Array:
-    """Turn a panel's sums `new` into probabilities, block by block, and return the change of A.
-
-    The sums lack the changes of earlier blocks of the panel, which are added: dA times distance.
-    """
-    xp, floor, mass, weights = namespace(new), rows.floor, rows.mass, rows.sample_weight
-    weights = None if weights is None else weights[rows.index(panel)]
-    D = rows.distances(panel) if block < new.shape[1] else None
-    dA = xp.empty_like(new)
-    for part in chunks(new.shape[1], block):
-        if part.start:
-            assert D is not None
-            new[:, part] += dA[:, : part.start] @ D[: part.start, part]
-        update.assign(new[:, part], mass, floor)
-        w = None if weights is None else weights[part]
-        xp.subtract(update.weigh(new[:, part], w), update.weigh(old[:, part], w), out=dA[:, part])
-        if update.balance != 1.0:
-            mass = mass + dA[:, part].sum(1)
-    return dA
-
-
-class BlockSweeps:
-    """Sweeps of a P in memory, in blocks that grow as it settles."""
-
-    def __init__(self, rows: Rows, P: Array, update: Update, blocks: Blocks) -> None:
-        self.rows, self.P, self.update, self.blocks = rows, P, update, blocks
-        self.block = blocks.smallest
-        rows.start(update.weigh(P.T, rows.sample_weight))
-
-    def sweep(self) -> tuple[float, float]:
-        change, departure = sweep(
-            self.rows, self.P, self.update, self.block, self.blocks.panel(self.block)
-        )
-        softness = (1.0 - 1.0 / self.P.shape[1]) * (1.0 - departure)
-        self.block = self.blocks.choose(change, departure, softness)
-        return change, departure
-
-    def objective(self) -> float:
-        return self.update.total(self.rows.objectives, self.rows.mass)
-
-
 class Sweeps(Protocol):
     """What `converge` repeats."""
 
+    update: Update
+    unit: float  # an objective of 1, in the user's units
+
     def sweep(self) -> tuple[float, float]:
-        """Update every row once, and return the change and the departure, as `sweep` does."""
+        """Update every row once, and return the change and the departure.
+
+        The change is the mean over rows of sum_k |p_ik - old p_ik|, the departure that of P from
+        uniform: 0 there, 1 for hard assignments.
+        """
 
     def objective(self) -> float:
         """Return the current objective."""
 
 
+class BlockSweeps:
+    """Sweeps of a P in memory, arranged for `rows`, in blocks that grow as it settles."""
+
+    def __init__(
+        self, rows: Rows, P: Array, update: Update, block_size: int | str = "auto"
+    ) -> None:
+        self.rows, self.P, self.update, self.unit = rows, P, update, rows.unit
+        self.blocks = Blocks.of(block_size, rows, P.shape[1], update.m)
+        self.block = self.blocks.smallest
+        rows.start(update.weigh(P.T, rows.sample_weight))
+
+    def sweep(self) -> tuple[float, float]:
+        """Update every row of P once, in place: a sweep of Algorithm 1.
+
+        The scores of a panel lack the changes of its own earlier blocks. These are added to those
+        of each block: dA, the change of what a score sums, times the distances.
+        """
+        rows, P, update, block = self.rows, self.P, self.update, self.block
+        xp, (N, K), weights = namespace(P), P.shape, rows.sample_weight
+        totals = xp.zeros(2, dtype=xp.float64, device=P.device)
+        for panel in rows.panels(self.blocks.panel(block)):
+            index = rows.index(panel)
+            old = P[index].T
+            new = rows.scores(panel)  # overwritten by probabilities, block by block
+            floor, mass = rows.floor, rows.mass
+            D = rows.distances(panel) if block < new.shape[1] else None
+            w = None if weights is None else weights[index]
+            dA = xp.empty_like(new)
+            for some in chunks(new.shape[1], block):
+                if D is not None and some.start:
+                    new[:, some] += dA[:, : some.start] @ D[: some.start, some]
+                update.assign(new[:, some], mass, floor)
+                v = None if w is None else w[some]
+                before, after = update.weigh(old[:, some], v), update.weigh(new[:, some], v)
+                xp.subtract(after, before, out=dA[:, some])
+                if update.balance != 1.0:
+                    mass = mass + dA[:, some].sum(1)
+            totals[0] += abs(new - old).sum()
+            totals[1] += np.vdot(new, new) if xp is np else (new * new).sum()
+            P[index] = new.T
+            rows.absorb(panel, dA)
+        change, square = totals.tolist()
+        departed = departure(square / N, K)
+        self.block = self.blocks.choose(change / N, departed, (1.0 - 1.0 / K) * (1.0 - departed))
+        return change / N, departed
+
+    def objective(self) -> float:
+        return self.update.total(self.rows.objectives, self.rows.mass)
+
+
 @dataclass
-class Run:
-    """How a run of sweeps went; P as arranged for its rows, where it is in memory."""
+class SweepResult:
+    """How sweeps went."""
 
     history: list[float]  # the objective after each sweep
     converged: bool
     departure: float
-    P: Array = None
 
 
 def converge(
@@ -258,35 +234,34 @@ def converge(
     *,
     max_iter: int,
     tol: float,
-    stays_uniform: bool = False,
+    critical_m: float = np.inf,
+    name: str = "run",
+    verbose: int = 0,
     history: Sequence[float] = (),
-    report: Callable[[list[float], float], None] = lambda *_: None,
-) -> Run:
+    after_sweep: Callable[[list[float]], None] = lambda history: None,
+) -> SweepResult:
     """Sweep until P converges, or `max_iter` sweeps with those of the `history` are done.
 
     Near the uniform start P hardly changes although no cluster has formed, so the change has to be
-    small relative to the departure from uniform. `stays_uniform` says that m is at or above its
-    critical value; the run then ends once P is uniform up to rounding.
+    small relative to the departure from uniform. At or above the critical m, sweeps end once P is
+    uniform up to rounding.
     """
-    run = Run(list(history), False, 0.0)
-    while not run.converged and len(run.history) < max_iter:
-        change, run.departure = sweeps.sweep()
-        run.history.append(sweeps.objective())
-        report(run.history, change)
-        run.converged = change < tol * run.departure
-        if stays_uniform and run.departure < 1e-6:
+    result = SweepResult(list(history), False, 0.0)
+    while not result.converged and len(result.history) < max_iter:
+        change, result.departure = sweeps.sweep()
+        result.history.append(sweeps.objective())
+        n, J = len(result.history), result.history[-1] * sweeps.unit
+        log_progress(verbose >= 2, "%s, sweep %d: J %.6g, change %.2g", name, n, J, change)
+        after_sweep(result.history)
+        result.converged = change < tol * result.departure
+        if sweeps.update.m >= critical_m and result.departure < 1e-6:
             break
-    return run
-
-
-def run_sweeps(rows: Rows, P: Array, update: Update, blocks: Blocks, **options: Any) -> Run:
-    """Sweep P in place until it converges (see `converge`), and return it with the run."""
-    run = converge(BlockSweeps(rows, P, update, blocks), **options)
-    run.P = P
-    return run
+    n, J = len(result.history), result.history[-1] * sweeps.unit
+    log_progress(verbose >= 1, "%s: %d sweeps, J %.6g", name, n, J)
+    return result
 
 
 def read_out(rows: Rows, P: Array, update: Update) -> None:
     """Set every row of P from the current sums of `rows`, without updating them."""
-    for part in rows.parts():
-        P[rows.index(part)] = update.assign(rows.scores(part), rows.mass, rows.floor).T
+    for chunk in rows.chunks():
+        P[rows.index(chunk)] = update.assign(rows.scores(chunk), rows.mass, rows.floor).T

@@ -5,20 +5,19 @@ Nothing here imports torch: whoever passes a tensor has.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from probagg.aggregation import Array, dual, lifted_growth, namespace
+from probagg.arrays import chunks, floating
 from probagg.errors import InputError
-from probagg.pac.coordinates import Frame, chunks, floating, linear_floor
-from probagg.pac.out_of_core import ArrayChunks, Survey
-from probagg.pac.rows import LinearRows, each_in_turn
+from probagg.pac.coordinates import linear_floor
+from probagg.pac.out_of_core import ArrayChunks, RowSample
+from probagg.pac.rows import Index, LinearRows
 
 GRAPHED = 16  # panels from which a sweep on a GPU is captured as a CUDA graph
 CHUNK = 2**16  # rows that are scored or added at once
-SCORES = 2**27  # numbers of a chunk of a large tensor: 512 MiB
 
 
 def check_tensor(X: Array) -> Array:
@@ -44,41 +43,36 @@ def check_tensor(X: Array) -> Array:
 class TensorRows(LinearRows):
     """Rows of a tensor, lifted once and in the sweep's order."""
 
-    def __init__(
-        self, X: Array, weights: Array | None, order: np.ndarray | None, frame: Frame
-    ) -> None:
-        xp = self.xp = namespace(X)
-        if order is not None:
-            order = xp.as_tensor(order, device=X.device)
-        self.X, self.frame, self.order, self.unit = X, frame, order, frame.scale**2
-        self.sample_weight = weights if weights is None or order is None else weights[order]
-        self._file_weight = weights
-        self._lifted = frame(X if order is None else X[order])
-        self._last = None
+    def _lift_all(self) -> None:
+        X = self.X
+        if self.order is not None:
+            self.order = namespace(X).as_tensor(self.order, device=X.device)
+        self._lifted = self.coordinates.lift(X if self.order is None else X[self.order])
 
-    def each(self, step: Callable[[Any], None], parts: Iterable[slice]) -> None:
-        """Call `step` with each slice; many on a GPU are one CUDA graph, replayed.
-
-        A step launches some tens of small kernels, and starting each from Python takes longer than
-        running it.
-        """
-        first, *rest = parts
-        full = [part for part in rest if part.stop - part.start == first.stop - first.start]
-        step(first)  # which also loads what a capture must not load
-        if self.X.device.type != "cuda" or len(full) < GRAPHED:
-            return each_in_turn(step, rest)
-        cuda = self.xp.cuda
-        places = self.xp.arange(first.stop, 2 * first.stop, device=self.X.device)
-        graph = cuda.CUDAGraph()
-        with cuda.graph(graph):
-            step(places)
-            places += first.stop
-        for _ in full:
-            graph.replay()
-        return each_in_turn(step, rest[len(full) :])
-
-    def parts(self) -> Iterator[slice]:
+    def chunks(self) -> Iterator[slice]:
         return chunks(len(self.X), CHUNK)
+
+    def panels(self, size: int) -> Iterator[Index]:
+        """Yield panels; from the second on, many on a GPU are one CUDA graph, replayed.
+
+        A panel takes some tens of small kernels, and starting each from Python takes longer than
+        running it. What the caller does with the second panel is captured, as that is yielded
+        inside `cuda.graph`; replays, for which its numbers move on, do the same with the others.
+        """
+        first, *rest = chunks(len(self.X), size)
+        yield first  # which also loads what a capture must not load
+        full = [panel for panel in rest if panel.stop - panel.start == first.stop]
+        if self.X.device.type == "cuda" and len(full) >= GRAPHED:
+            xp = namespace(self.X)
+            numbers = xp.arange(first.stop, 2 * first.stop, device=self.X.device)
+            graph = xp.cuda.CUDAGraph()
+            with xp.cuda.graph(graph):
+                yield numbers
+                numbers += first.stop
+            for _ in full:
+                graph.replay()
+            rest = rest[len(full) :]
+        yield from rest
 
     def arrange(self, P: Array) -> Array:
         return (P if self.order is None else P[self.order]).T.contiguous().T
@@ -86,17 +80,17 @@ class TensorRows(LinearRows):
     def restore(self, P: Array) -> Array:
         if self.order is None:
             return P.contiguous()
-        restored = self.xp.empty(P.shape, dtype=P.dtype, device=P.device)
+        restored = namespace(P).empty(P.shape, dtype=P.dtype, device=P.device)
         restored[self.order] = P
         return restored
 
     def start(self, A: Array) -> None:
-        shape = len(A), self._lifted.shape[1]
-        self.sums = self.xp.zeros(shape, dtype=self.xp.float64, device=A.device)
-        for rows in self.parts():
+        xp, shape = namespace(A), (len(A), self._lifted.shape[1])
+        self.sums = xp.zeros(shape, dtype=xp.float64, device=A.device)
+        for rows in self.chunks():
             self.absorb(rows, A[:, rows])
 
-    def distances(self, rows: Any) -> Array:
+    def distances(self, rows: Index) -> Array:
         lifted = self.lifted(rows)
         return (lifted @ dual(lifted).T).clip(0.0).fill_diagonal_(0.0)
 
@@ -112,21 +106,15 @@ class TensorRows(LinearRows):
 class TensorChunks(ArrayChunks):
     """A tensor too large for P."""
 
-    def __init__(self, X: Array, weights: Array | None, K: int) -> None:
-        super().__init__(X, weights)
-        self._chunk = max(1, SCORES // (K + X.shape[1]))
-
-    def survey(self, places: np.ndarray) -> Survey:
-        rows = namespace(self.X).as_tensor(places, device=self.X.device)
-        bounds = list(zip(*((part.amin(0), part.amax(0)) for part in self._parts()), strict=True))
-        low, high = (namespace(self.X).stack(found) for found in bounds)
-        w = self.weights
-        return Survey(
-            X=floating(self.X[rows]),
+    def sample(self, indices: np.ndarray) -> RowSample:
+        X, w, xp = self.X, self.weights, namespace(self.X)
+        rows = xp.as_tensor(indices, device=X.device)
+        slices = list(chunks(len(X), CHUNK))
+        low = xp.stack([X[some].amin(0) for some in slices])
+        high = xp.stack([X[some].amax(0) for some in slices])
+        return RowSample(
+            X=floating(X[rows]),
             weights=None if w is None else w[rows],
             bounds=(low.amin(0), high.amax(0)),
-            n_rows=len(self.X) if w is None else float(w.sum()),
+            total_weight=len(X) if w is None else float(w.sum()),
         )
-
-    def _parts(self) -> Iterator[Array]:
-        return (self.X[rows] for rows in chunks(len(self.X), self._chunk))

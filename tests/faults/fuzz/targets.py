@@ -203,10 +203,10 @@ def read_manifest(path):
 
 
 def read_page(path):
-    from probagg.app.report.page.rendering import render
+    from probagg.app.report.page.rendering import render_page
     from probagg.app.run.contents import read_contents
 
-    return render(read_contents(path.parent), None, "none")
+    return render_page(read_contents(path.parent), None, "none")
 
 
 def read_prediction(path):
@@ -256,7 +256,7 @@ def read_checkpoint(path):
 
 def compact(folder):
     from probagg import Recipe
-    from probagg.app.yardstick import Yardstick
+    from probagg.app.assignments import Yardstick
     from probagg.dpac.model import build_model, save_network
 
     small = ["network.width=2", "network.classifier=[4]", "pretext.head=[4, 4]", "views.size=8"]
@@ -279,8 +279,9 @@ def read_compact(path):
 
 def models(folder):
     from probagg import PAC, OPAHead
-    from probagg.app.export import export_safetensors, labeller_of
-    from probagg.pac.out_of_core import Checkpoint
+    from probagg.app.export.files import export_safetensors
+    from probagg.app.export.labeller import labeller_of
+    from probagg.pac.out_of_core import FitCheckpoint
     from probagg.smoothing import Smoothing
 
     with warnings.catch_warnings():
@@ -296,21 +297,21 @@ def models(folder):
         for name, model in (("pac", pac_of_rows), ("opa", head), ("smoothed", smoothing)):
             made = export_safetensors(labeller_of(model), names=["a", "b"], description="x")
             (folder / f"exported-{name}.safetensors").write_bytes(made)
-    fit = Checkpoint(folder / "fit.safetensors", 3)
+    fit = FitCheckpoint(folder / "fit.safetensors", 3)
     fit.identity = {"n_clusters": 2}
     fit.write(ROWS, 4, [3.0, 2.0])
 
 
 def read_model(path):
     from probagg import PAC, OPAHead
-    from probagg.app.export import load_exported
-    from probagg.pac.out_of_core import Checkpoint
+    from probagg.app.export.files import load_exported
+    from probagg.pac.out_of_core import FitCheckpoint
     from probagg.smoothing import Smoothing
 
     if path.name.startswith("exported"):
         return load_exported(path)[0].examples(1)
     if path.name.startswith("fit"):
-        return Checkpoint(path, 3)
+        return FitCheckpoint(path, 3)
     kind = {"opa": OPAHead, "smoothing": Smoothing}.get(path.name.partition(".")[0], PAC)
     return kind.load(path).predict_proba(ROWS[:2])
 

@@ -29,7 +29,7 @@ from probagg.errors import InputError
 from probagg.smoothing import PER_CLUSTER, Smoothing
 
 if TYPE_CHECKING:
-    from probagg.app.run.duplicates import Duplicates
+    from probagg.app.embed.duplicates import Duplicates
     from probagg.app.run.folder import RunFolder
     from probagg.app.run.options import Options, Request
     from probagg.app.run.samples import Samples
@@ -241,7 +241,7 @@ class ByPac:
         """Return the near-duplicates among photos; None for a matrix."""
         if self.backbone is None:
             return None
-        from probagg.app.run.duplicates import find_duplicates
+        from probagg.app.embed.duplicates import find_duplicates
 
         progress = self.request.monitor.count("near-duplicates", "images")
         return find_duplicates(samples.features, samples.pictures, samples.names, progress)
@@ -312,10 +312,10 @@ def _check_metric(metric: str) -> None:
     import numpy as np
 
     from probagg.aggregation import LINEAR_METRICS
-    from probagg.pac.clusters import check_metric  # scikit-learn is slow to import
+    from probagg.pac.rows import check_pairwise_metric  # scikit-learn is slow to import
 
     if metric not in LINEAR_METRICS:
-        check_metric(np.eye(3, 2), metric)
+        check_pairwise_metric(np.eye(3, 2), metric)
 
 
 def _open_backbone(options: Options) -> Any:

@@ -21,11 +21,9 @@ from probagg.app.review import Review, ReviewError
 from probagg.app.run.folder import CONFIG, DUPLICATES, REVIEW, RunFolderError, add_to_run
 from probagg.app.run.preparation import FILE, Preparation
 from probagg.data.arrays import read_npz
-from probagg.data.cells import days_of
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData, reading
-from probagg.formulas import PATH, plain
-from probagg.storage import decode, read_bytes
+from probagg.storage import PATH, decode_text, read_bytes, unmarked
 
 Part = TypeVar("Part")
 ASSIGNMENTS, RESULT = "assignments.csv", "result.json"
@@ -151,7 +149,7 @@ def _checked(path: Path, read: Callable[[Path], Part]) -> Part:
 
 def _text(path: Path) -> str:
     # A file name need not be valid UTF-8; it is kept as it is here and cleaned when shown.
-    return decode(read_bytes(path)) if path.exists() else ""
+    return decode_text(read_bytes(path)) if path.exists() else ""
 
 
 def _json(path: Path, types: dict[str, type]) -> dict[str, Any]:
@@ -259,7 +257,8 @@ def _profiles(path: Path, n_clusters: int) -> Profiles | None:
 def _numbers(values: Iterable[str], kind: str) -> np.ndarray:
     """Return mean and quartiles; a date as days since 1970, a share in the place of each."""
     if kind == "date":
-        return np.array([days_of(date.fromisoformat(v)) if v else np.nan for v in values])
+        days = [(date.fromisoformat(v) - date(1970, 1, 1)).days if v else np.nan for v in values]
+        return np.array(days, float)
     found = np.array([float(value) if value else np.nan for value in values])
     return np.full(len(found), found[0]) if kind == "share" else found
 
@@ -269,7 +268,7 @@ def _representatives(path: Path, assigned: Assignments) -> np.ndarray:
     rows = {name: row for row, name in enumerate(assigned.names)}
     found = np.arange(len(assigned))
     for line in _table(path, (assigned.heading, "representative") if path.exists() else ()):
-        name, first = (plain(line[key], PATH) for key in (assigned.heading, "representative"))
+        name, first = (unmarked(line[key], PATH) for key in (assigned.heading, "representative"))
         if not {name, first} <= rows.keys():
             raise ValueError(f"{name!r:.40} or {first!r:.40} is not a sample of the run")
         found[rows[name]] = rows[first]

@@ -55,9 +55,9 @@ def seconds_of_opa(N: int, D: int, K: int) -> float:
 
 def seconds_of_choice(candidates: Any, N: int, D: int) -> float:
     """Estimate the choice of K."""
-    from probagg.pac.n_clusters import estimate_seconds  # which loads scikit-learn
+    from probagg.pac.n_clusters import selection_seconds  # which loads scikit-learn
 
-    return slowness() * estimate_seconds(candidates, N, D)
+    return slowness() * selection_seconds(candidates, N, D)
 
 
 def seconds_of_smoothing(N: int, D: int) -> float:

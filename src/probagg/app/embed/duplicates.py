@@ -1,0 +1,177 @@
+"""Groups of almost identical photos: similar features, confirmed by a hash of the pixels."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from probagg.app.embed.backbone import Backbone
+from probagg.app.embed.features import extract_features
+from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.photo import pillow
+from probagg.data.photos import FolderImages
+from probagg.errors import NoData
+from probagg.progress import Progress
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Two photos are near-duplicates if the cosine of their features is at least 0.6 and 0.01 for each
+# of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates/full.json.
+COSINE = 0.7  # hashes are compared from here on
+EQUAL_HASHES, PER_BIT = 0.6, 0.01
+PIECE = 2**17  # pairs whose hashes are compared at a time
+BLOCK = 4096  # rows of features compared at a time
+SIDE = 8  # the hash compares places of an 8 x 8 grid
+BITS = 2 * SIDE * SIDE
+MOST = 10  # candidates per photo in a block; with more on average, each keeps its nearest
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """The representative of each sample, itself where no other photo is almost identical."""
+
+    representative: np.ndarray  # (n,) row numbers
+
+    @property
+    def kept(self) -> np.ndarray:
+        """The rows that represent themselves."""
+        return np.flatnonzero(self.representative == np.arange(len(self.representative)))
+
+    @property
+    def places(self) -> np.ndarray:
+        """(n,) the position of each sample's representative among `kept`."""
+        return np.searchsorted(self.kept, self.representative)
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The rows of each group of two or more, its representative first."""
+        sizes = np.bincount(self.representative)
+        members = {row: [row] for row in np.flatnonzero(sizes > 1).tolist()}
+        for row, first in enumerate(self.representative.tolist()):
+            if row != first:
+                members[first].append(row)
+        return list(members.values())
+
+    def table(self, names: Sequence[str]) -> list[tuple[int, str, str]]:
+        """Return (group, name, name of the representative) of all samples in groups."""
+        return [
+            (number, names[row], names[rows[0]])
+            for number, rows in enumerate(self.groups)
+            for row in rows
+        ]
+
+
+def find_duplicates(
+    X: np.ndarray, images: ImageSet, names: Sequence[str], progress: Progress | None = None
+) -> Duplicates:
+    """Find the near-duplicates among the images of these names in the set, with features X.
+
+    Photos of one scene have similar features too, so their pixels decide. Every member of a group
+    matches its representative.
+    """
+    found = list(similar_pairs(X, progress))
+    pairs = np.concatenate([pairs for pairs, _ in found])
+    cosine = np.concatenate([cosine for _, cosine in found])
+    involved, ends = np.unique(pairs, return_inverse=True)
+    bits = hashes(images, [names[row] for row in involved])
+    differ = differing(bits, ends.reshape(-1, 2))
+    alike = pairs[cosine >= EQUAL_HASHES + PER_BIT * differ]
+    return Duplicates(stars(alike, [len(name) for name in names]))
+
+
+def similar_pairs(
+    X: np.ndarray, progress: Progress | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield pairs of rows (n, 2), the lower one first, and their cosines, where these are high."""
+    U = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
+    for top in range(0, len(U), BLOCK):
+        for left in range(top, len(U), BLOCK):
+            S = U[top : top + BLOCK] @ U[left : left + BLOCK].T
+            if left == top:
+                S[np.tril_indices(len(S))] = -1.0
+            close = S >= COSINE
+            if close.sum() > MOST * len(S):
+                close &= np.partition(S, -MOST, axis=1)[:, -MOST, None] <= S
+            yield np.argwhere(close) + np.array([top, left]), S[close]
+        if progress and len(U) > BLOCK:
+            progress(min(top + BLOCK, len(U)), len(U))
+
+
+def difference_hash(image: Image) -> np.ndarray:
+    """Return 128 bits as 0 and 1: in an 8 x 8 grid, is the next place right, and below, brighter?
+
+    They hardly depend on size, compression, brightness and contrast.
+    """
+    box, grey = pillow().Resampling.BOX, image.convert("L")
+    wide = np.asarray(grey.resize((SIDE + 1, SIDE), box), int)
+    high = np.asarray(grey.resize((SIDE, SIDE + 1), box), int)
+    bits = [wide[:, 1:] > wide[:, :-1], high[1:] > high[:-1]]
+    return np.concatenate(bits, axis=None).astype(np.float32)
+
+
+# As a backbone, so that `extract_features` reads ahead and caches the hashes by content.
+HASHES = Backbone(
+    name="difference hash",
+    weights=None,
+    identity="difference-hash/1",
+    transform=difference_hash,
+    network=lambda bits: bits,
+    n_features=BITS,
+    size=SIDE,
+    resize=2 * SIDE,
+    mean=(0.0, 0.0, 0.0),
+    std=(1.0, 1.0, 1.0),
+)
+
+
+def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
+    """Return the difference hash of each image, (n, bits); NaN where it can no longer be read."""
+    bits = np.full((len(names), HASHES.n_features), np.nan, np.float32)
+    if names:
+        with contextlib.suppress(NoData):
+            found = extract_features(_only(images, names), HASHES)
+            bits[found.rows] = found.X
+    return bits
+
+
+def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Return in how many bits the two rows of each pair differ; NaN where one is unknown."""
+    pieces = [pairs[start : start + PIECE] for start in range(0, len(pairs), PIECE)]
+    counts = [np.abs(bits[piece[:, 0]] - bits[piece[:, 1]]).sum(1) for piece in pieces]
+    return np.concatenate(counts) if counts else np.empty(0)
+
+
+def _only(images: ImageSet, names: Sequence[str]) -> ImageSet:
+    """Return the images of these names."""
+    if isinstance(images, FolderImages):
+        return FolderImages(images.folder, images.size[0], paths=list(names))
+    return ArrayImages(images.read(np.array(names, int)))
+
+
+def stars(pairs: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
+    """Return the representative of each row: of what is left, the row with the most pairs.
+
+    Of several, it is the one with the shortest name: copies tend to have longer ones. Long chains,
+    in which only neighbours are alike, become several groups.
+
+    >>> stars(np.array([[0, 1], [1, 2], [2, 3], [5, 6]]), [9, 9, 9, 9, 9, 9, 5]).tolist()
+    [1, 1, 1, 3, 4, 6, 6]
+    """
+    others = defaultdict(list)
+    for a, b in pairs.tolist():
+        others[a].append(b)
+        others[b].append(a)
+    representative = np.arange(len(lengths))
+    taken: set[int] = set()
+    for row in sorted(others, key=lambda row: (-len(others[row]), lengths[row], row)):
+        if row not in taken:
+            members = [other for other in others[row] if other not in taken]
+            representative[members] = row
+            taken.update(members, [row])
+    return representative

@@ -1,0 +1,157 @@
+"""The images of a set as pictures with a digest of their content: from files, or from pixels."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from probagg.app.embed.cache import Stamp
+from probagg.data.hub import HubImages, as_source
+from probagg.data.photo import MAX_BYTES, open_photo, to_channels, to_picture
+from probagg.data.photos import FolderImages
+from probagg.data.threads import in_threads
+from probagg.storage import file_fingerprint, fingerprint
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from probagg.data.images import ImageSet
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image of a set, not yet decoded.
+
+    `digest` is of its content, None where it cannot be read; `picture` returns an RGB picture or
+    raises BadImage.
+    """
+
+    row: int
+    digest: bytes | None
+    picture: Callable[[], Image]
+    stamp: Stamp | None = None
+
+
+class Pictures(Protocol):
+    """A set of images as pictures with a digest of their content."""
+
+    def name(self, row: int) -> str | int:
+        """Return the path of an image, or its row."""
+
+    def stamps(self) -> list[Stamp | None]:
+        """Return the stamp of each image, without reading it."""
+
+    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
+        """Return the images of these rows; `known` are the digests that all stamps had."""
+
+
+def pictures_of(images: ImageSet, near: int | None) -> Pictures:
+    """Return the pictures of a set; JPEG files are decoded to at least twice `near`."""
+    if isinstance(images, HubImages):
+        return Encoded(images, near)
+    return Files(images, near) if isinstance(images, FolderImages) else Pixels(images)
+
+
+class Files:
+    """Image files, not cropped to the size of the set."""
+
+    def __init__(self, images: FolderImages, near: int | None) -> None:
+        self._folder, self._paths = images.folder.resolve(), images.paths
+        self._near = near
+        self._stamps: list[Stamp | None] = [None] * len(images)
+
+    def name(self, row: int) -> str | int:
+        return self._paths[row]
+
+    def stamps(self) -> list[Stamp | None]:
+        self._stamps = [_stamp(self._folder / path) for path in self._paths]
+        return self._stamps
+
+    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
+        def item(row: int) -> Item:
+            path = self._folder / self._paths[row]
+            # The file may have changed since `stamps`.
+            stamp = _stamp(path)
+            same = known[row] is not None and stamp == self._stamps[row]
+            digest = known[row] if same else stamp and _file_digest(path)
+            return Item(row, digest, functools.partial(open_photo, path, self._near), stamp)
+
+        return list(in_threads(item, rows.tolist()))
+
+
+class Encoded:
+    """Encoded images of a Hugging Face Dataset, not cropped to the size of the set."""
+
+    def __init__(self, images: HubImages, near: int | None) -> None:
+        self._images, self._near = images, near
+
+    def name(self, row: int) -> str | int:
+        return row
+
+    def stamps(self) -> list[Stamp | None]:
+        return [None] * len(self._images)
+
+    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
+        def item(pair: tuple[int, bytes | Path]) -> Item:
+            row, file = pair
+            digest = _file_digest(file) if isinstance(file, Path) else _digest(file)
+            return Item(row, digest, lambda: open_photo(as_source(file), self._near))
+
+        pairs = list(zip(rows.tolist(), self._images.files(rows), strict=True))
+        return list(in_threads(item, pairs))
+
+
+def _digest(data: bytes) -> bytes:
+    return bytes.fromhex(fingerprint([data], 16))
+
+
+class Pixels:
+    """Images that a set returns as arrays."""
+
+    def __init__(self, images: ImageSet) -> None:
+        self._images = images
+
+    def name(self, row: int) -> str | int:
+        return row
+
+    def stamps(self) -> list[Stamp | None]:
+        return [None] * len(self._images)
+
+    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
+        return [
+            Item(row, _pixel_digest(pixels), functools.partial(_picture, pixels))
+            for row, pixels in zip(rows.tolist(), self._images.read(rows), strict=True)
+        ]
+
+
+def _picture(pixels: np.ndarray) -> Image:
+    return to_channels(to_picture(pixels), 3)
+
+
+def _pixel_digest(pixels: np.ndarray) -> bytes:
+    parts = (repr(pixels.shape), np.ascontiguousarray(pixels).data)
+    return bytes.fromhex(fingerprint(parts, 16))
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        facts = path.stat()
+    except OSError:  # missing, or a broken link: decoding it reports that
+        return None
+    if not stat.S_ISREG(facts.st_mode) or not 0 < facts.st_size <= MAX_BYTES:
+        return None  # reading a pipe would block, and a sparse file take hours
+    return Stamp(os.fsencode(path), facts.st_size, facts.st_mtime_ns)
+
+
+def _file_digest(path: Path) -> bytes | None:
+    try:
+        return bytes.fromhex(file_fingerprint(path, 16))
+    except OSError:
+        return None

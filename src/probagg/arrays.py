@@ -1,0 +1,61 @@
+"""Arrays, whichever library holds them, and slices of their rows.
+
+Nothing here imports torch: whoever passes a tensor has.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+
+def is_tensor(X: Any) -> bool:
+    """Return whether X is a torch tensor."""
+    return type(X).__module__.partition(".")[0] == "torch"
+
+
+def to_numpy(X: Any) -> Any:
+    """Return a tensor as a NumPy array, half precision in single; return anything else as it is."""
+    return floating(X.detach()).cpu().numpy() if is_tensor(X) else X
+
+
+def like(array: Any, X: Any) -> Any:
+    """Return an array or a tensor as the kind of array that X is, on its device."""
+    if is_tensor(X):
+        return sys.modules["torch"].as_tensor(array, device=X.device)
+    return to_numpy(array)
+
+
+def floating(X: Any) -> Any:
+    """Return a tensor in single precision where it has half of that, which NumPy may not know."""
+    return X if X.dtype.itemsize >= 4 else X.float()
+
+
+def numpy_dtype(X: Any) -> Any:
+    """Return the type of the numbers that rows X are computed with, as NumPy's."""
+    if is_tensor(X):
+        return np.float64 if X.dtype.itemsize == 8 else np.float32
+    return X.dtype
+
+
+def chunks(n_rows: int, size: int) -> Iterator[slice]:
+    """Return slices of at most `size` that cover `n_rows`.
+
+    >>> list(chunks(5, 2))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return (slice(start, min(start + size, n_rows)) for start in range(0, n_rows, size))
+
+
+def unit_rows(X: np.ndarray) -> np.ndarray:
+    """Return rows of length 1; a zero row stays zero.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    tiny = 1e-300 if X.dtype == np.float64 else 1e-30
+    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), tiny)

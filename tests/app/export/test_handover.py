@@ -1,0 +1,156 @@
+"""Clusters for other tools: what every format has in common, and what is refused."""
+
+import json
+import shutil
+from dataclasses import replace
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from commands import probagg as command
+
+import probagg
+from probagg.app.assignments import Assignments
+from probagg.app.export.tools import unique_names
+from probagg.app.run.contents import write_review
+from probagg.app.run.exports import labelled_of, probabilities
+from probagg.app.run.pages import split_cluster
+from probagg.errors import InputError, NoData
+
+FOLDERS = {"label-studio": ["config.xml", "tasks.json"],
+           "fiftyone": ["embeddings.npy", "load.py", "samples.json"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", FOLDERS)
+def test_a_folder_is_written_and_replaced_only_on_request(run, format, tmp_path):
+    out = tmp_path / "out"
+    assert run.export(format, out) == out
+    assert sorted(p.name for p in out.iterdir()) == FOLDERS[format]
+    with pytest.raises(InputError, match=r"exists\. Name a new folder"):
+        run.export(format, out)
+    assert run.export(format, out, overwrite=True) == out
+    (out / "diary.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"holds diary\.txt"):
+        run.export(format, out, overwrite=True)
+    assert (out / "diary.txt").read_text() == "mine"
+
+
+def test_names_of_clusters_are_by_number_and_all_different(run):
+    labelled = labelled_of(run)
+    assert labelled.names[1:3] == ["cluster 1", "cluster 2"]
+    assert labelled.names[3] not in ("cluster 3", "")
+    assert labelled.names[0] not in labelled.used  # it is merged
+    assert unique_names(["a", "b", "a"]) == ["a (0)", "b", "a (2)"]
+
+
+def test_label_studio_serves_the_files_of_the_run(run, clustered, tmp_path):
+    """What follows ?d= is the path below the document root, the folder above the photos."""
+    tasks = json.loads((run.export("label-studio", tmp_path / "ls") / "tasks.json").read_text())
+    table, root = run.assignments, clustered.path.parent
+    for row, task in enumerate(tasks):
+        before, _, place = task["data"]["image"].partition("?d=")
+        assert before == "/data/local-files/"
+        assert root / unquote(place) == root / "my photos" / table.names[row]
+        assert "#" not in place
+        assert " " not in place
+
+
+def test_the_command_says_how_label_studio_must_be_started(run, clustered, tmp_path):
+    result = command("export", run.path, "--format", "label-studio", "--out", tmp_path / "ls")
+    assert result.exit_code == 0, result.stderr
+    assert "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true" in result.stdout
+    assert f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={clustered.path.parent}" in result.stdout
+
+
+def test_fiftyone_gets_what_the_table_says(run, tmp_path):
+    out, table = run.export("fiftyone", tmp_path / "fo"), run.assignments
+    content = json.loads((out / "samples.json").read_text())
+    names = labelled_of(run).names
+    assert [s["cluster"] for s in content["samples"]] == [names[k] for k in table.cluster]
+    np.testing.assert_allclose(
+        [s["confidence"] for s in content["samples"]], table.probability, atol=1e-6
+    )
+    np.testing.assert_array_equal(np.load(out / "embeddings.npy"), run.embeddings)
+
+
+def test_probabilities_follow_the_review_by_column(run):
+    """Merged clusters keep their column, which is zero."""
+    P, table = probabilities(run, run.embeddings), run.assignments
+    assert P.shape == (15, 4)
+    np.testing.assert_allclose(P.sum(1), 1.0, atol=1e-6)
+    assert not P[:, 0].any()
+    kept = table.cluster == P.argmax(1)
+    assert kept.sum() == 14  # a person moved one
+    np.testing.assert_allclose(P.max(1)[kept], table.probability[kept], atol=1e-4)
+
+
+def test_splits_and_discarded_photos_reach_every_tool(run, tmp_path):
+    """A part is a cluster; a discarded photo is listed, flagged, and in no cluster."""
+    first, last = run.assignments.names[0], run.assignments.names[-1]
+    review = replace(run.review, moved={}, discarded=frozenset([first]))
+    split = split_cluster(
+        run.embeddings, Assignments.read(run.path / "assignments.csv", 4), 4, review, 3, 2
+    )
+    write_review(run.path, replace(review, splits=(split,), names={split.members[last]: "half"}))
+    run = probagg.open_run(run.path)
+    table, P = run.assignments, probabilities(run, run.embeddings)
+    assert P.shape == (15, 6)
+    assert not P[:, [0, 3]].any()
+    np.testing.assert_array_equal(P.argmax(1)[1:], table.cluster[1:])
+    tasks = json.loads((run.export("label-studio", tmp_path / "ls") / "tasks.json").read_text())
+    assert tasks[0]["predictions"] == []
+    assert tasks[0]["data"]["flag"] == "discarded"
+    choices = [task["predictions"][0]["result"][0]["value"]["choices"] for task in tasks[1:]]
+    assert choices == [[run.review.name_of(k)] for k in table.cluster[1:]]
+    assert ["half"] in choices
+    samples = json.loads((run.export("fiftyone", tmp_path / "fo") / "samples.json").read_text())
+    assert samples["samples"][0]["cluster"] is None
+
+
+def test_a_list_of_photos_has_its_common_folder(clustered, tmp_path):
+    folder = clustered.path.parent / "my photos"
+    paths = sorted(str(path) for path in folder.rglob("*.png"))
+    options = {"backbone": "efficientnet-lite0", "report": False}
+    run = probagg.cluster(paths, 2, out=tmp_path / "run", **options)
+    for opened in (run, probagg.open_run(run.path)):
+        labelled = labelled_of(opened)
+        assert labelled.folder == folder
+        assert [str(file) for file in labelled.files] == paths
+
+
+def test_a_tool_that_shows_files_refuses_rows(blobs, tmp_path):
+    run = probagg.cluster(blobs[0], 3, out=tmp_path / "run", report=False)
+    for format in FOLDERS:
+        with pytest.raises(NoData, match="shows image files, but the run run was made from rows"):
+            run.export(format, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
+    home = shutil.copytree(clustered.path.parent, tmp_path / "home")
+    config = home / "run" / "config.toml"
+    config.write_text(config.read_text().replace(str(clustered.path.parent), str(home)))
+    (home / "my photos" / "00.png").unlink()
+    with pytest.warns(UserWarning, match="was changed after"):
+        run = probagg.open_run(home / "run")
+    for format in (*FOLDERS, "datasets"):
+        with pytest.raises(NoData, match=r"00\.png of the run run is gone"):
+            run.export(format, tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--format", "fiftyone"), "has no place in a run. Name one: --out NAME/ "),
+        (("--format", "datasets"), "has no place in a run. Name one: --out NAME.parquet"),
+        (("--format", "datasets", "--out", "x.csv"), "ends in .parquet. Name it so: x.parquet"),
+        (("--format", "fiftyone", "--features", "--out", "x"), "features is for models"),
+        (("--format", "coco"), "possible are onnx, safetensors, compact, label-studio"),
+    ],
+    ids=str,
+)
+def test_wrong_usage_is_one_line(run, options, message):
+    result = command("export", run.path, *options)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert message in result.stderr

