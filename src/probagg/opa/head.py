@@ -260,11 +260,9 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     def _proba(self, X: Any) -> Any:
         device = X.device if isinstance(X, Tensor) else torch.device("cpu")
-        network, parts = copy.deepcopy(self.network_).to(device), []
+        network, slices = copy.deepcopy(self.network_).to(device), chunks(len(X), CHUNK)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-            for chunk in chunks(len(X), CHUNK):
-                parts.append(network(self._standard(X[chunk])).softmax(1))
-        P = torch.cat(parts)
+            P = torch.cat([network(self._standard(X[rows])).softmax(1) for rows in slices])
         return P if isinstance(X, Tensor) else P.numpy()
 
     def predict_proba(self, X: Any) -> Any:
