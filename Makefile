@@ -27,7 +27,7 @@ test-faults: $(VENV)/.dev
 # The tests against other tools. Their packages need other versions of some of those in .venv, so they
 # have an environment of their own, which falls back on .venv.
 test-tools: $(VENV)/.tools
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/app/tools
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/app/export/test_tools.py tests/app/export/test_handover.py
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/test_docs.py -k "tools.md or coming_from.md"
 
 lint: $(VENV)/.dev

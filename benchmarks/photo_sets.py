@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import open_lab_images
-from probagg.app.embed import embed, open_backbone
+from probagg.app.embed import extract_features, open_backbone
 from probagg.data.benchmarks import load as load_rows
 from probagg.data.images import ArrayImages
 
@@ -55,7 +55,7 @@ def feature_file(base: str, network: str) -> Path:
 def lite_features(base: str) -> tuple[np.ndarray, np.ndarray]:
     """Return EfficientNet-Lite0's features of a set of photos."""
     images, y = pixels(base)
-    found = embed(ArrayImages(images, y), open_backbone("efficientnet-lite0"))
+    found = extract_features(ArrayImages(images, y), open_backbone("efficientnet-lite0"))
     return found.X, y
 
 

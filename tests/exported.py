@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.networks import torch_backbone
-from probagg.app.embed.preprocessing import Preprocessing
-from probagg.app.export import export_onnx, export_safetensors
+from probagg.app.export.files import export_onnx, export_safetensors
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
 GROUPS = [0, 1, 1]  # the last of three clusters is merged into the second

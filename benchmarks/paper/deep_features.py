@@ -56,10 +56,10 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 def _embed_photos(name: str, path: Path) -> None:
     """Write the features of a set of photos."""
-    from probagg.app.embed import embed, open_backbone
+    from probagg.app.embed import extract_features, open_backbone
 
     images = open_lab_images(name)
-    features = embed(images, open_backbone(BACKBONE))
+    features = extract_features(images, open_backbone(BACKBONE))
     assert images.y is not None
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, X=features.X, y=np.asarray(images.y)[features.rows])

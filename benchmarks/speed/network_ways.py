@@ -86,7 +86,7 @@ def main() -> None:
     backbone = open_backbone("efficientnet-lite0", device="cpu")  # first: it tunes torch
     import torch
 
-    from probagg.app.embed.folding import folded
+    from probagg.app.embed.networks import folded
 
     torch.set_num_threads(1)
     ways = {"torch": backbone.network}

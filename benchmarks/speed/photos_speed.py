@@ -1,4 +1,4 @@
-"""Photos per second from JPEG files to features on a CPU: the plain path beside `embed`.
+"""Photos per second from JPEG files to features on a CPU: the plain path beside `extract_features`.
 
 python -m benchmarks photos_speed     needs PROBAGG_DATA; about ten minutes on two cores
 
@@ -23,7 +23,7 @@ from PIL import Image
 
 from benchmarks.data import open_lab_images
 from benchmarks.record import record
-from probagg.app.embed import embed, open_backbone
+from probagg.app.embed import extract_features, open_backbone
 from probagg.data.photo import open_photo
 from probagg.data.threads import in_threads, read_ahead
 
@@ -75,7 +75,7 @@ def measure(way: str, folder: Path, name: str, out: Path) -> None:
     if way == "plain":
         X = plain(folder, backbone)
     else:
-        features = embed(folder, backbone, cache=False)
+        features = extract_features(folder, backbone, cache=False)
         X, found = features.X, {"shares": features.pace.shares()}
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     np.save(out, X)

@@ -3,8 +3,8 @@
     python -m benchmarks near_duplicates [NAME ...]      needs PROBAGG_DATA
 
 Photos of each class are changed in several ways; the recall is the share of the copies that are
-found to be one of their photo (`probagg.app.run.duplicates`). What is found among the originals is
-wrong, or a near-duplicate in the set: look at the groups. The rule was chosen on Imagenette, and
+found to be one of their photo (`probagg.app.embed.duplicates`). What is found among the originals
+is wrong, or a near-duplicate in the set: look at the groups. The rule was chosen on Imagenette, and
 ImageNet-Dogs was not in view.
 """
 
@@ -20,8 +20,8 @@ from PIL import Image
 
 from benchmarks.photo_sets import pixels
 from benchmarks.record import record
-from probagg.app.embed import embed, open_backbone
-from probagg.app.run.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
+from probagg.app.embed import extract_features, open_backbone
+from probagg.app.embed.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 from probagg.data.images import ArrayImages
 
 SETS = {"imagenette": 200, "dogs": 100}  # photos that are changed
@@ -70,12 +70,12 @@ def measure(name: str, n_photos: int) -> dict[str, Any]:
     places = [generator.permutation(np.flatnonzero(y == k))[:each] for k in range(K)]
     rows = np.sort(np.concatenate(places))[:n_photos]
     backbone = open_backbone("efficientnet-lite0")
-    X = embed(ArrayImages(photos), backbone).X
+    X = extract_features(ArrayImages(photos), backbone).X
     recall = {}
     for change, make in CHANGES.items():
         copies = np.stack([np.asarray(make(Image.fromarray(photos[row]))) for row in rows])
         both = ArrayImages(np.concatenate([photos[rows], copies]))
-        Xc = np.concatenate([X[rows], embed(ArrayImages(copies), backbone).X])
+        Xc = np.concatenate([X[rows], extract_features(ArrayImages(copies), backbone).X])
         found = find_duplicates(Xc, both, [str(row) for row in range(len(both))])
         same = found.representative[: len(rows)] == found.representative[len(rows) :]
         recall[change] = float(same.mean())

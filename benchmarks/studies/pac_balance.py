@@ -58,10 +58,10 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     """Return rows, classes and the metric."""
     name, _, scaling = name.partition(" ")
     if name in PHOTOS:
-        from probagg.app.embed import embed, open_backbone
+        from probagg.app.embed import extract_features, open_backbone
 
         images = open_lab_images(name)
-        X = embed(images, open_backbone("efficientnet-lite0")).X
+        X = extract_features(images, open_backbone("efficientnet-lite0")).X
         return X, np.asarray(images.y), "cosine"
     if name == "cifar10-simclr":
         with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:

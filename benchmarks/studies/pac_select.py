@@ -68,11 +68,11 @@ def open_set(name):
         with np.load(packed) as file:
             return file["X"].astype(np.float32), file["y"], "cosine"
     if name in ("imagenette", "imagenet-dogs"):
-        from probagg.app.embed.features import embed
+        from probagg.app.embed.features import extract_features
         from probagg.app.embed.opening import open_backbone
 
         images = open_lab_images(name)
-        return embed(images, open_backbone("efficientnet-lite0")).X, images.y, "cosine"
+        return extract_features(images, open_backbone("efficientnet-lite0")).X, images.y, "cosine"
     data = load(name)
     return np.asarray(data.X, np.float32), data.y, "sqeuclidean"
 

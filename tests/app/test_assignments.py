@@ -4,8 +4,7 @@ import io
 import numpy as np
 import pytest
 
-from probagg.app.assignments import COLUMNS, Assignments, overlaps
-from probagg.app.yardstick import Yardstick
+from probagg.app.assignments import COLUMNS, Assignments, Yardstick, overlaps
 from probagg.errors import InputError
 
 

@@ -149,11 +149,6 @@ def test_regions_share_all_probability_among_the_clusters_that_are_left(review, 
         assert shares[table.cluster[row]] == pytest.approx(max(shares.values()))
 
 
-def test_a_review_of_the_first_format_still_opens():
-    old = {"format": "probagg.review/1", "names": {"1": "cats"}, "merged": {"3": 1}}
-    assert Review.from_json(old | {"moved": {"a": 2}}, 5) == Review({1: "cats"}, {3: 1}, {"a": 2})
-
-
 def test_an_unnamed_cluster_is_called_by_its_number():
     review = Review(names={2: "cats"})
     assert [review.name_of(np.int64(2)), review.name_of(0)] == ["cats", "cluster 0"]

@@ -1,6 +1,6 @@
 import numpy as np
 
-from probagg.app.yardstick import Yardstick
+from probagg.app.assignments import Yardstick
 
 
 def test_distances_are_to_the_mean_of_the_own_cluster(two_clusters):

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from raw_files import dng, jpeg
 
-from probagg.app.embed.sources import source_of
+from probagg.app.embed.pictures import pictures_of
 from probagg.data import photo
 from probagg.data.photo import BadImage, decode_photo, to_channels
 from probagg.data.photos import FolderImages
@@ -114,7 +114,7 @@ def test_what_has_no_end_is_not_read(tmp_path, kind, name):
     with pytest.raises(BadImage, match=r"regular file|is empty|at most 1\.07"):
         decode_photo(path, 8, 3)
     images = FolderImages(tmp_path, 8, paths=[name])
-    item = source_of(images, None).items(np.arange(1), [None])[0]
+    item = pictures_of(images, None).items(np.arange(1), [None])[0]
     assert item.digest is None
 
 

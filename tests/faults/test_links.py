@@ -8,7 +8,7 @@ import pytest
 from commands import probagg
 from PIL import Image
 
-from probagg.app.report.pictures import locate
+from probagg.app.report.page.thumbnails import image_rows
 from probagg.data.photos import OUTSIDE, FolderImages
 from probagg.errors import NoData
 
@@ -42,7 +42,7 @@ def test_links_that_lead_out_are_named_and_not_read(photos):
 def test_a_page_does_not_show_them(photos):
     """Also where the table of a run from a stranger names one."""
     samples = SimpleNamespace(names=["file.png", "folder/passport.png", "1.png"])
-    assert locate(FolderImages(photos, 8), samples) == [None, None, 1]
+    assert image_rows(FolderImages(photos, 8), samples) == [None, None, 1]
 
 
 def test_the_folder_itself_may_be_a_link(photos, tmp_path):

@@ -91,7 +91,7 @@ def wait_for_threads(n, meanwhile=lambda: None):
 @pytest.mark.parametrize("where", ["address", "headers", "body"])
 def test_a_client_that_drips_is_cut_off(client, monkeypatch, where):
     """The timeout of a socket starts again with every byte; a request has one for all of them."""
-    monkeypatch.setattr("probagg.app.report.review.connection.REQUEST_SECONDS", 0.4)
+    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 0.4)
     start = "POST /api/review HTTP/1.1\r\n"
     headers = f"Host: {client.host}\r\n{TOKEN_HEADER}: {client.server.token}\r\n"
     headers += "Content-Type: application/json\r\nContent-Length: 9999999\r\n\r\n"
@@ -110,7 +110,7 @@ def test_a_client_that_drips_is_cut_off(client, monkeypatch, where):
 
 
 def test_an_answer_that_is_not_taken_is_given_up(client, monkeypatch):
-    monkeypatch.setattr("probagg.app.report.review.connection.REQUEST_SECONDS", 0.4)
+    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 0.4)
     monkeypatch.setattr(client.server.session, "describe", lambda: {"x": "x" * 50_000_000})
     before = threading.active_count()
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
@@ -122,7 +122,7 @@ def test_an_answer_that_is_not_taken_is_given_up(client, monkeypatch):
 
 def test_the_time_before_a_request_does_not_count_for_it(client, monkeypatch):
     """A page stays open for minutes between two saves."""
-    monkeypatch.setattr("probagg.app.report.review.connection.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 1.0)
     request = f"GET /api/run HTTP/1.1\r\nHost: {client.host}\r\n"
     rest = f"{TOKEN_HEADER}: {client.server.token}\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:

@@ -4,8 +4,8 @@ import torch
 from PIL import Image
 from torch import nn
 
+from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.networks import torch_backbone
-from probagg.app.embed.preprocessing import Preprocessing
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,13 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from benchmarks.data import open_lab_images
-from probagg.app.embed import DEFAULT, BackboneError, embed, open_backbone, reopen_backbone
+from probagg.app.embed import (
+    DEFAULT,
+    BackboneError,
+    extract_features,
+    open_backbone,
+    reopen_backbone,
+)
 
 TINY = "test_resnet"  # timm's own network for tests: 0.5 M weights, 160 pixels
 IN_IMAGENET = [0, 217, 482, 491, 497, 566, 569, 571, 574, 701]  # Imagenette's classes
@@ -55,7 +61,7 @@ def test_a_timm_model_has_its_own_preprocessing_and_pooled_features(tiny_file, p
 
 def test_the_settings_describe_timm_s_transform(tiny_file, picture):
     """An exported model is used with `resize`, `size`, `mean` and `std`."""
-    from probagg.app.embed.preprocessing import Preprocessing
+    from probagg.app.embed.backbone import Preprocessing
 
     backbone = open_backbone(TINY, weights=tiny_file, device="cpu")
     view = Preprocessing(backbone.size, backbone.resize, backbone.mean, backbone.std)
@@ -249,7 +255,7 @@ def test_the_packaged_network_recognises_photos(lite):
     state = torch.load(file, weights_only=True)
     images = open_lab_images("imagenette")
     rows = np.random.default_rng(0).choice(len(images), 60, replace=False)
-    features = embed(images.read(rows), lite).X
+    features = extract_features(images.read(rows), lite).X
     logits = features @ state["_fc.weight"].numpy().T + state["_fc.bias"].numpy()
     assert np.mean(logits.argmax(1) == np.take(IN_IMAGENET, images.y[rows])) > 0.4
 

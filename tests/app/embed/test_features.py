@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probagg.app.embed import BackboneError, embed, estimate
-from probagg.app.embed.preprocessing import Preprocessing
+from probagg.app.embed import BackboneError, estimate, extract_features
+from probagg.app.embed.backbone import Preprocessing
 from probagg.data.images import ArrayImages
 from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 
 
 def test_features_are_in_the_order_of_the_set(photos, backbone):
-    found = embed(photos, backbone, batch_size=3)
+    found = extract_features(photos, backbone, batch_size=3)
     one_by_one = [
         backbone(backbone.prepare(Image.open(photos / path))[None])[0]
         for path in FolderImages(photos, 8).paths
@@ -26,27 +26,27 @@ def test_features_are_in_the_order_of_the_set(photos, backbone):
 
 
 def test_the_batch_size_does_not_change_the_features(photos, backbone):
-    one, seven = (embed(photos, backbone, cache=False, batch_size=n).X for n in (1, 7))
+    one, seven = (extract_features(photos, backbone, cache=False, batch_size=n).X for n in (1, 7))
     np.testing.assert_allclose(one, seven, rtol=1e-5, atol=1e-6)
 
 
 def test_files_are_decoded_whole_whatever_the_size_of_the_set(photos, backbone):
     """A set opened at 8 pixels for another purpose must not blur the backbone's input."""
-    small = embed(FolderImages(photos, 8, 1), backbone, cache=False).X
-    np.testing.assert_array_equal(small, embed(photos, backbone, cache=False).X)
-    listed = embed(sorted(photos.iterdir()), backbone, cache=False).X
+    small = extract_features(FolderImages(photos, 8, 1), backbone, cache=False).X
+    np.testing.assert_array_equal(small, extract_features(photos, backbone, cache=False).X)
+    listed = extract_features(sorted(photos.iterdir()), backbone, cache=False).X
     np.testing.assert_array_equal(listed, small)
 
 
 def test_arrays_and_files_of_the_same_pixels_have_the_same_features(photos, backbone, tmp_path):
     array = np.stack([np.asarray(Image.open(p).resize((48, 48))) for p in sorted(photos.iterdir())])
-    found = embed(ArrayImages(array), backbone)
+    found = extract_features(ArrayImages(array), backbone)
     (tmp_path / "same").mkdir()
     for number, pixels in enumerate(array):
         Image.fromarray(pixels).save(tmp_path / "same" / f"{number}.png")
-    np.testing.assert_allclose(found.X, embed(tmp_path / "same", backbone).X, atol=1e-6)
-    grey = embed(array[..., 0], backbone).X
-    as_colour = embed(np.repeat(array[..., :1], 3, axis=3), backbone).X
+    np.testing.assert_allclose(found.X, extract_features(tmp_path / "same", backbone).X, atol=1e-6)
+    grey = extract_features(array[..., 0], backbone).X
+    as_colour = extract_features(np.repeat(array[..., :1], 3, axis=3), backbone).X
     np.testing.assert_array_equal(grey, as_colour)
 
 
@@ -55,14 +55,14 @@ def test_bad_files_are_skipped_and_named(photos, backbone, network):
     (photos / "5.png").write_bytes((photos / "5.png").read_bytes()[:60])
     (photos / "gone.png").symlink_to(photos / "nowhere.png")
     os.mkfifo(photos / "pipe.png")
-    found = embed(photos, backbone, batch_size=4)
+    found = extract_features(photos, backbone, batch_size=4)
     assert found.rows.tolist() == [0, 1, 3, 4, 6, 7, 8, 9]
     assert found.X.shape == (8, 5)
     reasons = dict(found.bad)
     assert sorted(reasons) == ["2.png", "5.png", "gone.png", "pipe.png"]
     assert reasons["2.png"] == "it is not an image in a known format"
     assert "broken link" in reasons["gone.png"]
-    again = embed(photos, backbone, batch_size=4)
+    again = extract_features(photos, backbone, batch_size=4)
     assert (again.cached, again.bad, network.seen) == (8, found.bad, 8), "bad ones are tried again"
     np.testing.assert_array_equal(again.X, found.X)
 
@@ -70,7 +70,7 @@ def test_bad_files_are_skipped_and_named(photos, backbone, network):
 def test_a_set_of_bad_files_is_an_error(tmp_path, backbone):
     (tmp_path / "a.png").write_bytes(b"no picture")
     with pytest.raises(NoData, match=r"None of the 1 images of .* can be read; a\.png: it is not"):
-        embed(tmp_path, backbone)
+        extract_features(tmp_path, backbone)
 
 
 def test_every_format_of_a_picture_has_the_same_features(tmp_path, backbone):
@@ -86,7 +86,7 @@ def test_every_format_of_a_picture_has_the_same_features(tmp_path, backbone):
     turned = grey.transpose(Image.Transpose.ROTATE_90)
     turned.save(tmp_path / "f.jpg", exif=exif, quality=98)
     turned.save(tmp_path / "g.jpg", quality=98)
-    X = embed(tmp_path, backbone).X
+    X = extract_features(tmp_path, backbone).X
     np.testing.assert_allclose(X[1:6], np.tile(X[0], (5, 1)), atol=0.03)
     assert np.abs(X[6] - X[0]).max() > 0.2
 
@@ -98,7 +98,7 @@ def test_large_jpegs_decoded_small_have_the_same_features(tmp_path, backbone):
     photo = Image.fromarray(pixels.astype(np.uint8))
     photo.save(tmp_path / "a.jpg", quality=95)
     photo.save(tmp_path / "b.png")
-    short, long = embed(tmp_path, backbone).X
+    short, long = extract_features(tmp_path, backbone).X
     np.testing.assert_allclose(short, long, atol=0.02)
 
 
@@ -109,7 +109,7 @@ def test_a_long_strip_is_cropped_before_it_is_scaled(tmp_path, backbone):
     Image.new("RGB", (40, 40), (90, 90, 90)).save(tmp_path / "b.png")
     whole = backbone.prepare(Image.open(tmp_path / "a.png"))
     assert whole.shape == (3, 32, 32)
-    X = embed(tmp_path, backbone).X
+    X = extract_features(tmp_path, backbone).X
     np.testing.assert_allclose(X[0], X[1], atol=1e-5)
 
 
@@ -120,26 +120,26 @@ def test_a_picture_on_which_the_transform_fails_is_skipped(photos, network, back
                 raise ArithmeticError("no 44")
             return super().__call__(image)
 
-    found = embed(photos, backbone_of(network, Picky(32, 36)))
+    found = extract_features(photos, backbone_of(network, Picky(32, 36)))
     assert found.bad == [("4.png", "the backbone's transform fails on it (no 44)")]
     assert len(found.X) == 9
 
 
 def test_progress_counts_cached_images_as_done(photos, backbone, write_photo):
     seen = []
-    embed(photos, backbone, batch_size=4, progress=lambda *counts: seen.append(counts))
+    extract_features(photos, backbone, batch_size=4, progress=lambda *counts: seen.append(counts))
     assert seen == [(0, 10), (4, 10), (8, 10), (10, 10)]
     write_photo(photos / "new.png", 99)
     seen.clear()
-    embed(photos, backbone, batch_size=4, progress=lambda *counts: seen.append(counts))
+    extract_features(photos, backbone, batch_size=4, progress=lambda *counts: seen.append(counts))
     assert seen == [(10, 11), (11, 11)]
 
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_batches_shrink_when_memory_runs_out(photos, backbone, network, most):
-    whole = embed(photos, backbone, cache=False, batch_size=8).X
+    whole = extract_features(photos, backbone, cache=False, batch_size=8).X
     network.most, network.batches = most, []
-    small = embed(photos, backbone, cache=False, batch_size=8).X
+    small = extract_features(photos, backbone, cache=False, batch_size=8).X
     np.testing.assert_allclose(small, whole, rtol=1e-5, atol=1e-6)
     assert max(network.batches) == {1: 1, 3: 2}[most], "8, 4, 2, 1"
     assert network.seen == 10
@@ -148,7 +148,7 @@ def test_batches_shrink_when_memory_runs_out(photos, backbone, network, most):
 def test_too_little_memory_for_one_image_is_an_error_in_one_line(photos, backbone, network):
     network.most = 0
     with pytest.raises(BackboneError, match=r"not enough memory for one image in counting.*--dev"):
-        embed(photos, backbone)
+        extract_features(photos, backbone)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_out_of_memory_errors_of_every_engine_are_recognised(photos, backbone, n
         return images.mean((2, 3)).repeat(1, 2)[:, :5]
 
     network.forward = forward
-    assert embed(photos, backbone, cache=False, batch_size=4).X.shape == (10, 5)
+    assert extract_features(photos, backbone, cache=False, batch_size=4).X.shape == (10, 5)
 
 
 def test_other_errors_of_a_network_are_raised(photos, backbone, network):
@@ -178,19 +178,19 @@ def test_other_errors_of_a_network_are_raised(photos, backbone, network):
 
     network.forward = forward
     with pytest.raises(RuntimeError, match="size mismatch"):
-        embed(photos, backbone)
+        extract_features(photos, backbone)
 
 
 @pytest.mark.parametrize("size", [0, -1, "large", 2.5])
 def test_an_invalid_batch_size_is_refused(photos, backbone, size):
     with pytest.raises(ValueError, match=r"batch_size is .*1 or more, or 'auto'"):
-        embed(photos, backbone, batch_size=size)
+        extract_features(photos, backbone, batch_size=size)
 
 
 def test_an_estimate_is_of_the_images_that_are_not_cached(photos, backbone, network):
     assert estimate(photos, backbone) > 0
     assert network.seen == 9, "one to warm up, eight to time"
-    assert embed(photos, backbone).cached == 9, "and their features are cached"
+    assert extract_features(photos, backbone).cached == 9, "and their features are cached"
     assert estimate(photos, backbone) == 0.0
     assert estimate(photos, backbone, cache=False) > 0
     assert network.seen == 19

@@ -10,9 +10,9 @@ from PIL import Image
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-from probagg.app.embed import embed, open_backbone
-from probagg.app.embed.folding import folded
-from probagg.app.embed.preprocessing import Preprocessing
+from probagg.app.embed import extract_features, open_backbone
+from probagg.app.embed.backbone import Preprocessing
+from probagg.app.embed.networks import folded
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.samples import embed_images, open_samples
 from probagg.data.photo import open_photo
@@ -46,7 +46,7 @@ def test_embed_has_the_features_of_the_plain_network(tmp_path):
     inputs = [torch.from_numpy(backbone.prepare(photo))[None] for photo in photos]
     with torch.inference_mode():
         plain = torch.cat([backbone.module(image) for image in inputs]).numpy()
-    X = embed(tmp_path, backbone, cache=False).X
+    X = extract_features(tmp_path, backbone, cache=False).X
     assert np.linalg.norm(unit(X) - unit(plain), axis=1).max() < 1e-3
 
 
@@ -86,7 +86,7 @@ def test_every_core_has_a_network_of_one_thread(photos, network, backbone_of):
     try:
         backbone = backbone_of(network)
         network.forward = forward
-        embed(photos, backbone)
+        extract_features(photos, backbone)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -108,7 +108,7 @@ def test_what_limits_is_measured(photos, network, backbone_of, stage):
     network.forward = slow_network if stage == "the network" else plain
     backbone = backbone_of(network)
     object.__setattr__(backbone, "transform", view if stage == "the network" else slow_view)
-    pace = embed(photos, backbone, cache=False).pace
+    pace = extract_features(photos, backbone, cache=False).pace
     assert pace.n_images == 10
     assert sum(pace.shares().values()) == pytest.approx(1.0)
     assert f"images/s, limited by {stage} (" in str(pace)

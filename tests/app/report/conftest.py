@@ -11,7 +11,7 @@ from sklearn.datasets import load_wine
 
 from probagg import PAC
 from probagg.app.assignments import Assignments, overlaps
-from probagg.app.report.atlas import positions
+from probagg.app.report.map import positions
 from probagg.app.run.folder import RunFolder
 from probagg.environment import environment
 from probagg.metrics import evaluate

@@ -190,7 +190,7 @@ def test_small_images_in_a_folder_get_sharp_edges_too(tmp_path, photo_run):
 def test_a_review_is_applied(photo_run):
     before = read_contents(photo_run)
     moved = int(np.flatnonzero(before.samples.cluster == 0)[0])
-    review = {"format": "probagg.review/1", "names": {"0": "crosses <b>"}, "merged": {"2": 1},
+    review = {"format": "probagg.review/2", "names": {"0": "crosses <b>"}, "merged": {"2": 1},
               "moved": {before.samples.names[moved]: 1}}  # fmt: skip
     (photo_run / "review.json").write_text(json.dumps(review))
     contents = read_contents(photo_run)
@@ -207,7 +207,7 @@ def test_a_review_is_applied(photo_run):
 
 def test_merged_clusters_add_their_probabilities(photo_run):
     before = read_contents(photo_run).samples
-    review = {"format": "probagg.review/1", "names": {}, "merged": {"1": 0}, "moved": {}}
+    review = {"format": "probagg.review/2", "names": {}, "merged": {"1": 0}, "moved": {}}
     (photo_run / "review.json").write_text(json.dumps(review))
     after = read_contents(photo_run).samples
     both = np.isin(before.cluster, [0, 1]) & np.isin(before.second_cluster, [0, 1])
@@ -224,7 +224,7 @@ def test_a_moved_sample_has_the_same_numbers_on_the_page_as_in_the_table(photo_r
     before = read_contents(photo_run).assigned
     row = int(np.flatnonzero(before.flag == "borderline")[0])
     target = int(before.second_cluster[row])
-    review = {"format": "probagg.review/1", "moved": {before.names[row]: target}}
+    review = {"format": "probagg.review/2", "moved": {before.names[row]: target}}
     (photo_run / "review.json").write_text(json.dumps(review))
     contents = read_contents(photo_run)
     assert np.flatnonzero(contents.moved).tolist() == [row]

@@ -137,7 +137,7 @@ def test_a_review_is_applied_wherever_the_run_is_read(run, matrix, tmp_path):
     out = tmp_path / "run"
     made = probagg.cluster(path, 4, out=out, report=False)
     before = made.assignments["cluster"]
-    review = {"format": "probagg.review/1", "names": {"1": "ones"}, "merged": {"3": 1}}
+    review = {"format": "probagg.review/2", "names": {"1": "ones"}, "merged": {"3": 1}}
     review["moved"] = {"0": 2}
     (out / "review.json").write_text(json.dumps(review))
     expected = np.where(before == 3, 1, before)
@@ -159,7 +159,7 @@ def test_an_exported_model_numbers_and_names_clusters_as_predict_does(matrix, tm
 
     X = matrix[1].astype(np.float32)
     run = probagg.cluster(X, 4, out=tmp_path / "run", report=False)
-    review = {"format": "probagg.review/1", "names": {"1": "ones", "3": "threes"}}
+    review = {"format": "probagg.review/2", "names": {"1": "ones", "3": "threes"}}
     (run.path / "review.json").write_text(json.dumps(review | {"merged": {"0": 3}}))
     session = onnxruntime.InferenceSession(run.export("onnx"))
     P, labels = session.run(None, {"features": X})

@@ -5,8 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 import probagg
-from probagg.app.assignments import table, text
-from probagg.app.report import atlas
+from probagg.app import assignments
 from probagg.app.run import profiles, samples
 from probagg.app.run.monitor import Monitor
 from probagg.pac import solver
@@ -34,15 +33,15 @@ def sources(tmp_path):
 def all_is_large(monkeypatch):
     monkeypatch.setattr(solver, "sample_size", lambda K: 100 * K)
     monkeypatch.setattr(samples, "READ_IN_PARTS", 0)
-    monkeypatch.setattr(atlas, "LANDMARKS", 50)  # seconds of t-SNE less
-    monkeypatch.setattr(table, "PART_NUMBERS", 1000)
-    monkeypatch.setattr(text, "PART_ROWS", 500)
+    monkeypatch.setattr("probagg.app.report.map.LANDMARKS", 50)  # seconds of t-SNE less
+    monkeypatch.setattr(assignments, "PART_NUMBERS", 1000)
+    monkeypatch.setattr(assignments, "PART_ROWS", 500)
 
 
 def test_tables_in_parts_are_those_in_one_piece(sources, tmp_path, monkeypatch):
     first = probagg.cluster(sources[0], K, out=tmp_path / "whole", report=False)
-    monkeypatch.setattr(table, "PART_NUMBERS", 1000)
-    monkeypatch.setattr(text, "PART_ROWS", 500)
+    monkeypatch.setattr(assignments, "PART_NUMBERS", 1000)
+    monkeypatch.setattr(assignments, "PART_ROWS", 500)
     second = probagg.cluster(sources[0], K, out=tmp_path / "parts", report=False)
     for name in TABLES[:3]:
         assert (first.path / name).read_bytes() == (second.path / name).read_bytes()

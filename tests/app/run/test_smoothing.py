@@ -13,7 +13,7 @@ from PIL import Image
 
 import probagg
 from probagg import PAC, smoothing
-from probagg.app.export import load_exported
+from probagg.app.export.files import load_exported
 from probagg.app.run.exports import probabilities
 from probagg.app.run.folder import SMOOTHING, RunFolderError
 from probagg.errors import InputError

@@ -203,10 +203,10 @@ def read_manifest(path):
 
 
 def read_page(path):
-    from probagg.app.report.page.rendering import render
+    from probagg.app.report.page.rendering import render_page
     from probagg.app.run.contents import read_contents
 
-    return render(read_contents(path.parent), None, "none")
+    return render_page(read_contents(path.parent), None, "none")
 
 
 def read_prediction(path):
@@ -256,7 +256,7 @@ def read_checkpoint(path):
 
 def compact(folder):
     from probagg import Recipe
-    from probagg.app.yardstick import Yardstick
+    from probagg.app.assignments import Yardstick
     from probagg.dpac.model import build_model, save_network
 
     small = ["network.width=2", "network.classifier=[4]", "pretext.head=[4, 4]", "views.size=8"]
@@ -279,7 +279,8 @@ def read_compact(path):
 
 def models(folder):
     from probagg import PAC, OPAHead
-    from probagg.app.export import export_safetensors, labeller_of
+    from probagg.app.export.files import export_safetensors
+    from probagg.app.export.labeller import labeller_of
     from probagg.pac.out_of_core import FitCheckpoint
     from probagg.smoothing import Smoothing
 
@@ -303,7 +304,7 @@ def models(folder):
 
 def read_model(path):
     from probagg import PAC, OPAHead
-    from probagg.app.export import load_exported
+    from probagg.app.export.files import load_exported
     from probagg.pac.out_of_core import FitCheckpoint
     from probagg.smoothing import Smoothing
 

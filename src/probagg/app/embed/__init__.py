@@ -1,8 +1,7 @@
 """Features of images from a frozen pretrained backbone, cached by content."""
 
 from probagg.app.embed.backbone import DEFAULT, Backbone, BackboneError
-from probagg.app.embed.features import Features, embed, estimate
-from probagg.app.embed.joint import JointBackbone
+from probagg.app.embed.features import Features, estimate, extract_features
 from probagg.app.embed.opening import open_backbone, reopen_backbone
 
 __all__ = [
@@ -10,9 +9,8 @@ __all__ = [
     "Backbone",
     "BackboneError",
     "Features",
-    "JointBackbone",
-    "embed",
     "estimate",
+    "extract_features",
     "open_backbone",
     "reopen_backbone",
 ]

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from probagg.app.embed.preprocessing import Colour, crop_strip
 from probagg.data.photo import pillow
 from probagg.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+Colour = tuple[float, float, float]
+
+IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
+IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
+MAX_ASPECT = 8  # longer strips are cropped before they are scaled
 DEFAULT = "vit_small_patch14_dinov2.lvd142m"  # trained without labels; Apache 2.0
 LITE = "efficientnet-lite0"
 KINDS = (
@@ -27,6 +31,39 @@ class BackboneError(InputError):
     """A backbone that cannot be opened or run; the message says why and what to do."""
 
 
+@dataclass(frozen=True)
+class Preprocessing:
+    """Scale the shorter side to `resize`, crop the centred square of `size`, normalise."""
+
+    size: int = 224
+    resize: int = 256
+    mean: Colour = IMAGENET_MEAN
+    std: Colour = IMAGENET_STD
+
+    def __call__(self, image: Image) -> np.ndarray:
+        """Return an RGB image as float32 (3, size, size), cropped and scaled in one step."""
+        side = min(image.size) * self.size / self.resize
+        left, top = (image.width - side) / 2, (image.height - side) / 2
+        square = image.resize(
+            (self.size, self.size),
+            pillow().Resampling.BICUBIC,
+            box=(left, top, left + side, top + side),
+            reducing_gap=3.0,
+        )
+        pixels, table = np.asarray(square), self._table()
+        return np.stack([table[c][pixels[..., c]] for c in range(3)])
+
+    def _table(self) -> np.ndarray:
+        """Return the normalised value of each of the 256 values of a channel: (3, 256)."""
+        mean, std = np.array((self.mean, self.std), np.float32)
+        values = np.arange(256, dtype=np.float32)[:, None] / 255.0
+        return ((values - mean) / std).T
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the settings as fields of a `Backbone`, which has `size` from its input."""
+        return {"resize": self.resize, "mean": self.mean, "std": self.std}
+
+
 @dataclass(frozen=True, eq=False)
 class Backbone:
     """A network that turns preprocessed pictures into features.
@@ -34,11 +71,13 @@ class Backbone:
     `resize`, `size`, `mean` and `std` describe `transform`: scale the shorter side to `resize`,
     crop the centred square of `size`, then (x - mean) / std of pixels in [0, 1]. All but `size` are
     None for a user's own transform; `resize` is None for one that squashes or pads to a square.
+    `weights` is the file of weights, if one was given, `identity` a digest of architecture, weights
+    and transform, `module` the torch module that returns pooled features (None for ONNX).
     """
 
     name: str
-    weights: str | None  # the file, where one was given
-    identity: str  # a digest of architecture, weights and transform
+    weights: str | None
+    identity: str
     transform: Callable[[Image], Any]
     network: Callable[[np.ndarray], np.ndarray]
     n_features: int
@@ -46,7 +85,7 @@ class Backbone:
     resize: int | None
     mean: Colour | None
     std: Colour | None
-    module: Any = None  # torch module that returns pooled features; None for ONNX
+    module: Any = None
     device: str = "cpu"
 
     def __repr__(self) -> str:
@@ -69,6 +108,19 @@ class Backbone:
         """Return the description that `reopen_backbone` takes."""
         spec = {"backbone": self.name, "identity": self.identity}
         return spec if self.weights is None else spec | {"weights": self.weights}
+
+
+def crop_strip(image: Image) -> Image:
+    """Return the middle of a long strip, and any other picture as it is.
+
+    A transform that scales the whole strip by its shorter side would fill the memory.
+    """
+    side = MAX_ASPECT * min(image.size)
+    if max(image.size) <= side:
+        return image
+    width, height = min(image.width, side), min(image.height, side)
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))
 
 
 def pool(features: Any) -> Any:

@@ -6,44 +6,85 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from probagg.app.embed.backbone import Backbone, BackboneError
 from probagg.app.embed.cache import FeatureCache, cache_path
-from probagg.app.embed.joint import JointBackbone, common, joined
-from probagg.app.embed.pace import DECODING, NETWORK, READING, Pace, Stopwatch
-from probagg.app.embed.sources import Item, Source, source_of
+from probagg.app.embed.pictures import Item, Pictures, pictures_of
 from probagg.data.opening import open_images
 from probagg.data.photo import BadImage
 from probagg.data.threads import cores, in_threads, read_ahead
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
 
-PROBE = 8  # images that `estimate` times
-AT_ONCE = 128  # images in the network: of a GPU's batch, or of those of all cores
-MIN_BATCH, MAX_BATCH = 4, 16  # images in a batch of one core
+READING, DECODING, NETWORK = "reading", "decoding", "network"
+PROBE = 8  # images timed by `estimate`
+AT_ONCE = 128  # images in the network at once, on a GPU or on all cores together
+MIN_BATCH, MAX_BATCH = 4, 16  # images per core
 _NO_MEMORY = re.compile(
     r"out of memory|not enough memory|allocate memory|failed to allocate|bad.?alloc", re.IGNORECASE
 )
 
 
 @dataclass(frozen=True)
+class Pace:
+    """Images whose features were computed, the time that took, and by stage, summed over threads.
+
+    >>> print(Pace(200, 4.0, {READING: 0.4, DECODING: 2.0, NETWORK: 5.6}))
+    50 images/s, limited by the network (70 % of the time; decoding 25 %, reading 5 %)
+    """
+
+    n_images: int = 0
+    seconds: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+
+    def __add__(self, other: Pace) -> Pace:
+        stages = dict(self.stages)
+        for stage, seconds in other.stages.items():
+            stages[stage] = stages.get(stage, 0.0) + seconds
+        return Pace(self.n_images + other.n_images, self.seconds + other.seconds, stages)
+
+    @property
+    def images_per_second(self) -> float:
+        """How many images went from a file to features in a second."""
+        return self.n_images / self.seconds if self.seconds else 0.0
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of each stage in the time of all, the largest first."""
+        total = sum(self.stages.values()) or 1.0
+        ordered = sorted(self.stages.items(), key=lambda pair: -pair[1])
+        return {stage: seconds / total for stage, seconds in ordered}
+
+    def __str__(self) -> str:
+        rate = self.images_per_second
+        (first, most), *others = self.shares().items()
+        limit = "the network" if first == NETWORK else first
+        rest = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in others)
+        shares = f"{100 * most:.0f} % of the time; {rest}"
+        return f"{rate:.{0 if rate >= 10 else 1}f} images/s, limited by {limit} ({shares})"
+
+
+@dataclass(frozen=True)
 class Features:
-    """What `embed` returns."""
+    """Features X (n, D), float32, of the images that can be read; `rows` are theirs in the set.
 
-    X: np.ndarray  # (n, D) float32, of the images that can be read
-    rows: np.ndarray  # (n,) their rows in the set
-    bad: list[tuple[str | int, str]]  # path or row of the others, and the reason
-    cached: int  # images whose features came from the cache
-    pace: Pace  # of the others
+    `bad` has the path or row of each other image and the reason, `cached` is the number of images
+    whose features came from the cache, and `pace` says how fast the rest was computed.
+    """
+
+    X: np.ndarray
+    rows: np.ndarray
+    bad: list[tuple[str | int, str]]
+    cached: int
+    pace: Pace
 
 
-def embed(
+def extract_features(
     images: Any,
-    backbone: Backbone | JointBackbone,
+    backbone: Backbone,
     *,
     cache: bool = True,
     batch_size: int | Literal["auto"] = "auto",
@@ -55,13 +96,6 @@ def embed(
     a second or resumed run computes only what is new; `cache=False` neither reads nor writes the
     cache. `progress(done, total)` is called for each batch.
     """
-    if isinstance(backbone, JointBackbone):
-        opened = open_images(images)
-        found = [
-            embed(opened, part, cache=cache, batch_size=batch_size, progress=progress)
-            for part in backbone.parts
-        ]
-        return _joined(found)
     work = _Embedding(images, backbone, cache)
     network = _Batches(backbone, _batch_size(batch_size, backbone))
     with work.cache:
@@ -79,24 +113,12 @@ def embed(
     return work.result()
 
 
-def _joined(found: list[Features]) -> Features:
-    """Return the joined features of the images that all backbones could read."""
-    rows = common([part.rows for part in found])
-    if len(rows) == 0:
-        raise NoData("No image can be read by all backbones. Use one of them.")
-    X = joined([part.X[np.searchsorted(part.rows, rows)] for part in found])
-    bad = {name: reason for part in found for name, reason in part.bad}
-    pace = sum((part.pace for part in found), Pace())
-    return Features(X, rows, list(bad.items()), min(part.cached for part in found), pace)
+def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
+    """Return roughly the seconds that `extract_features` will take.
 
-
-def estimate(images: Any, backbone: Backbone | JointBackbone, *, cache: bool = True) -> float:
-    """Return roughly the seconds `embed` will take, timed on a few images that are not cached yet.
-
-    The features of these few are cached.
+    They are measured on a few images that are not cached yet, without the first, which is slow. The
+    features of these few are cached.
     """
-    if isinstance(backbone, JointBackbone):
-        return sum(estimate(images, part, cache=cache) for part in backbone.parts)
     work = _Embedding(images, backbone, cache)
     network = _Batches(backbone, PROBE)
     with work.cache:
@@ -105,23 +127,42 @@ def estimate(images: Any, backbone: Backbone | JointBackbone, *, cache: bool = T
         if len(todo) == 0:
             return 0.0
         probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
-        list(work.extract(probe[:1], network))  # the first image is slow
+        list(work.extract(probe[:1], network))
         rest = probe[1:] if len(probe) > 1 else probe
         began = time.perf_counter()
         list(work.extract(rest, network))
         seconds = (time.perf_counter() - began) / len(rest) * len(todo)
-        busy = min(len(rest), cores()) / cores()  # of the cores, which all of the set keeps busy
-        return seconds * busy if backbone.device == "cpu" else seconds
+        # All of the set keeps all cores busy, a few images perhaps not.
+        busy = min(len(rest), cores()) / cores() if backbone.device == "cpu" else 1.0
+        return seconds * busy
+
+
+class _Stopwatch:
+    """Seconds by stage, measured in one thread."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def time(self, stage: str) -> Iterator[None]:
+        """Add the time of a block to a stage."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
 
 
 @dataclass
 class _Loaded:
-    """Images that were read: with cached features, ready for the network, or bad."""
+    """Images that were read: found in the cache, fresh (with the network's input, later its output)
+    or bad.
+    """
 
     found: list[tuple[Item, np.ndarray]]
-    fresh: list[tuple[Item, np.ndarray]]  # the network's input, later its output
+    fresh: list[tuple[Item, np.ndarray]]
     bad: list[tuple[Item, str]]
-    watch: Stopwatch
+    watch: _Stopwatch
 
 
 class _Embedding:
@@ -130,10 +171,10 @@ class _Embedding:
     def __init__(self, images: Any, backbone: Backbone, cache: bool) -> None:
         self.images = open_images(images)
         self.backbone = backbone
-        self.source: Source = source_of(self.images, backbone.near)
+        self.pictures: Pictures = pictures_of(self.images, backbone.near)
         n, path = len(self.images), cache_path() if cache else None
         self.cache = FeatureCache(path, backbone.identity, backbone.n_features)
-        self.known: list[bytes | None] = [None] * n  # content digests
+        self.digests: list[bytes | None] = [None] * n
         self.X = np.zeros((n, backbone.n_features), np.float32)
         self.have = np.zeros(n, bool)
         self.bad: dict[int, str] = {}
@@ -142,9 +183,9 @@ class _Embedding:
 
     def look_up(self) -> None:
         """Get the cached features of files that have not changed, without reading them."""
-        self.known = self.cache.digests(self.source.stamps())
-        for start in range(0, len(self.known), 1024):
-            digests = self.known[start : start + 1024]
+        self.digests = self.cache.digests(self.pictures.stamps())
+        for start in range(0, len(self.digests), 1024):
+            digests = self.digests[start : start + 1024]
             found = self.cache.find(digests)
             for row, digest in enumerate(digests, start):
                 if digest in found:
@@ -180,9 +221,9 @@ class _Embedding:
 
     def load(self, rows: np.ndarray) -> _Loaded:
         """Read images; those whose content is in the cache are not decoded."""
-        watch = Stopwatch()
+        watch = _Stopwatch()
         with watch.time(READING):
-            items = self.source.items(rows, self.known)
+            items = self.pictures.items(rows, self.digests)
             found = self.cache.find(item.digest for item in items)
         loaded = _Loaded([], [], [], watch)
         new = []
@@ -239,7 +280,7 @@ class _Embedding:
 
     def result(self) -> Features:
         """Return the features of all images that could be read."""
-        bad = [(self.source.name(row), reason) for row, reason in sorted(self.bad.items())]
+        bad = [(self.pictures.name(row), reason) for row, reason in sorted(self.bad.items())]
         if not self.have.any():
             raise NoData(
                 f"None of the {len(self.have)} images of {self.images.name} can be read; "
@@ -290,8 +331,11 @@ class _Batches:
 
 @contextlib.contextmanager
 def _one_thread_each(backbone: Backbone) -> Iterator[Callable[[], None] | None]:
-    """Yield what every thread calls first, so that the network computes in that thread alone."""
-    if backbone.module is None or backbone.device != "cpu":  # ONNX sets its threads itself
+    """Yield what every thread calls first, so that a torch network computes in that thread alone.
+
+    onnxruntime is told so when the file is opened.
+    """
+    if backbone.module is None or backbone.device != "cpu":
         yield None
         return
     from probagg.app.embed.networks import one_thread_each

@@ -1,12 +1,15 @@
-"""PAC, OPAHead and Smoothing as torch modules: features (n, D) to probabilities (n, K).
+"""The clusters of a run as torch modules: PAC, OPAHead, Smoothing, and what a review made of them.
 
-All compute in float64, as in NumPy. A score is a difference of large sums, and at m = 1.03 a
-relative error of 1 % in it is 40 % in a probability; the cost is negligible next to a backbone. A
-head is rebuilt as `Head(**head.settings)` followed by `load_state_dict`.
+A head maps features (n, D) to probabilities (n, K); `Reviewed` maps these to the clusters that
+remain after merges and splits. All compute in float64, as in NumPy: a score is a difference of
+large sums, and at m = 1.03 a relative error of 1 % in it is 40 % in a probability; the cost is
+negligible next to a backbone. A module is rebuilt as `Kind(**module.settings)` followed by
+`load_state_dict`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -16,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from probagg.aggregation import dual, embed, lift, mass_factor
+from probagg.app.review import Split
 from probagg.errors import InputError
 from probagg.opa.head import OPAHead
 from probagg.pac.clusters import LinearClusters
@@ -24,14 +28,19 @@ from probagg.smoothing import Smoothing, mean_over, to_power
 
 
 class PACHead(nn.Module):
-    """`PAC.predict_proba`: scores against K moments, then Eq. 8."""
+    """`PAC.predict_proba`: scores against K moments, then Eq. 8.
+
+    Rows are moved by `center` (D,) and divided by `scale` (). `side` (K, D + 2) is the moments'
+    side of the bilinear form, sums below `floor` (K,) are rounding errors, `factor` (K,) is
+    n_k^(balance - 1).
+    """
 
     kind: ClassVar = "pac"
-    center: Tensor  # (D,), and
-    scale: Tensor  # (): the coordinates
-    side: Tensor  # (K, D + 2): the moments' side of the bilinear form
-    floor: Tensor  # (K,): smaller sums are rounding errors
-    factor: Tensor  # (K,): n_k^(balance - 1)
+    center: Tensor
+    scale: Tensor
+    side: Tensor
+    floor: Tensor
+    factor: Tensor
 
     def __init__(self, n_features: int, n_clusters: int, metric: str, m: float) -> None:
         super().__init__()
@@ -94,10 +103,10 @@ class SmoothedHead(nn.Module):
     """`Smoothing.predict_proba`: the mean of the nearest fitted rows, rescaled and sharpened."""
 
     kind: ClassVar = "smoothed"
-    offset: ClassVar = 0.0  # directions have none
-    rows: Tensor  # (S, D) float16
-    P: Tensor  # (S, K) float32
-    factor: Tensor  # (K,) float64
+    offset: ClassVar = 0.0
+    rows: Tensor
+    P: Tensor
+    factor: Tensor
 
     def __init__(
         self, n_rows: int, n_features: int, n_clusters: int, n_nearest: int, power: float
@@ -198,3 +207,91 @@ def head_of(model: PAC | OPAHead | Smoothing) -> Head:
     if isinstance(model, Smoothing):
         return SmoothedHead.of(model)
     return PACHead.of(model) if isinstance(model, PAC) else OPANetwork.of(model)
+
+
+class Division(nn.Module):
+    """`Split.choose`: features (n, D) to the part of each sample, one-hot (n, parts)."""
+
+    mean: Tensor  # (parts, D)
+    weight: Tensor  # (parts,)
+    spread: Tensor  # (parts,)
+
+    def __init__(self, cluster: int, parts: Sequence[int], n_features: int) -> None:
+        super().__init__()
+        self.settings: dict[str, Any] = {
+            "cluster": int(cluster),
+            "parts": [int(k) for k in parts],
+            "n_features": int(n_features),
+        }
+        J = len(parts)
+        _add_buffers(self, mean=(J, n_features), weight=(J,), spread=(J,))
+
+    @classmethod
+    def of(cls, split: Split) -> Self:
+        """Return the module of a split."""
+        division = cls(split.cluster, split.parts, split.means.shape[1])
+        division.mean.copy_(torch.tensor(split.means))
+        division.weight.copy_(torch.tensor(split.weight))
+        division.spread.copy_(torch.tensor(split.spread))
+        return division
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return 1 for the part of each sample and 0 for the others, float32."""
+        rows = X.to(self.mean.dtype)
+        rows = rows / (rows * rows).sum(1, keepdim=True).sqrt().clamp_min(1e-300)
+        squares = (rows * rows).sum(1, keepdim=True) - 2.0 * rows @ self.mean.T
+        scores = self.weight * (squares + (self.mean * self.mean).sum(1) + self.spread)
+        places = torch.arange(len(self.weight))
+        return (scores.argmin(1, keepdim=True) == places).float()
+
+
+class Reviewed(nn.Module):
+    """Probabilities (n, K) of a run's clusters to those after merges and splits, by number.
+
+    `clusters` are the numbers of those that a sample can be in. A split gives the probability of
+    its cluster to the part that the sample is in.
+    """
+
+    def __init__(self, n_clusters: int, groups: np.ndarray, splits: Sequence[Division]) -> None:
+        super().__init__()
+        self.splits = nn.ModuleList(splits)
+        parts = [split.settings["parts"] for split in splits]
+        divided = [split.settings["cluster"] for split in splits]
+        reached = np.unique(groups[[*range(n_clusters), *(k for part in parts for k in part)]])
+        self.clusters: list[int] = [k for k in reached.tolist() if k not in divided]
+        self._divided: list[int] = divided
+        columns = np.arange(len(groups))
+        self._add_matrix("merge", groups[:n_clusters, None] == columns)
+        for place, (cluster, part) in enumerate(zip(divided, parts, strict=True)):
+            given, taken = groups[part][:, None] == columns, columns == cluster
+            self._add_matrix(f"give_{place}", given.astype(int) - taken)
+
+    def _add_matrix(self, name: str, matrix: np.ndarray) -> None:
+        values = torch.tensor(matrix, dtype=torch.float32)
+        self.register_buffer(name, values, persistent=False)
+
+    def forward(self, P: Tensor, features: Tensor) -> Tensor:
+        """Return the probability of each sample in each cluster, float32."""
+        found = P @ self.get_buffer("merge")
+        for place, split in enumerate(self.splits):
+            k = self._divided[place]
+            parts = found[:, k : k + 1] * split(features)
+            found = found + parts @ self.get_buffer(f"give_{place}")
+        return found
+
+
+def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
+    """Return the cluster each is merged into, itself by default, or raise an error."""
+    found = np.arange(n_clusters) if groups is None else np.asarray(groups)
+    if (
+        found.ndim != 1
+        or len(found) < n_clusters
+        or found.dtype.kind not in "iu"
+        or not np.isin(found, np.arange(len(found))).all()
+        or (found[found] != found).any()
+    ):
+        raise InputError(
+            f"groups is {groups}, but {n_clusters} integers are needed: for each cluster the one "
+            "it is merged into, or itself. A cluster that others are merged into must remain."
+        )
+    return found

@@ -1,4 +1,11 @@
-"""Labeller: the whole computation of a run, from pixels or rows to clusters, as a torch module."""
+"""Labeller: the whole computation of a run, from pixels or rows to clusters, as a torch module.
+
+>>> from sklearn.datasets import load_digits
+>>> X = load_digits().data
+>>> labeller = labeller_of(PAC(10, random_state=0).fit(X))
+>>> labeller(torch.tensor(X[:2], dtype=torch.float32)).shape
+torch.Size([2, 10])
+"""
 
 from __future__ import annotations
 
@@ -6,7 +13,7 @@ import copy
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,21 +22,63 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from probagg.app.embed.backbone import LITE, Backbone
-from probagg.app.embed.joint import JointBackbone
-from probagg.app.export.heads import Head, head_of
-from probagg.app.export.inputs import BICUBIC, CleanView, Input, Normalised, filter_of
-from probagg.app.export.reviewed import Division, Reviewed, checked_groups
+from probagg.app.export.heads import Division, Head, Reviewed, checked_groups, head_of
 from probagg.app.review import Split
 from probagg.dpac.dpac import DPAC
 from probagg.dpac.model import Model
-from probagg.dpac.recipe import Recipe
+from probagg.dpac.recipe import Recipe, ViewSettings
+from probagg.dpac.views import Views
 from probagg.environment import environment
 from probagg.errors import InputError
 from probagg.opa.head import OPAHead
 from probagg.pac.pac import PAC
 from probagg.smoothing import Smoothing
 
-FAR = 2.0**10  # spreads from zero, beyond which float32 keeps under four digits of a difference
+# Spreads from zero: further away, float32 keeps less than four digits of a difference.
+FAR = 2.0**10
+BICUBIC = "bicubic"  # Pillow's, which does not alias
+
+
+@dataclass(frozen=True)
+class Input:
+    """The input of a labeller: "images" (n, height, width, channels) or "features" (n, D).
+
+    `shape` is that of one sample. The shorter side of a photo is scaled to `resize` by the
+    resampling `filter` before the centre is cropped. `mean` and `std`, of pixels in 0..1, are
+    applied by the model itself. `columns` are the names of the features, where known.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    resize: int | None = None
+    filter: str | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type: uint8 for images, float32 for features."""
+        return torch.uint8 if self.name == "images" else torch.float32
+
+    @property
+    def words(self) -> str:
+        """Description of the input, for users of the exported model."""
+        if self.name == "features":
+            columns = f": {', '.join(self.columns)}" if self.columns else ""
+            return f"float32 rows (n, {self.shape[0]}), the columns that were clustered{columns}"
+        height, width, channels = self.shape
+        colours = "RGB" if channels == 3 else "grey"
+        fitted = (
+            f"fit it to {height} x {width} exactly as the run did"
+            if self.resize is None
+            else f"scale its shorter side to {self.resize} pixels ({self.filter}), crop the "
+            f"central {height} x {width}"
+        )
+        return (
+            f"uint8 {colours} pixels 0 to 255, (n, {height}, {width}, {channels}): turn a photo "
+            f"upright (EXIF), {fitted}. The model itself normalises"
+        )
 
 
 class Labeller(nn.Module):
@@ -106,7 +155,7 @@ class Labeller(nn.Module):
 
 def labeller_of(
     model: PAC | OPAHead | Smoothing | DPAC,
-    backbone: Backbone | JointBackbone | None = None,
+    backbone: Backbone | None = None,
     groups: Any = None,
     splits: Sequence[Split] = (),
     *,
@@ -144,12 +193,6 @@ def labeller_of(
         raise InputError("size is for DPAC only; others use the backbone's. Leave it out.")
     head = head_of(model)
     facts: dict[str, Any] = {"head": {"kind": head.kind, **head.settings}}
-    if isinstance(backbone, JointBackbone):
-        raise InputError(
-            f"The run has {len(backbone.parts)} backbones ({backbone.name}), which cannot become "
-            "part of one model. Export the clusters alone (--features): that model takes their "
-            "features, each of length 1, side by side."
-        )
     if backbone is not None:
         _check_backbone(backbone, model.n_features_in_)
         facts["backbone"] = {
@@ -181,16 +224,52 @@ def _photos(recipe: Recipe, size: tuple[int, int] | None) -> Input:
     )
 
 
+def _filter_of(transform: Any) -> str:
+    """Return the resampling filter of a backbone's transform: torchvision's, or our bicubic."""
+    steps = getattr(transform, "transforms", ())
+    found = [step.interpolation for step in steps if hasattr(step, "interpolation")]
+    return str(getattr(found[0], "value", found[0])) if found else BICUBIC
+
+
 def _pictures(backbone: Backbone) -> Input:
     """Return the input of a frozen backbone."""
     return Input(
         "images",
         (backbone.size, backbone.size, 3),
         backbone.resize,
-        filter_of(backbone.transform),
+        _filter_of(backbone.transform),
         backbone.mean,
         backbone.std,
     )
+
+
+class Normalised(nn.Module):
+    """Normalise uint8 pixels (n, H, W, C) to a backbone's input (n, C, H, W)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        for name, values in (("mean", mean), ("std", std)):
+            buffer = torch.tensor(values, dtype=torch.float32)[:, None, None]
+            self.register_buffer(name, buffer, persistent=False)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return normalised pixels, float32."""
+        return (pixels.permute(0, 3, 1, 2).float() / 255.0 - self.mean) / self.std
+
+
+class CleanView(nn.Module):
+    """DPAC's clean view, as a module."""
+
+    def __init__(self, settings: ViewSettings) -> None:
+        super().__init__()
+        self.views = Views(settings)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return normalised pixels (n, C, size, size), float32."""
+        return self.views.clean(pixels)
 
 
 def steps_of(takes: Input, body: nn.Module, head: nn.Module) -> dict[str, nn.Module]:
@@ -221,7 +300,7 @@ def labeller_of_network(
     return Labeller(takes, steps, model.n_clusters, groups, facts, splits)
 
 
-def classify(model: DPAC, features: np.ndarray) -> np.ndarray:
+def head_probabilities(model: DPAC, features: np.ndarray) -> np.ndarray:
     """Return the probabilities (n, K) of a network from its features (n, D) of images."""
     head: Any = labeller_of(model).steps.head
     with torch.inference_mode():

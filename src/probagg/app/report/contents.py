@@ -18,12 +18,16 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Pair:
-    """Two clusters that share samples."""
+    """Two clusters that share samples.
+
+    `probability` is the mean that samples of either cluster give to the other, `samples` the number
+    of those that are borderline between the two.
+    """
 
     first: int
     second: int
-    probability: float  # mean of what samples of either cluster give to the other
-    samples: int  # of either cluster that are borderline between the two
+    probability: float
+    samples: int
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,13 @@ class Profiles:
 class Contents:
     """Everything the pages are made of: the run as it was made, and the review of it.
 
-    Optional parts are None or empty. Properties give what is shown, after the review.
+    Optional parts are None or empty. Properties give what is shown, after the review. Nothing is
+    read from the folder `run`. `classes` are of each sample, None where unknown. `places` are rows
+    (n,) and their positions on the map (n, 2). `representatives` (N,) are the row that stands for
+    each, itself where it has no near-duplicates.
     """
 
-    run: Path  # its name is shown; nothing is read from it
+    run: Path
     config: dict[str, Any]
     config_text: str
     env: dict[str, Any]
@@ -73,14 +80,14 @@ class Contents:
     review: Review
     n_clusters: int
     assigned: Assignments
-    classes: list[str | None] | None  # of each sample; None: unknown
-    places: tuple[np.ndarray, np.ndarray] | None  # rows (n,) and their positions (n, 2) on the map
+    classes: list[str | None] | None
+    places: tuple[np.ndarray, np.ndarray] | None
     overlaps: list[Pair]
     all_profiles: Profiles | None
     candidates: list[Row]  # k_selection.csv
     skipped: list[Row]
-    preparation: list[Row] = field(default_factory=list)  # column, kind and done, of a table
-    representatives: np.ndarray | None = None  # (N,) rows, of near-duplicates; else a row itself
+    preparation: list[Row] = field(default_factory=list)
+    representatives: np.ndarray | None = None
 
     @property
     def has_images(self) -> bool:

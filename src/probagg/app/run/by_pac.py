@@ -29,7 +29,7 @@ from probagg.errors import InputError
 from probagg.smoothing import PER_CLUSTER, Smoothing
 
 if TYPE_CHECKING:
-    from probagg.app.run.duplicates import Duplicates
+    from probagg.app.embed.duplicates import Duplicates
     from probagg.app.run.folder import RunFolder
     from probagg.app.run.options import Options, Request
     from probagg.app.run.samples import Samples
@@ -241,7 +241,7 @@ class ByPac:
         """Return the near-duplicates among photos; None for a matrix."""
         if self.backbone is None:
             return None
-        from probagg.app.run.duplicates import find_duplicates
+        from probagg.app.embed.duplicates import find_duplicates
 
         progress = self.request.monitor.count("near-duplicates", "images")
         return find_duplicates(samples.features, samples.pictures, samples.names, progress)

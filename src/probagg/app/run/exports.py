@@ -15,6 +15,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from probagg.app.assignments import Assignments
+from probagg.app.export.tools import (
+    FIFTYONE_FILES,
+    LABEL_STUDIO_FILES,
+    Labelled,
+    unique_names,
+    write_anndata,
+    write_datasets,
+    write_fiftyone,
+    write_label_studio,
+)
 from probagg.app.review import Review
 from probagg.app.run.folder import (
     MANIFEST,
@@ -29,12 +39,6 @@ from probagg.app.run.folder import (
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.output import Output, OutputFolder
 from probagg.app.run.preparation import FILE, Preparation
-from probagg.app.tools import fiftyone, label_studio
-from probagg.app.tools.anndata import write_anndata
-from probagg.app.tools.datasets import write_datasets
-from probagg.app.tools.fiftyone import write_fiftyone
-from probagg.app.tools.label_studio import write_label_studio
-from probagg.app.tools.labelled import Labelled, unique_names
 from probagg.errors import InputError
 from probagg.storage import checksum, whole_file, whole_folder
 
@@ -42,8 +46,8 @@ PLACE = "compact"  # in the run, where no other place is given
 MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
 BESIDE = ("config.toml", "result.json", REVIEW, "yardstick.safetensors")  # copied from the run
 FOLDERS: dict[str, Any] = {  # formats that are a folder: what writes it, and its files
-    "label-studio": (write_label_studio, label_studio.FILES),
-    "fiftyone": (write_fiftyone, fiftyone.FILES),
+    "label-studio": (write_label_studio, LABEL_STUDIO_FILES),
+    "fiftyone": (write_fiftyone, FIFTYONE_FILES),
 }
 SUFFIXES = {"datasets": ".parquet", "anndata": ".h5ad"}  # of formats that are a file
 TOOLS = (*FOLDERS, *SUFFIXES)
@@ -133,7 +137,8 @@ def _write_file(
     monitor: Monitor,
 ) -> dict[str, Any]:
     """Write one file that maps pixels or features to probabilities, by default into the run."""
-    from probagg.app.export import export_onnx, export_safetensors, labeller_of
+    from probagg.app.export.files import export_onnx, export_safetensors
+    from probagg.app.export.labeller import labeller_of
 
     size = run.config.get("image_size")  # of a set that is not a folder of photos
     labeller = labeller_of(
@@ -263,9 +268,9 @@ def probabilities(run: Exportable, X: Any) -> np.ndarray:
     """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
-        from probagg.app.export.labeller import classify  # which loads torch
+        from probagg.app.export.labeller import head_probabilities  # which loads torch
 
-        P = classify(model, X)
+        P = head_probabilities(model, X)
     else:
         P = model.predict_proba(X)
     review = run.review

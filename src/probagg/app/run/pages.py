@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.app.report.atlas import Progress, positions
 from probagg.app.report.contents import Contents
-from probagg.app.report.page.rendering import render
-from probagg.app.report.page.summary import render_summary
+from probagg.app.report.map import Progress, positions
+from probagg.app.report.page.rendering import render_page, render_summary
 from probagg.app.report.review.server import serve
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
@@ -44,7 +43,7 @@ def write_report(
     if contents.places is None:
         contents = replace(contents, places=_add_map(Path(run), len(contents.assigned)))
     found, reason = find_images(contents, images)
-    return add_to_run(run, REPORT, render(contents, found, reason, max_bytes))
+    return add_to_run(run, REPORT, render_page(contents, found, reason, max_bytes))
 
 
 def summary_html(run: str | PathLike[str], *, images: ImageSet | None, title: str) -> str:

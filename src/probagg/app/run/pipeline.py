@@ -72,7 +72,7 @@ def cluster(
         DPAC for a named set of images.
     backbone, weights : str or None
         PAC and OPA on images: the network whose features are clustered, by default DINOv2, and a
-        file of weights for it. "NAME,NAME" joins the features of two, each of length 1.
+        file of weights for it.
     m, metric, balance, n_init
         Of `PAC` and `OPAHead`. The default of balance is "auto"; for features of images the
         defaults are m="auto" (PAC), cosine distance and n_init=3, for a matrix the estimator's own.

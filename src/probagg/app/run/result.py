@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tomli_w
 
-from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, overlaps, parts_of
+from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps, parts_of
 from probagg.app.run.folder import SMOOTHING, RunFolder
 from probagg.app.run.profiles import profiles_table
 from probagg.app.run.samples import Samples
-from probagg.app.yardstick import Yardstick
 from probagg.environment import environment
 from probagg.formulas import PATH, TEXT, marked
 from probagg.progress import duration
 
 if TYPE_CHECKING:
-    from probagg.app.run.duplicates import Duplicates
+    from probagg.app.embed.duplicates import Duplicates
 
 MOST_BARS = 30  # clusters shown as bars
 PATHS = ("path", "representative")  # columns of file names

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from probagg.app.assignments import Assignments
+from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review
 from probagg.app.run import samples as opened
 from probagg.app.run.contents import read_config, read_n_clusters, read_result, read_review
@@ -33,7 +33,6 @@ from probagg.app.run.pages import serve_review, summary_html, write_report
 from probagg.app.run.preparation import FILE, Preparation
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of, is_in_file
-from probagg.app.yardstick import Yardstick
 from probagg.data.arrays import read_numpy
 from probagg.data.photos import FolderImages
 from probagg.errors import InputError, NoData

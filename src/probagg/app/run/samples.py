@@ -319,10 +319,11 @@ def readable(samples: Samples, monitor: Monitor) -> Samples:
 
 def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
     """Return the samples with features of a frozen network; unreadable files are skipped."""
-    from probagg.app.embed import embed
+    from probagg.app.embed import extract_features
 
     try:
-        found = embed(samples.pictures, backbone, progress=monitor.count("features", "images"))
+        progress = monitor.count("features", "images")
+        found = extract_features(samples.pictures, backbone, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted("Interrupted; the features so far are kept.") from None
     if found.pace.n_images:

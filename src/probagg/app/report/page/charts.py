@@ -1,10 +1,12 @@
-"""Charts as SVG that follows the page's theme: curves, parallel profiles, heat maps.
+"""Charts as SVG that follows the page's theme, and the colours of clusters.
 
-They are built as trees of elements, so that no name can be read as markup.
+Charts are built as trees of elements, so that no name can be read as markup. Colours are distinct
+for any number of clusters, on light and on dark pages.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -13,6 +15,26 @@ import numpy as np
 from probagg.app.report.contents import Profiles
 from probagg.data.tables import date_text
 from probagg.svg import add, new_svg, pairs, points, render, short
+
+FIRST = (0.55, 0.10, 215.0)  # lightness, chroma, hue (degrees) in OKLCH: a calm blue
+DARKER, LIGHTER = 0.40, 0.70  # lightness on a white page
+LIFT = 0.13  # how much lighter the same colour is on a dark page
+
+# From OKLab to linear sRGB (Ottosson 2020, "A perceptual color space for image processing").
+_TO_LMS = np.array(
+    [
+        [1.0, 0.3963377774, 0.2158037573],
+        [1.0, -0.1055613458, -0.0638541728],
+        [1.0, -0.0894841775, -1.2914855480],
+    ]
+)
+_TO_RGB = np.array(
+    [
+        [4.0767416621, -3.3077115913, 0.2309699292],
+        [-1.2684380046, 2.6097574011, -0.3413193965],
+        [-0.0041960863, -0.7034186147, 1.7076147010],
+    ]
+)
 
 
 def parallel(profiles: Profiles, names: dict[int, str]) -> str:
@@ -51,7 +73,8 @@ def parallel(profiles: Profiles, names: dict[int, str]) -> str:
 
 
 def _lowest(values: np.ndarray) -> np.ndarray:
-    return np.fmin.reduce(values, axis=0)  # NaN only where no cluster has a value
+    """Return the lowest value of each column; NaN where no cluster has one."""
+    return np.fmin.reduce(values, axis=0)
 
 
 def amount(value: float, kind: str) -> str:
@@ -82,7 +105,7 @@ def heat_map(counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]) ->
         where = {"x": left + cell * j, "y": top + cell * i, "width": cell, "height": cell}
         box = add(svg, "rect", class_="cell", fill_opacity=max(0.12, shares[i, j]), **where)
         add(box, "title", f"{rows[i]}, {columns[j]}: {counts[i, j]} ({shares[i, j]:.0%})")
-    every = 1 if cell > 10 else 2  # small cells: every second label, so that they do not touch
+    every = 1 if cell > 10 else 2  # labels of small cells would touch
     for i in range(0, R, every):
         add(svg, "text", _cut(rows[i]), class_="tick end", x=left - 6, y=top + cell * (i + 0.8))
     for j in range(0, C, every):
@@ -93,3 +116,47 @@ def heat_map(counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]) ->
 
 def _cut(name: str) -> str:
     return name if len(name) <= 17 else name[:16] + "…"
+
+
+@functools.cache
+def palette(n: int) -> tuple[tuple[str, str], ...]:
+    """Return `n` pairs of colours, for light and dark pages, each far from those before it.
+
+    >>> palette(1)[0][0].startswith("#")
+    True
+    """
+    candidates = _candidates()
+    chosen = [_lab(np.array([FIRST]))[0]]
+    nearest = np.full(len(candidates), np.inf)
+    while len(chosen) < n:
+        # Lightness differs little on small dots, so hue counts more.
+        gap = (candidates - chosen[-1]) * [0.7, 1.0, 1.0]
+        nearest = np.minimum(nearest, np.sqrt((gap**2).sum(axis=1)))
+        chosen.append(candidates[nearest.argmax()])
+    light = np.array(chosen[:n]).reshape(-1, 3)
+    dark = light * [1.0, 0.85, 0.85] + [LIFT, 0.0, 0.0]
+    return tuple(zip(_hex(light), _hex(dark), strict=True))
+
+
+def _candidates() -> np.ndarray:
+    """Return colours of middle lightness and chroma that a screen can show, in OKLab."""
+    lightness, chroma = np.linspace(DARKER, LIGHTER, 7), np.linspace(0.05, 0.16, 6)
+    grid = np.meshgrid(lightness, chroma, np.arange(0.0, 360.0, 6.0), indexing="ij")
+    lab = _lab(np.stack(grid, axis=-1).reshape(-1, 3))
+    rgb = _linear_rgb(lab)
+    return lab[((rgb >= 0) & (rgb <= 1)).all(axis=1)]
+
+
+def _lab(lch: np.ndarray) -> np.ndarray:
+    angle = np.radians(lch[:, 2])
+    return np.stack([lch[:, 0], lch[:, 1] * np.cos(angle), lch[:, 1] * np.sin(angle)], axis=1)
+
+
+def _linear_rgb(lab: np.ndarray) -> np.ndarray:
+    return (lab @ _TO_LMS.T) ** 3 @ _TO_RGB.T
+
+
+def _hex(lab: np.ndarray) -> list[str]:
+    rgb = np.clip(_linear_rgb(lab), 0.0, 1.0)
+    curve = np.where(rgb <= 0.0031308, 12.92 * rgb, 1.055 * rgb ** (1 / 2.4) - 0.055)
+    return ["#" + "".join(f"{round(255 * v):02x}" for v in row) for row in curve]

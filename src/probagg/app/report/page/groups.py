@@ -28,14 +28,19 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """A cluster as the page shows it; samples are rows of the table."""
+class ShownCluster:
+    """A cluster as the page shows it; samples are rows of the table.
+
+    `merged` are the clusters that a person merged into this one, `whole` is the cluster that was
+    split and of which this one is a part. `majority` is the most common class and `purity` its
+    share; `high` and `low` are columns of a matrix.
+    """
 
     number: int
     name: str
     is_named: bool
-    merged: list[int]  # clusters that a person merged into this one
-    whole: int | None  # the cluster that a person split, of which this one is a part
+    merged: list[int]
+    whole: int | None
     size: int
     share: float
     mean_probability: float
@@ -46,9 +51,9 @@ class Cluster:
     borderline: list[int]
     unusual: list[int]
     neighbours: list[Pair]
-    majority: str | None  # the class that most samples have
-    purity: float | None  # the share that has it
-    high: list[str]  # columns that are high here, of a matrix
+    majority: str | None
+    purity: float | None
+    high: list[str]
     low: list[str]
 
     @property
@@ -57,7 +62,7 @@ class Cluster:
         return [*self.typical, *self.borderline, *self.unusual]
 
 
-def describe_clusters(contents: Contents, counts: Counts) -> list[Cluster]:
+def describe_clusters(contents: Contents, counts: Counts) -> list[ShownCluster]:
     """Return the clusters that remain after the review, in the order of their numbers."""
     order = np.argsort(contents.samples.cluster, kind="stable")
     ends = np.searchsorted(contents.samples.cluster[order], np.arange(len(contents.groups) + 1))
@@ -74,11 +79,11 @@ def _describe(
     members: np.ndarray,
     counts: Counts,
     contrasts: tuple[list[str], list[str]],
-) -> Cluster:
+) -> ShownCluster:
     samples, pairs = contents.samples, contents.pairs[:PAIRS]
     typical, borderline, unusual = select(contents, members, counts)
     majority, purity = _majority(contents.classes or [None] * len(samples), members)
-    return Cluster(
+    return ShownCluster(
         number=k,
         name=contents.review.name_of(k),
         is_named=k in contents.review.names,

@@ -1,9 +1,10 @@
-"""The bytes of report.html, from the contents of a run."""
+"""report.html from the contents of a run, and a run in a notebook cell."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import math
 import shlex
@@ -15,10 +16,16 @@ import numpy as np
 
 from probagg.app.assignments import BORDERLINE, OUTLIER
 from probagg.app.report.contents import Contents
-from probagg.app.report.page.charts import amount, parallel
-from probagg.app.report.page.colours import palette
-from probagg.app.report.page.groups import PAIRS, Cluster, Counts, between, describe_clusters
-from probagg.app.report.page.tables import Chart, Confusion, Stage, confusion, selection, training
+from probagg.app.report.page.charts import amount, palette, parallel
+from probagg.app.report.page.groups import PAIRS, Counts, ShownCluster, between, describe_clusters
+from probagg.app.report.page.tables import (
+    Chart,
+    Confusion,
+    StageCharts,
+    confusion,
+    selection,
+    training,
+)
 from probagg.app.report.page.thumbnails import Level, Thumbnails, levels
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
@@ -27,13 +34,15 @@ from probagg.progress import duration
 TEMPLATES = Path(__file__).parent / "templates"
 SHARED = Path(__file__).parents[1] / "templates"
 SCRIPTS = ("dots.js", "map.js", "report.js", "enlarge.js")
-MANY = 20  # clusters above which each is closed at first
+MANY = 20  # with more clusters, each is closed at first
 EXAMPLES = 4  # samples shown between two clusters
-ROWS = Counts(16, 8, 8)  # of a matrix, per cluster
+ROWS = Counts(16, 8, 8)  # rows of a matrix per cluster
 _FIGURE = 650  # bytes of HTML around a picture, about
+SUMMARY = Level(Counts(6, 0, 0), 56, 70)  # pictures in a notebook cell
+SUMMARY_CLUSTERS = 30  # clusters in a notebook cell
 
 
-def render(
+def render_page(
     contents: Contents, images: ImageSet | None, reason: str, max_bytes: int = 20_000_000
 ) -> bytes:
     """Return the page of a run in UTF-8.
@@ -43,16 +52,16 @@ def render(
     """
     thumbnails = Thumbnails(images, contents.samples)
     data = map_data(contents)
-    html = b""
+    found = b""
     for level in levels(len(contents.clusters)):
         page = Page(contents, level, thumbnails, data, reason)
         most = level.share * max_bytes
         if level.pixels and page.expected_length() > 1.2 * most:
             continue
-        html = page.render().encode("utf-8", "replace")
-        if len(html) <= most:
+        found = page.render().encode("utf-8", "replace")
+        if len(found) <= most:
             break
-    return html
+    return found
 
 
 class Page:
@@ -62,7 +71,7 @@ class Page:
         self, contents: Contents, level: Level, thumbnails: Thumbnails, data: str, reason: str
     ) -> None:
         self.contents = contents
-        counts = level.counts if contents.has_images else ROWS  # names cost next to nothing
+        counts = level.counts if contents.has_images else ROWS
         self.clusters = describe_clusters(contents, counts)
         self.by_number = {cluster.number: cluster for cluster in self.clusters}
         self.map_data = data
@@ -150,7 +159,7 @@ class Page:
         return "images" if self.contents.has_images else "rows"
 
     @property
-    def by_size(self) -> list[Cluster]:
+    def by_size(self) -> list[ShownCluster]:
         """The clusters, the largest first."""
         return sorted(self.clusters, key=lambda cluster: -cluster.size)
 
@@ -166,7 +175,7 @@ class Page:
         return confusion(self.contents)
 
     @cached_property
-    def training(self) -> list[Stage]:
+    def training(self) -> list[StageCharts]:
         """Training curves."""
         return training(self.contents.records)
 
@@ -269,3 +278,29 @@ def probability(p: float) -> str:
     if not math.isfinite(p):
         return "-"
     return ">0.99" if 0.995 <= p < 1 - 1e-9 else f"{p:.2f}"
+
+
+def render_summary(contents: Contents, images: ImageSet | None, title: str) -> str:
+    """Return a table with one line per cluster: name, size and typical samples."""
+    clusters = sorted(describe_clusters(contents, SUMMARY.counts), key=lambda c: -c.size)
+    shown = clusters[:SUMMARY_CLUSTERS]
+    thumbnails = Thumbnails(images, contents.samples)
+    uris = thumbnails.make([row for c in shown for row in c.typical], SUMMARY)
+    lines = []
+    for cluster in shown:
+        pictures = (_cell_picture(uris[row], contents.title_of(row)) for row in cluster.typical)
+        lines.append(
+            f"<tr><td>{html.escape(cluster.name)}</td><td>{cluster.size:,}</td>"
+            f"<td style='text-align:left'>{''.join(pictures)}</td></tr>"
+        )
+    hidden = len(clusters) - len(shown)
+    more = f"<p>and {hidden} smaller clusters</p>" if hidden else ""
+    head = "<tr><th>cluster</th><th>size</th><th style='text-align:left'>typical</th></tr>"
+    return f"<p><b>{html.escape(title)}</b></p><table>{head}{''.join(lines)}</table>{more}"
+
+
+def _cell_picture(uri: str | None, title: str) -> str:
+    name = html.escape(title.encode("utf-8", "replace").decode(), quote=True)
+    if uri is None:
+        return f"<code>{name}</code> "
+    return f'<img src="{uri}" title="{name}" height="56" style="margin:1px;display:inline">'

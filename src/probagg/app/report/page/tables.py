@@ -13,8 +13,8 @@ from probagg.app.report.page.charts import heat_map
 from probagg.metrics import evaluate
 from probagg.svg import curve, render
 
-TABLE = 20  # clusters and classes up to which the confusion matrix is a table with numbers
-CHARTS = 8  # per stage
+TABLE = 20  # a confusion matrix of more clusters or classes is a picture
+CHARTS = 8  # charts per stage
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Confusion:
     clusters: list[int]
     classes: list[str]
     counts: np.ndarray  # (clusters, classes)
-    picture: str  # SVG where a table would be too large
+    picture: str  # SVG of a large one
 
     def shade(self, i: int, j: int) -> int:
         """Return how dark a cell is, 0 to 9, by its share of the cluster."""
@@ -62,7 +62,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageCharts:
     """The charts of one stage of training."""
 
     title: str
@@ -75,14 +75,14 @@ _STAGES = {"pretrain": "Pre-training", "cluster": "Clustering", "self_label": "S
 _TERMS = {"objective": "objective J"}
 
 
-def training(records: Sequence[dict[str, Any]]) -> list[Stage]:
+def training(records: Sequence[dict[str, Any]]) -> list[StageCharts]:
     """Return curves of everything in metrics.jsonl, by stage; the loss first."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         if any(step in record for step in _STEPS):
             stages.setdefault(str(record.get("stage", "")), []).append(record)
     return [
-        Stage(_STAGES.get(stage, stage.replace("_", " ").capitalize()), _charts(parts))
+        StageCharts(_STAGES.get(stage, stage.replace("_", " ").capitalize()), _charts(parts))
         for stage, parts in stages.items()
         if len(parts) > 1
     ]

@@ -1,4 +1,4 @@
-"""Small pictures for the page, each embedded once, as many and as large as the size allows."""
+"""Pictures of samples: for the page as many and as large as its size allows, and one by one."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.page.groups import Counts
-from probagg.app.report.pictures import TINY, locate, read_picture
 from probagg.data.images import ImageSet, converted
-from probagg.data.photo import BadImage, decode_photo
+from probagg.data.photo import BadImage, decode_photo, open_photo, to_picture
 from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads
 
-MAX_PICTURES = 2_600  # on a page: more make a browser slow
+TINY = 48  # pixels; smaller images are enlarged with sharp edges
+MAX_PICTURES = 2_600  # more make a browser slow
 
 
 @dataclass(frozen=True)
 class Level:
-    """How much is embedded: samples of each kind per cluster, pixels and JPEG quality."""
+    """How much is embedded: samples of each kind per cluster, pixels and JPEG quality.
+
+    A page of this level may have `share` of the largest size allowed.
+    """
 
     counts: Counts
     pixels: int
     quality: int
-    share: float = 1.0  # of the largest page allowed, that a page of this level may have
+    share: float = 1.0
 
 
 _COUNTS = [
@@ -46,7 +49,8 @@ _QUALITIES = [(112, 80), (96, 70), (80, 60), (64, 50)]
 def levels(n_clusters: int) -> list[Level]:
     """Return levels from the richest page to the smallest: fewer pictures, then smaller ones."""
     fitting = [c for c in _COUNTS if n_clusters * c.total <= MAX_PICTURES] or _COUNTS[-1:]
-    sharp = Level(fitting[0], 256, 80, share=0.5)  # when enlarged; not worth the largest page
+    # Sharp when enlarged, which is not worth the largest page.
+    sharp = Level(fitting[0], 256, 80, share=0.5)
     fewer = [Level(counts, *_QUALITIES[0]) for counts in fitting]
     smaller = [Level(fitting[-1], *quality) for quality in _QUALITIES[1:]]
     return [
@@ -63,7 +67,7 @@ class Thumbnails:
 
     def __init__(self, images: ImageSet | None, samples: Assignments) -> None:
         self._images = images
-        self._rows = locate(images, samples)
+        self._rows = image_rows(images, samples)
         self._made: dict[tuple[int, int, int], str | None] = {}
         self._sets: dict[int, ImageSet] = {}
 
@@ -120,3 +124,40 @@ def _data_uri(image: Any, quality: int) -> str:
         kind = "jpeg"
         image.save(file, "JPEG", quality=quality, optimize=True)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def image_rows(images: ImageSet | None, samples: Assignments) -> list[int | None]:
+    """Return the row of each sample in an image set; None for a file that is no longer there."""
+    if images is None:
+        return [None] * len(samples)
+    if images.paths is None:
+        return [int(name) for name in samples.names]
+    rows = {path: row for row, path in enumerate(images.paths)}
+    return [rows.get(name) for name in samples.names]
+
+
+def read_picture(images: ImageSet | None, row: int | None) -> Any:
+    """Return one image as Pillow's Image; None where it cannot be read."""
+    if images is None or row is None:
+        return None
+    try:
+        pixels = images.read(np.array([row]))[0]
+    except ImportError:
+        raise
+    except Exception:  # a file that is gone or broken by now is shown by its name
+        return None
+    return to_picture(pixels)
+
+
+def read_whole(images: ImageSet | None, row: int | None, most: int) -> Any:
+    """Return one image uncropped, at most `most` pixels long; None where it cannot be read."""
+    if not isinstance(images, FolderImages):
+        return read_picture(images, row)
+    if row is None:
+        return None
+    try:
+        picture = open_photo(images.folder / images.paths[row], most, images.channels)
+    except BadImage:
+        return None
+    picture.thumbnail((most, most))
+    return picture

@@ -7,8 +7,10 @@ import http.cookies
 import io
 import json
 import secrets
+import socket
 import socketserver
 import threading
+import time
 import urllib.parse
 import webbrowser
 from collections.abc import Callable
@@ -17,12 +19,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from probagg.app.report.review.connection import Connection
 from probagg.app.report.review.session import Session, StaleReview
 from probagg.app.review import ReviewError
 from probagg.errors import InputError, ProbaggError, first_line
 from probagg.progress import logger
 
+REQUEST_SECONDS = 60.0  # for a request to arrive, and for its answer to be taken
 MAX_BODY = 64 * 2**20  # bytes; a review that moves a million images fits
 TOKEN_HEADER = "X-Probagg-Token"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -66,6 +68,41 @@ def serve(
             server.serve_forever(poll_interval=0.1)
         except KeyboardInterrupt:
             logger.info("interrupted; the review is saved")
+
+
+class Connection(io.RawIOBase):
+    """The bytes of a socket, until `REQUEST_SECONDS` after the last `restart`.
+
+    The timeout of a socket counts from byte to byte: a client that drips never reaches it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__()
+        self._socket = connection
+        self.restart()
+
+    def restart(self) -> None:
+        """Set the deadline anew."""
+        self._deadline = time.monotonic() + REQUEST_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._in_time().recv_into(buffer)
+
+    def write(self, data: Any) -> int:
+        return self._in_time().send(data)
+
+    def _in_time(self) -> socket.socket:
+        left = self._deadline - time.monotonic()
+        if left <= 0.0:
+            raise TimeoutError(f"took more than {REQUEST_SECONDS:g} s")
+        self._socket.settimeout(left)
+        return self._socket
 
 
 class Refused(Exception):

@@ -13,7 +13,7 @@ from typing import Any
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents
-from probagg.app.report.pictures import TINY, locate, read_picture, read_whole
+from probagg.app.report.page.thumbnails import TINY, image_rows, read_picture, read_whole
 from probagg.app.review import Review, ReviewError, Split
 from probagg.data.images import ImageSet, converted
 
@@ -50,7 +50,7 @@ class Session:
         self._read, self._save, self._split = read, save, split
         self._known = frozenset(self.samples.names)
         self._saving = threading.Lock()
-        self._whole, self._rows = images, locate(images, self.samples)
+        self._whole, self._rows = images, image_rows(images, self.samples)
         if images is not None and (
             images.paths is not None or max(images.size or (0,)) > THUMBNAIL
         ):

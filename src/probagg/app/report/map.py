@@ -13,11 +13,11 @@ from probagg.errors import InputError
 
 Progress = Callable[[int, int], None]
 
-LANDMARKS = 2_000  # t-SNE takes seconds for these on two cores, many minutes for 50,000 rows
-DIMENSIONS = 50  # to which PCA reduces first, about as t-SNE's authors do
-NEIGHBOURS = 4  # nearest landmarks between which another sample is placed
-STEPS = 600  # of t-SNE; the map hardly changes after these
-FEW = 10  # rows below which t-SNE is meaningless
+LANDMARKS = 2_000  # t-SNE takes seconds on two cores; of 50,000 rows it takes many minutes
+DIMENSIONS = 50  # after PCA, about as t-SNE's authors do
+NEIGHBOURS = 4  # another sample is placed between so many landmarks
+STEPS = 600  # the map hardly changes after these
+FEW = 10  # t-SNE of fewer rows is meaningless
 _CHUNK = 4_096  # rows transformed at a time, so that the features need not fit twice
 
 

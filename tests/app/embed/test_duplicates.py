@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 import probagg
-from probagg.app.run import duplicates
+from probagg.app.embed import duplicates
+from probagg.app.embed.duplicates import find_duplicates, similar_pairs, stars
 from probagg.app.run.contents import read_contents
-from probagg.app.run.duplicates import find_duplicates, similar_pairs, stars
 from probagg.app.run.folder import RunFolderError
 from probagg.data.images import ArrayImages
 from probagg.data.opening import open_images

@@ -21,10 +21,9 @@ from hypothesis import strategies as st
 from problems import bar_and_dot
 
 from probagg import DPAC, PAC, OPAHead, Recipe
-from probagg.app.export import labeller_of, load_exported
+from probagg.app.export.files import _difference, load_exported
 from probagg.app.export.heads import PACHead
-from probagg.app.export.labeller import classify
-from probagg.app.export.onnx_file import _difference
+from probagg.app.export.labeller import head_probabilities, labeller_of
 from probagg.app.review import Review, Split
 from probagg.errors import ClusteringWarning
 from probagg.smoothing import Smoothing
@@ -194,7 +193,9 @@ def test_exported_dpac_maps_pixels_to_its_probabilities(dpac, digit_images, tmp_
 
 
 def test_features_of_dpac_have_its_probabilities(dpac):
-    np.testing.assert_allclose(classify(dpac, dpac.features_), dpac.probabilities_, atol=1e-5)
+    np.testing.assert_allclose(
+        head_probabilities(dpac, dpac.features_), dpac.probabilities_, atol=1e-5
+    )
 
 
 def test_dpac_is_rebuilt_from_safetensors(dpac, digit_images, tmp_path):

@@ -51,7 +51,7 @@ def test_the_script_makes_a_fiftyone_dataset(run, tmp_path):
         pytest.skip("fiftyone is not installed")
     out, labelled = export(run, "fiftyone", tmp_path / "fo")
     code = (
-        "import json, load, numpy as np; d = load.load(); "
+        "import json, load, numpy as np; d = load.load_dataset(); "
         "print(json.dumps([d.name, d.default_classes, d.values('filepath'), "
         "d.values('cluster.label'), d.values('cluster.confidence'), d.values('tags'), "
         "np.stack(d.values('embedding')).tolist()]))"

@@ -1,6 +1,6 @@
 """Make a FiftyOne dataset of the files beside this script, which probagg wrote: python load.py.
 
-Then look at it: fiftyone app launch. From Python: load() returns the dataset.
+Then look at it: fiftyone app launch. From Python: load_dataset() returns the dataset.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 
-def load(folder: str | Path = Path(__file__).parent) -> Any:
+def load_dataset(folder: str | Path = Path(__file__).parent) -> Any:
     """Return a new persistent dataset with labels, confidences and embeddings of the samples.
 
     An earlier dataset of the same name is replaced.
@@ -48,5 +48,5 @@ def _sample(fiftyone: Any, facts: dict[str, Any], embedding: np.ndarray | None) 
 
 
 if __name__ == "__main__":
-    made = load()
+    made = load_dataset()
     sys.stdout.write(f"{made.name}: {len(made)} samples. Look at them: fiftyone app launch\n")

@@ -27,23 +27,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """One image of a set, not yet decoded."""
+    """One image of a set, not yet decoded.
+
+    `digest` is of its content, None where it cannot be read; `picture` returns an RGB picture or
+    raises BadImage.
+    """
 
     row: int
-    digest: bytes | None  # of its content; None where it cannot be read
-    picture: Callable[[], Image]  # returns an RGB picture or raises BadImage
+    digest: bytes | None
+    picture: Callable[[], Image]
     stamp: Stamp | None = None
 
 
-class Source(Protocol):
+class Pictures(Protocol):
     """A set of images as pictures with a digest of their content."""
 
-    def name(self, row: int) -> str | int: ...  # a path, or the row
-    def stamps(self) -> list[Stamp | None]: ...  # of each image, without reading it
-    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]: ...
+    def name(self, row: int) -> str | int:
+        """Return the path of an image, or its row."""
+
+    def stamps(self) -> list[Stamp | None]:
+        """Return the stamp of each image, without reading it."""
+
+    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
+        """Return the images of these rows; `known` are the digests that all stamps had."""
 
 
-def source_of(images: ImageSet, near: int | None) -> Source:
+def pictures_of(images: ImageSet, near: int | None) -> Pictures:
     """Return the pictures of a set; JPEG files are decoded to at least twice `near`."""
     if isinstance(images, HubImages):
         return Encoded(images, near)
@@ -68,7 +77,8 @@ class Files:
     def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
         def item(row: int) -> Item:
             path = self._folder / self._paths[row]
-            stamp = _stamp(path)  # again, because the file may have changed since `stamps`
+            # The file may have changed since `stamps`.
+            stamp = _stamp(path)
             same = known[row] is not None and stamp == self._stamps[row]
             digest = known[row] if same else stamp and _file_digest(path)
             return Item(row, digest, functools.partial(open_photo, path, self._near), stamp)

@@ -25,15 +25,10 @@ from torch import nn
 
 from probagg import PAC, OPAHead
 from probagg.app.embed import open_backbone
+from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.networks import torch_backbone
-from probagg.app.embed.preprocessing import Preprocessing
-from probagg.app.export import (
-    ExportError,
-    export_onnx,
-    export_safetensors,
-    labeller_of,
-    load_exported,
-)
+from probagg.app.export.files import ExportError, export_onnx, export_safetensors, load_exported
+from probagg.app.export.labeller import labeller_of
 from probagg.smoothing import Smoothing
 
 

@@ -11,10 +11,10 @@ from commands import probagg as command
 
 import probagg
 from probagg.app.assignments import Assignments
+from probagg.app.export.tools import unique_names
 from probagg.app.run.contents import write_review
 from probagg.app.run.exports import labelled_of, probabilities
 from probagg.app.run.pages import split_cluster
-from probagg.app.tools.labelled import unique_names
 from probagg.errors import InputError, NoData
 
 FOLDERS = {"label-studio": ["config.xml", "tasks.json"],

@@ -7,8 +7,7 @@ import pytest
 from sklearn.datasets import make_blobs
 from sklearn.neighbors import NearestNeighbors
 
-from probagg.app.report import atlas
-from probagg.app.report.atlas import positions
+from probagg.app.report.map import positions
 
 
 def same_cluster_share(xy, y):
@@ -26,7 +25,7 @@ def test_what_lies_close_in_space_lies_close_on_the_map():
 
 def test_points_beyond_the_landmarks_lie_among_their_neighbours(monkeypatch):
     """Most points are placed by landmarks, not by t-SNE itself; they must not blur the map."""
-    monkeypatch.setattr(atlas, "LANDMARKS", 300)
+    monkeypatch.setattr("probagg.app.report.map.LANDMARKS", 300)
     X, y = make_blobs(1500, 8, centers=6, cluster_std=1.5, random_state=0)
     _, xy = positions(X)
     assert same_cluster_share(xy, y) > 0.97
@@ -107,7 +106,7 @@ def test_odd_rows_get_positions_in_the_square(kind, rng):
 
 def test_equal_landmarks_are_not_passed_to_tsne(monkeypatch, rng):
     """The one row that differs need not be a landmark; t-SNE would turn the others into NaN."""
-    monkeypatch.setattr(atlas, "LANDMARKS", 20)
+    monkeypatch.setattr("probagg.app.report.map.LANDMARKS", 20)
     X = np.full((400, 3), 0.1)
     X[7] = 5.0
     for seed in range(5):

@@ -6,30 +6,37 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from probagg.app.embed.features import embed
-from probagg.app.embed.hashing import HASHES
+from probagg.app.embed.backbone import Backbone
+from probagg.app.embed.features import extract_features
 from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.photo import pillow
 from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 from probagg.progress import Progress
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 # Two photos are near-duplicates if the cosine of their features is at least 0.6 and 0.01 for each
 # of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates.json.
-COSINE = 0.7  # from which hashes are compared
+COSINE = 0.7  # hashes are compared from here on
 EQUAL_HASHES, PER_BIT = 0.6, 0.01
 PIECE = 2**17  # pairs whose hashes are compared at a time
 BLOCK = 4096  # rows of features compared at a time
-MOST = 10  # candidates per photo in a block, on average; beyond, each has its nearest ones
+SIDE = 8  # the hash compares places of an 8 x 8 grid
+BITS = 2 * SIDE * SIDE
+MOST = 10  # candidates per photo in a block; with more on average, each keeps its nearest
 
 
 @dataclass(frozen=True)
 class Duplicates:
     """The representative of each sample, itself where no other photo is almost identical."""
 
-    representative: np.ndarray  # (n,) rows
+    representative: np.ndarray  # (n,) row numbers
 
     @property
     def kept(self) -> np.ndarray:
@@ -96,12 +103,39 @@ def similar_pairs(
             progress(min(top + BLOCK, len(U)), len(U))
 
 
+def difference_hash(image: Image) -> np.ndarray:
+    """Return 128 bits as 0 and 1: in an 8 x 8 grid, is the next place right, and below, brighter?
+
+    They hardly depend on size, compression, brightness and contrast.
+    """
+    box, grey = pillow().Resampling.BOX, image.convert("L")
+    wide = np.asarray(grey.resize((SIDE + 1, SIDE), box), int)
+    high = np.asarray(grey.resize((SIDE, SIDE + 1), box), int)
+    bits = [wide[:, 1:] > wide[:, :-1], high[1:] > high[:-1]]
+    return np.concatenate(bits, axis=None).astype(np.float32)
+
+
+# As a backbone, so that `extract_features` reads ahead and caches the hashes by content.
+HASHES = Backbone(
+    name="difference hash",
+    weights=None,
+    identity="difference-hash/1",
+    transform=difference_hash,
+    network=lambda bits: bits,
+    n_features=BITS,
+    size=SIDE,
+    resize=2 * SIDE,
+    mean=(0.0, 0.0, 0.0),
+    std=(1.0, 1.0, 1.0),
+)
+
+
 def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
     """Return the difference hash of each image, (n, bits); NaN where it can no longer be read."""
     bits = np.full((len(names), HASHES.n_features), np.nan, np.float32)
     if names:
-        with contextlib.suppress(NoData):  # not one can be read
-            found = embed(_only(images, names), HASHES)
+        with contextlib.suppress(NoData):
+            found = extract_features(_only(images, names), HASHES)
             bits[found.rows] = found.X
     return bits
 

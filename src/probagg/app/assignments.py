@@ -1,0 +1,475 @@
+"""The table of a run: the cluster of each sample, the second one, its distance and a flag.
+
+`Assignments` is the table, with its one writer and its one reader (assignments.csv). `Yardstick`
+measures distances of samples to their clusters and says which are outliers.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from probagg.errors import reading
+from probagg.formulas import PATH, TEXT, marked, plain
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
+BORDERLINE, OUTLIER, DISCARDED = "borderline", "outlier", "discarded"
+# A sample is borderline if its second probability is at least this share of the first.
+BORDERLINE_RATIO = 0.5
+# Outliers lie this many interquartile ranges above the upper quartile (Tukey's rule), but are at
+# most this share of a cluster: trained features have long tails.
+FENCE, MAX_OUTLIERS = 1.5, 0.025
+YARDSTICK_FORMAT = "probagg.yardstick/1"
+PART_NUMBERS = 2**22  # probabilities in memory at once
+PART_ROWS = 2**16  # lines of text in memory at once
+_CHUNK = 1 << 16  # rows compared with the centres at once
+_CHUNK_NUMBERS = 1 << 24  # the same for sparse rows, which become dense
+
+
+@dataclass(frozen=True, eq=False)
+class Assignments:
+    """The table of a run, which also behaves as a read-only mapping of NumPy columns.
+
+    Column names are those of assignments.csv; the first is `heading`: path, row, or the name of a
+    table's id, with `names` as its cells. As with a DataFrame, `len` is the number of samples and
+    iteration goes over the column names. `cluster` is -1 where a person discarded the sample,
+    `second_cluster` where there is only one cluster, and `distance` NaN where it is unknown. `flag`
+    is "" or one of BORDERLINE, OUTLIER and DISCARDED; an outlier is not borderline.
+    `cluster_names`, if there are any, are a last column.
+
+    >>> P = np.array([[0.9, 0.1], [0.4, 0.6]])
+    >>> table = Assignments.of(P, P, None, ["a.jpg", "b.jpg"], heading="path")
+    >>> table
+    Assignments: 2 samples, 2 clusters, 1 borderline, 0 outliers
+    >>> table["cluster"], table["path"]
+    (array([0, 1]), array(['a.jpg', 'b.jpg'], dtype=object))
+    >>> list(table)[:3]
+    ['path', 'cluster', 'probability']
+    """
+
+    names: list[str]
+    cluster: np.ndarray
+    probability: np.ndarray
+    second_cluster: np.ndarray
+    second_probability: np.ndarray
+    distance: np.ndarray
+    flag: np.ndarray
+    heading: str = "row"
+    cluster_names: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.cluster)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((self.heading, *COLUMNS, *(["name"] if self.cluster_names else [])))
+
+    def keys(self) -> list[str]:
+        """Return the column names."""
+        return list(self)
+
+    def __getitem__(self, column: str) -> np.ndarray:
+        if column not in self.keys():
+            raise KeyError(f"{column!r} is not a column. There are {', '.join(self)}.")
+        if column == self.heading:
+            return np.array(self.names, np.int64 if column == "row" else object)
+        if column == "name":
+            return np.array([self.cluster_names.get(k, "") for k in self.cluster.tolist()], object)
+        return getattr(self, column)
+
+    def __repr__(self) -> str:
+        flags = f"{(self.flag == BORDERLINE).sum()} borderline, {(self.flag == OUTLIER).sum()}"
+        n_clusters = len(np.unique(self.cluster[self.cluster >= 0]))
+        found = f"Assignments: {len(self)} samples, {n_clusters} clusters, {flags} outliers"
+        n_discarded = int((self.flag == DISCARDED).sum())
+        return f"{found}, {n_discarded} discarded" if n_discarded else found
+
+    @classmethod
+    def of(
+        cls,
+        P: Any,
+        X: Any,
+        yardstick: Yardstick | None,
+        names: Sequence[object],
+        groups: np.ndarray | Callable[[Any], np.ndarray] | None = None,
+        *,
+        heading: str = "row",
+    ) -> Self:
+        """Assign samples by probabilities P (n, K), with X (n, D) the features behind them.
+
+        Both are read in slices of rows, so they need not be in memory. `groups` gives the cluster
+        that each is merged into, (K,), or a function does, of rows of X: (n, K). Probabilities add
+        up, and distances are to the centre of the most probable of the clusters that were merged.
+        """
+        parts = [cls._columns(P[rows], X[rows], yardstick, groups) for rows in parts_of(P)]
+        return cls([str(name) for name in names], **_join_columns(parts), heading=heading)
+
+    @staticmethod
+    def _columns(
+        P: np.ndarray,
+        X: Any,
+        yardstick: Yardstick | None,
+        groups: np.ndarray | Callable[[Any], np.ndarray] | None,
+    ) -> tuple[np.ndarray, ...]:
+        """Return all columns but the names, of some samples (see `of`)."""
+        every, own = np.arange(len(P)), P.argmax(1)
+        groups = groups(X) if callable(groups) else groups
+        survivors = np.arange(P.shape[1])
+        if groups is not None and not (groups == survivors).all():
+            survivors = np.unique(groups)
+            places = np.broadcast_to(np.searchsorted(survivors, groups), P.shape)
+            merged = np.zeros((len(P), len(survivors)), P.dtype)
+            np.add.at(merged, (every[:, None], places), P)
+            parts = np.where(places == merged.argmax(1)[:, None], P, -1.0)
+            P, own = merged, parts.argmax(1)
+        ranked = np.argsort(-P, axis=1, kind="stable")[:, :2]
+        first, p_first = survivors[ranked[:, 0]], P[every, ranked[:, 0]]
+        second, p_second = np.full(len(P), -1), np.zeros(len(P), P.dtype)
+        if len(survivors) > 1:
+            second, p_second = survivors[ranked[:, 1]], P[every, ranked[:, 1]]
+        distance, far = np.full(len(P), np.nan), np.zeros(len(P), bool)
+        if yardstick is not None:
+            distance = yardstick.distances(X, own)
+            far = distance > yardstick.limits[own]
+        flag = np.where(p_second >= BORDERLINE_RATIO * p_first, BORDERLINE, "")
+        flag = np.where(far, OUTLIER, flag)
+        return first, p_first, second, p_second, distance, flag
+
+    def relabel(self, cluster: np.ndarray, second_cluster: np.ndarray) -> Assignments:
+        """Return the table with the clusters that the first and the second became, (n,) each.
+
+        A sample whose two clusters became one has both probabilities and is not borderline.
+        """
+        joined = (second_cluster == cluster) & (second_cluster >= 0)
+        return replace(
+            self,
+            cluster=cluster,
+            probability=self.probability + np.where(joined, self.second_probability, 0.0),
+            second_cluster=np.where(joined, -1, second_cluster),
+            second_probability=np.where(joined, 0.0, self.second_probability),
+            flag=np.where(joined & (self.flag == BORDERLINE), "", self.flag),
+        )
+
+    def move(self, clusters: np.ndarray) -> Assignments:
+        """Return the table with each sample in the cluster that a person chose.
+
+        Where that is another one, the probability is 1, the second cluster the model's (with
+        probability 0), the distance unknown, and there is no flag.
+        """
+        moved = clusters != self.cluster
+        return replace(
+            self,
+            cluster=clusters,
+            probability=np.where(moved, 1.0, self.probability),
+            second_cluster=np.where(moved, self.cluster, self.second_cluster),
+            second_probability=np.where(moved, 0.0, self.second_probability),
+            distance=np.where(moved, np.nan, self.distance),
+            flag=np.where(moved, "", self.flag),
+        )
+
+    def discard(self, rows: np.ndarray) -> Assignments:
+        """Return the table with some samples, (n,) bool, in no cluster.
+
+        The cluster is -1, the second cluster the one that the sample was in, both with
+        probability 0, and the flag says it.
+        """
+        gone = rows & (self.cluster >= 0)
+        return replace(
+            self,
+            cluster=np.where(rows, -1, self.cluster),
+            probability=np.where(rows, 0.0, self.probability),
+            second_cluster=np.where(gone, self.cluster, self.second_cluster),
+            second_probability=np.where(rows, 0.0, self.second_probability),
+            distance=np.where(rows, np.nan, self.distance),
+            flag=np.where(rows, DISCARDED, self.flag),
+        )
+
+    def to_csv(self) -> str:
+        """Return the table as text, as in assignments.csv."""
+        return "".join(self.csv_parts())
+
+    def csv_parts(self) -> Iterator[str]:
+        """Yield the text of `to_csv` in parts, the header first.
+
+        Names of files and of clusters are marked where a spreadsheet would take them for formulas.
+        """
+
+        def lines() -> Iterator[list[str]]:
+            yield list(self)
+            for cells in self._lines():
+                if self.heading == "path":
+                    cells[0] = marked(cells[0], PATH)
+                if self.cluster_names:
+                    cells[-1] = marked(cells[-1], TEXT)
+                yield cells
+
+        remaining = lines()
+        while some := list(itertools.islice(remaining, PART_ROWS)):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows(some)
+            yield text.getvalue()
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return a dictionary per sample, with numbers rounded as in the CSV; unknown is None."""
+        kinds: dict[str, type] = {"cluster": int, "second_cluster": int}
+        kinds |= dict.fromkeys(("probability", "second_probability", "distance"), float)
+        return [
+            {
+                column: kinds.get(column, str)(cell) if cell else None
+                for column, cell in zip(self, line, strict=True)
+            }
+            for line in self._lines()
+        ]
+
+    def _lines(self) -> Iterator[list[str]]:
+        """Yield the cells of each sample as text; what is unknown is empty."""
+        for i, name in enumerate(self.names):
+            second = ["", ""]
+            if self.second_cluster[i] >= 0:
+                second = [str(self.second_cluster[i]), f"{self.second_probability[i]:.6f}"]
+            distance = "" if np.isnan(self.distance[i]) else f"{self.distance[i]:.6g}"
+            first = [name, str(self.cluster[i]), f"{self.probability[i]:.6f}"]
+            names = self.cluster_names
+            last = [names.get(int(self.cluster[i]), "")] if names else []
+            yield [*first, *second, distance, str(self.flag[i]), *last]
+
+    @classmethod
+    def read(cls, path: Path, n_clusters: int | None = None) -> Self:
+        """Read what `to_csv` wrote; an error says what is wrong with a damaged table.
+
+        With `n_clusters` given, a cluster that is not one of these is an error too.
+        """
+        remedy = "Restore the file, or run probagg cluster again."
+        with (
+            reading(path, remedy),
+            path.open(newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            rows = (row for row in csv.reader(file) if row)
+            table = cls._parse(next(rows, []), rows)
+            table._check(n_clusters)
+            return table
+
+    @classmethod
+    def _parse(cls, header: list[str], rows: Iterator[list[str]]) -> Self:
+        """Return the table of lines of cells, which are read in parts."""
+        if header[:1] == [""] or tuple(header[1:7]) != COLUMNS:
+            raise ValueError(f"its first line is {','.join(header)[:80]!r}")
+        names: list[str] = []
+        cluster_names: dict[int, str] = {}
+        parts = []
+        while some := list(itertools.islice(rows, PART_ROWS)):
+            if uneven := next((row for row in some if len(row) != len(header)), None):
+                raise ValueError(
+                    f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
+                )
+            cells = list(zip(*some, strict=True))
+            names += [plain(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
+            if header[0] == "row":
+                np.array(cells[0], np.int64)  # raises where a row is not a number
+            parts.append(_parse_columns(*cells[1:7]))
+            if header[7:8] == ["name"]:
+                labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
+                cluster_names |= {k: plain(label, TEXT) for k, label in labels if label}
+        if not names:
+            raise ValueError("it has no samples")
+        columns = _join_columns(parts)
+        return cls(names, **columns, heading=header[0], cluster_names=cluster_names)
+
+    def _check(self, n_clusters: int | None) -> None:
+        """Raise an error where a cluster or a probability is out of its range."""
+        known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
+        lowest = np.where(self.flag == DISCARDED, -1, 0)
+        highest = max(self.cluster.max(), self.second_cluster.max())
+        if (self.cluster < lowest).any() or self.second_cluster.min() < -1 or highest >= known:
+            raise ValueError(f"a cluster is not among 0 to {known - 1}")
+        p = np.concatenate([self.probability, self.second_probability])
+        if not ((p >= 0.0) & (p <= 1.0)).all():
+            raise ValueError("a probability is not between 0 and 1")
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a pandas DataFrame of the columns."""
+        return _import_package("pandas").DataFrame(self._valid_columns())
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return a polars DataFrame of the columns."""
+        return _import_package("polars").DataFrame(self._valid_columns())
+
+    def to_parquet(self) -> bytes:
+        """Return the content of a Parquet file; a missing second cluster is null."""
+        arrow, none = _import_package("pyarrow"), self.second_cluster < 0
+        columns = {
+            **self._valid_columns(),
+            "cluster": self.cluster.astype(np.int32),
+            "probability": self.probability.astype(float),
+            "second_cluster": arrow.array(self.second_cluster.astype(np.int32), mask=none),
+            "second_probability": arrow.array(self.second_probability.astype(float), mask=none),
+        }
+        if self.heading == "row":
+            columns["row"] = self.names
+        sink = io.BytesIO()
+        _import_package("pyarrow.parquet").write_table(arrow.table(columns), sink)
+        return sink.getvalue()
+
+    def _valid_columns(self) -> dict[str, Any]:
+        """Return the columns with names that are valid text, as file names need not be."""
+        columns: dict[str, Any] = dict(self)
+        if self.heading != "row":
+            columns[self.heading] = [
+                name.encode("utf-8", "replace").decode() for name in self.names
+            ]
+        return columns
+
+
+def _parse_columns(
+    first: Sequence[str],
+    p_first: Sequence[str],
+    second: Sequence[str],
+    p_second: Sequence[str],
+    distance: Sequence[str],
+    flag: Sequence[str],
+) -> tuple[np.ndarray, ...]:
+    """Return the arrays of `COLUMNS` from cells of text; what is unknown is empty there."""
+    return (
+        np.array(first, np.int64),
+        np.array(p_first, float),
+        np.array([k or -1 for k in second], np.int64),
+        np.array([p or 0.0 for p in p_second], float),
+        np.array([d or np.nan for d in distance], float),
+        np.array(flag, str),
+    )
+
+
+def _join_columns(parts: list[tuple[np.ndarray, ...]]) -> dict[str, Any]:
+    """Return the columns of a table by name from parts, each with the arrays of `COLUMNS`."""
+    joined = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return dict(zip(COLUMNS, joined, strict=True))
+
+
+def _import_package(name: str) -> ModuleType:
+    """Import an optional package, or say how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise ImportError(f"{package} is not installed: pip install {package}") from error
+
+
+def parts_of(P: Any) -> Iterator[slice]:
+    """Return slices of all rows of P (n, K), at least one."""
+    n, size = P.shape[0], max(1, PART_NUMBERS // P.shape[1])
+    return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
+
+
+def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple]:
+    """Return the pairs of clusters that the model confuses most, the worst first.
+
+    Each is (first, second, mean_probability, samples): the mean probability that samples of either
+    cluster give to the other, and how many of them are borderline between the two.
+    """
+    K = P.shape[1]
+    given = np.zeros((K, K))
+    for rows in parts_of(P):
+        np.add.at(given, assigned.cluster[rows], P[rows])
+    sizes = np.bincount(assigned.cluster, minlength=K)
+    borderline = assigned.flag == BORDERLINE
+    between = np.zeros((K, K), int)
+    if K > 1:
+        np.add.at(between, (assigned.cluster[borderline], assigned.second_cluster[borderline]), 1)
+    pairs = []
+    for a in range(K):
+        for b in range(a + 1, K):
+            mean = (given[a, b] + given[b, a]) / max(sizes[a] + sizes[b], 1)
+            if mean >= 0.0005 or between[a, b] + between[b, a]:
+                pairs.append((a, b, float(mean), int(between[a, b] + between[b, a])))
+    return sorted(pairs, key=lambda pair: -pair[2])[:most]
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """The centre of each cluster, and the distance from which a sample is an outlier.
+
+    A distance is to the mean of the cluster's samples: 1 - cos to the mean of the unit rows for
+    cosine, Euclidean otherwise. New samples are measured with it too, so that their flags mean the
+    same.
+    """
+
+    metric: str
+    centers: np.ndarray  # (K, D)
+    limits: np.ndarray  # (K,)
+
+    @classmethod
+    def of(cls, X: Any, labels: np.ndarray, n_clusters: int, metric: str) -> Self:
+        """Measure the samples that formed the clusters.
+
+        A sample pulls the mean towards itself, so limits are quantiles of distances to the mean of
+        the others, as for new samples. In clusters of one or two samples nothing is an outlier.
+        """
+        centers = np.zeros((n_clusters, X.shape[1]), np.float64)
+        for rows in _chunks(X):
+            np.add.at(centers, labels[rows], _rows(X[rows], metric))
+        sizes = np.bincount(labels, minlength=n_clusters)
+        centers /= np.maximum(sizes, 1)[:, None]
+        limits = np.full(n_clusters, np.inf)
+        distances = cls(metric, centers, limits).distances(X, labels)
+        for cluster in np.flatnonzero(sizes > 2):
+            without = distances[labels == cluster] * sizes[cluster] / (sizes[cluster] - 1)
+            low, high, most = np.quantile(without, (0.25, 0.75, 1.0 - MAX_OUTLIERS))
+            limits[cluster] = max(high + FENCE * (high - low), most)
+        return cls(metric, centers, limits)
+
+    def distances(self, X: Any, labels: np.ndarray) -> np.ndarray:
+        """Return the distance (n,) of each row to the centre of its cluster."""
+        found = np.empty(X.shape[0])
+        for rows in _chunks(X):
+            x, center = _rows(X[rows], self.metric), self.centers[labels[rows]]
+            if self.metric == "cosine":
+                norm = np.linalg.norm(center, axis=1)
+                cosine = (x * center).sum(1) / np.maximum(norm, 1e-300)
+                found[rows] = (1.0 - cosine).clip(0.0)  # rounding makes copies negative
+            else:
+                found[rows] = np.linalg.norm(x - center, axis=1)
+        return found
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write to one safetensors file."""
+        tensors = {"centers": self.centers, "limits": self.limits}
+        write_safetensors(path, YARDSTICK_FORMAT, tensors, {"metric": self.metric})
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read what `save` wrote."""
+        tensors, description = read_safetensors(path, YARDSTICK_FORMAT)
+        with reading(path, RESTORE):
+            metric, centers, limits = description["metric"], tensors["centers"], tensors["limits"]
+            if centers.ndim != 2 or limits.shape != centers.shape[:1] or type(metric) is not str:
+                raise ValueError("its arrays do not belong together")
+            if not np.isfinite(centers).all() or np.isnan(limits).any():
+                raise ValueError("some of its numbers are not finite")
+        return cls(metric, centers, limits)
+
+
+def _rows(X: Any, metric: str) -> np.ndarray:
+    X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
+    if metric != "cosine":
+        return X
+    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+
+
+def _chunks(X: Any) -> Iterator[slice]:
+    size = max(1, _CHUNK_NUMBERS // X.shape[1]) if hasattr(X, "toarray") else _CHUNK
+    for start in range(0, X.shape[0], size):
+        yield slice(start, start + size)

@@ -1,1 +1,0 @@
-"""Runs for other tools: Label Studio, FiftyOne, Hugging Face datasets, AnnData."""
