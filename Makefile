@@ -47,7 +47,7 @@ docs: $(VENV)/.dev
 gallery: $(VENV)/.dev
 	$(BIN)/python -m benchmarks draw_gallery
 
-# docs/results.md and the README's table, from benchmarks/results/*.json.
+# docs/results.md and the README's table, from benchmarks/results.
 results: $(VENV)/.dev
 	$(BIN)/python -m benchmarks results_page
 

@@ -5,49 +5,31 @@ the same command line:
 
     python -m benchmarks table2                          all that is not recorded yet
     python -m benchmarks table2 --only pendigits pac     some of it
-    python -m benchmarks table2 --size small --seeds 3   fewer rows and seeds, in table2.small.json
+    python -m benchmarks table2 --size small --seeds 3   fewer rows and seeds, in table2/small.json
 
-A run is recorded as it ends, with its settings, data, time, versions and machine, so a study that
-is stopped goes on where it was.
+A run is recorded as it ends, so a study that is stopped goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.paper.expected import NotPrintedError, expected
-from benchmarks.record import commit
-from probagg.environment import environment
+from benchmarks.record import RESULTS, Cell, Results, Row
 from probagg.errors import Interrupted, NoData
 from probagg.progress import duration
-from probagg.storage import write_atomically
 
-RESULTS = Path(__file__).parent / "results"
 SIZES = ("full", "small", "tiny")  # the paper's, one for a laptop, one for a test
 DEEP_SIZES = ("full", "short", "small", "tiny")  # also one for minutes of a GPU
-Run = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a table: a method on a data set with a seed and, in some tables, a setting."""
-
-    data: str
-    method: str
-    setting: str = ""
-    seed: int = 0
-
-    def __str__(self) -> str:
-        return ", ".join(filter(None, (self.data, self.method, self.setting, f"seed {self.seed}")))
+Run = dict[str, Any]  # values of a row, its seconds and its settings
 
 
 @dataclass(frozen=True)
@@ -60,60 +42,8 @@ class Study:
     seeds: int = 10
     shown: tuple[str, ...] = ("acc",)  # scores that are printed
     sizes: tuple[str, ...] = SIZES
-    lines: Callable[[Study, list[Run]], Iterable[str]] | None = None  # instead of `beside_paper`
+    lines: Callable[[Study, list[Row]], Iterable[str]] | None = None  # instead of `beside_paper`
     on_request: frozenset[str] = frozenset()  # settings that are run only if --only names them
-
-
-class Record:
-    """The result file of a study at one size: its runs, each with the environment it ran in."""
-
-    def __init__(self, path: Path, study: str, size: str) -> None:
-        self.path = path
-        self.content: dict[str, Any] = {
-            "study": study,
-            "size": size,
-            "environments": [],
-            "runs": [],
-        }
-        if path.is_file():
-            self.content = json.loads(path.read_text(encoding="utf-8"))
-
-    @property
-    def runs(self) -> list[Run]:
-        return self.content["runs"]
-
-    def of(self, cell: Cell) -> Run | None:
-        """Return the run of a cell, or None."""
-        keys = asdict(cell)
-        return next((run for run in self.runs if keys.items() <= run.items()), None)
-
-    def add(self, cell: Cell, run: Run) -> None:
-        """Write a run in place of an earlier one of the same cell."""
-        run = {**asdict(cell), **run, "environment": self._environment()}
-        self.content["runs"] = [old for old in self.runs if old is not self.of(cell)] + [run]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.path, one_per_line(self.content).encode())
-
-    def _environment(self) -> int:
-        """Return the number of this machine, with its versions, among those of the file."""
-        here = environment() | {"commit": commit()}
-        del here["time"], here["command"]
-        known = self.content["environments"]
-        if here not in known:
-            known.append(here)
-        return known.index(here)
-
-
-def one_per_line(content: dict[str, Any]) -> str:
-    """Return JSON with each element of a list on a line of its own."""
-
-    def value(item: Any) -> str:
-        if not isinstance(item, list):
-            return json.dumps(item)
-        return "[\n" + ",\n".join(f"  {json.dumps(element)}" for element in item) + "\n ]"
-
-    lines = (f" {json.dumps(key)}: {value(item)}" for key, item in content.items())
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 @contextmanager
@@ -132,12 +62,12 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     a = _parser(study).parse_args(arguments)
     cells = list(study.cells(a.size, a.seeds))
     chosen = select(cells, a.only, study.on_request)
-    suffix = "" if a.size == "full" else f".{a.size}"
-    record = Record(a.out / f"{study.name}{suffix}.json", study.name, a.size)
-    missing = [cell for cell in chosen if a.again or record.of(cell) is None]
+    results = Results.open(study.name, a.size, a.out)
+    known = {row.cell for row in results.rows}
+    missing = [cell for cell in chosen if a.again or cell not in known]
     print(f"{study.name}, {a.size}: {len(chosen) - len(missing)} of {len(chosen)} runs recorded.")
     for number, cell in enumerate(missing):
-        left = time_left(record.runs, missing[number:])
+        left = time_left(results.rows, missing[number:])
         print(f"{number + 1} of {len(missing)}{left}: {cell}", flush=True)
         began = time.perf_counter()
         try:
@@ -148,11 +78,12 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
         except Interrupted as stopped:
             print(f"{stopped} The same command resumes it.")
             raise SystemExit(75) from stopped
-        record.add(cell, {"seconds": time.perf_counter() - began, **run})
-    done = [run for cell in chosen if (run := record.of(cell))]
-    for line in (study.lines or beside_paper)(study, done):
+        results.put(cell.row({"seconds": time.perf_counter() - began, **run}))
+    done = {row.cell: row for row in results.rows}
+    rows = [done[cell] for cell in chosen if cell in done]
+    for line in (study.lines or beside_paper)(study, rows):
         print(line)
-    print(f"In {record.path}")
+    print(f"In {results.path}")
 
 
 def _parser(study: Study) -> argparse.ArgumentParser:
@@ -161,7 +92,7 @@ def _parser(study: Study) -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=study.seeds, help=f"default {study.seeds}")
     parser.add_argument("--only", nargs="+", default=[], help="data sets, methods or settings")
     parser.add_argument("--again", action="store_true", help="replace recorded runs")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result file")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results")
     return parser
 
 
@@ -183,11 +114,12 @@ def select(cells: list[Cell], only: Sequence[str], on_request: Collection[str] =
     return cells
 
 
-def time_left(done: Iterable[Run], missing: Iterable[Cell]) -> str:
+def time_left(done: Iterable[Row], missing: Iterable[Cell]) -> str:
     """Return how long the missing cells will take, by runs of the same data set and method."""
     seconds: dict[tuple[str, str], list[float]] = {}
-    for run in done:
-        seconds.setdefault((run["data"], run["method"]), []).append(run["seconds"])
+    for row in done:
+        if row.seconds is not None:
+            seconds.setdefault((row.data, row.method), []).append(row.seconds)
     if not seconds:
         return ""
     any_run = fmean(value for values in seconds.values() for value in values)
@@ -195,23 +127,31 @@ def time_left(done: Iterable[Run], missing: Iterable[Cell]) -> str:
     return f", about {duration(sum(each))} left"
 
 
-def beside_paper(study: Study, runs: Iterable[Run]) -> Iterable[str]:
+def beside_paper(study: Study, rows: Iterable[Row]) -> Iterable[str]:
     """Yield one line for each data set, method and setting: ours, the paper's, the difference."""
-    groups: dict[tuple[str, ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault((run["data"], run["method"], run["setting"]), []).append(run)
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.data, row.method, row.setting), []).append(row)
     for keys, group in groups.items():
         parts = []
         for score in study.shown:
-            values = [100 * run[score] for run in group if run.get(score) is not None]
+            values = [row[score] for row in group if row.get(score) is not None]
             if not values:
                 continue
             theirs = printed(study.name, *keys, score)
             if theirs is None:  # of a setting of our own
                 theirs = printed(study.name, *keys[:2], score)
-            beside = "" if theirs is None else f" | {theirs} | {fmean(values) - theirs:+.1f}"
-            parts.append(f"{score.upper()} {fmean(values):.1f} ± {pstdev(values):.1f}{beside}")
+            beside = "" if theirs is None else f" | {theirs} | {100 * fmean(values) - theirs:+.1f}"
+            parts.append(f"{score.upper()} {percent(*values)}{beside}")
         yield f"{', '.join(filter(None, keys)):40} n={len(group):<3} {'   '.join(parts)}"
+
+
+def percent(*shares: float) -> str:
+    """Return shares in percent: up to three as they are, more as mean ± deviation of the sample."""
+    values = [100 * share for share in shares]
+    if len(values) < 4:
+        return ", ".join(f"{value:.1f}" for value in values)
+    return f"{fmean(values):.1f} ± {stdev(values):.1f}"
 
 
 def printed(*keys: str) -> float | None:

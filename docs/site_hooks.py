@@ -21,7 +21,7 @@ OUTSIDE = (
     "benchmarks/README.md",
     "benchmarks/notes/*.md",
     "benchmarks/paper/expected.toml",
-    "benchmarks/results/*.json",
+    "benchmarks/results/*/*.json",
     "src/probagg/dpac/recipes/**/*.toml",
 )
 CODE = ("examples/*.py",)

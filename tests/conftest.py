@@ -1,3 +1,4 @@
+import signal
 import sys
 
 import numpy as np
@@ -77,3 +78,11 @@ def without_packages(monkeypatch):
     monkeypatch.undo()
     photo.readable_suffixes.cache_clear()
     photo._formats.cache_clear()
+
+
+@pytest.fixture
+def hangups():
+    """SIGHUP ends this process, also where the tests run under nohup and would ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -1,11 +1,12 @@
-"""Tables 4 to 7 as they ran, in Markdown, for make_results.py."""
+"""Tables 4 to 7 as they ran, in Markdown."""
 
 from __future__ import annotations
 
 from statistics import fmean
 
-from benchmarks.figures.tables import Run, expected, percent, printed, results, score, table
+from benchmarks.figures.tables import Run, expected, grouped, percent, printed, score, table
 
+CELL = ("data", "method", "setting")
 FEATURES = {
     "cifar10-simclr": "CIFAR-10, SimCLR features",
     "mnist-test": "MNIST test images",
@@ -35,17 +36,9 @@ VARIANTS = {
 }
 
 
-def groups(name: str) -> dict[tuple[str, str, str], list[Run]]:
-    """Return the runs of a study by data set, method and setting."""
-    found: dict[tuple[str, str, str], list[Run]] = {}
-    for run in results(name, "runs"):
-        found.setdefault((run["data"], run["method"], run["setting"]), []).append(run)
-    return found
-
-
 def exponent() -> str:
     """Return ACC by m beside the predicted critical m, and "none" where no cluster formed."""
-    found = groups("table6.small")
+    found = grouped("table6/small", *CELL)
     values = list(expected("table6", "cifar10", "dpac-opa"))
     settings, rows = (*values, "below", "above"), []
     for data, title in FEATURES.items():
@@ -67,13 +60,13 @@ def _formed(runs: list[Run]) -> str:
 def online_and_offline() -> str:
     """Return ACC and seconds by the targets and how often they are computed."""
     rows = []
-    for (_, method, setting), runs in groups("table7.small").items():
+    for (_, method, setting), runs in grouped("table7/small", *CELL).items():
         theirs = expected("table7", "stl10", method, setting)
         rows.append(
             [
                 targets_title(method, setting),
                 score(runs),
-                f"{fmean(run['seconds'] for run in runs):.0f}",
+                f"{fmean(run.seconds or 0.0 for run in runs):.0f}",
                 f"{theirs['acc']:.1f}",
                 f"{theirs['hours']:.1f}",
             ]
@@ -86,7 +79,7 @@ def on_digits() -> str:
     """Return ACC of Tables 4, 5a and 5c on digits, and the paper's on CIFAR-10."""
     rows = []
     for name in ("table4", "table5a", "table5c"):
-        for (_, method, setting), runs in groups(f"{name}.small").items():
+        for (_, method, setting), runs in grouped(f"{name}/small", *CELL).items():
             theirs = printed_acc(name, method, setting)
             rows.append([row_title(name, method, setting), str(len(runs)), score(runs), theirs])
     return table("method | seeds | ACC, digits | the paper: ACC, CIFAR-10", rows)
@@ -96,7 +89,7 @@ def on_cifar10_short() -> str:
     """Return the runs of Tables 4 to 7 at size short, and the paper's ACC."""
     rows = []
     for name in ("table4", "table5a", "table5c", "table6", "table7"):
-        for (_, method, setting), (run, *_more) in groups(f"{name}.short").items():
+        for (_, method, setting), (run, *_more) in grouped(f"{name}/short", *CELL).items():
             before = fmean(pac["acc"] for pac in run["pretrained"]["table3"]["pac"])
             scores = " / ".join(percent(run[of]) for of in ("acc", "nmi", "ari"))
             if run["state"] == "uniform":
@@ -110,7 +103,7 @@ def on_cifar10_short() -> str:
 def autoencoder() -> str:
     """Return Table 5b and its variants."""
     rows = []
-    found = groups("table5b")
+    found = grouped("table5b", *CELL)
     for setting, title in VARIANTS.items():
         runs = found["mnist", "ae-opa", setting]
         before = [run["pretrained"]["table3"]["pac"][0] for run in runs]

@@ -5,13 +5,11 @@ make demo && python -m benchmarks draw_dpac runs/demo
 
 import csv
 import json
-import sys
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from benchmarks import ROOT
+from benchmarks.figures.drawing import arguments, save
 from probagg.data.benchmarks import load_images
 
 STAGES = {"pretrain": "#4477aa", "cluster": "#cc6677", "self_label": "#228833"}
@@ -19,7 +17,8 @@ STAGES = {"pretrain": "#4477aa", "cluster": "#cc6677", "self_label": "#228833"}
 
 def main() -> None:
     """Draw curves of the three stages, and the most and least certain images per cluster."""
-    run = Path(sys.argv[1])
+    a = arguments(__doc__, "dpac.png", "run")
+    run = a.run
     records = [json.loads(line) for line in (run / "metrics.jsonl").open()]
     with (run / "assignments.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -58,4 +57,4 @@ def main() -> None:
     right.set_ylabel("one row per cluster")
     right.tick_params(length=0)
     right.spines[:].set_visible(False)
-    figure.savefig(ROOT / "docs" / "dpac.png", dpi=110)
+    save(figure, a.out, dpi=110)

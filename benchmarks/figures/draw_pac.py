@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks import ROOT
+from benchmarks.figures.drawing import arguments, save
 from probagg import PAC
 
 COLOURS = np.array([[0.84, 0.27, 0.23], [0.16, 0.47, 0.71], [0.95, 0.65, 0.15], [0.24, 0.62, 0.36]])
@@ -52,7 +52,7 @@ def start(N):
 def main():
     """Draw the picture."""
     warnings.simplefilter("ignore", ConvergenceWarning)
-    plt.rcParams |= {"font.family": "DejaVu Sans", "font.size": 10}
+    a = arguments(__doc__, "pac.png")
     centers = [[0, 0], [5, 1], [1, 5], [6, 6]]
     X, _ = make_blobs(600, centers=centers, cluster_std=1.5, random_state=2)
     figure, axes = plt.subplots(1, 5, figsize=(13, 2.9), width_ratios=[1, 1, 1, 1, 1.35])
@@ -75,6 +75,4 @@ def main():
     axis.title.set_fontsize(10)
     axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    path = ROOT / "docs" / "pac.png"
-    figure.savefig(path, dpi=130)
-    print(f"written to {path}")
+    save(figure, a.out)

@@ -12,8 +12,8 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from benchmarks import ROOT
+from benchmarks.figures.drawing import arguments
 
-DOCS = ROOT / "docs"
 WIDTH, HEIGHT, SCALE = 1180, 1130, 0.6
 SIDEBAR, HEADER = 240, 70
 
@@ -27,6 +27,7 @@ def picture(page: Page, heading: str) -> Image.Image:
 
 def main() -> None:
     """Join two screenshots side by side."""
+    a = arguments(__doc__, "report.png")
     with sync_playwright() as play:
         browser = play.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
@@ -43,4 +44,4 @@ def main() -> None:
     sheet.paste(sides[0], (0, 0))
     sheet.paste(sides[1], (sides[0].width, 0))
     size = tuple(round(SCALE * side) for side in sheet.size)
-    sheet.resize(size, Image.Resampling.LANCZOS).quantize(128).save(DOCS / "report.png")
+    sheet.resize(size, Image.Resampling.LANCZOS).quantize(128).save(a.out)

@@ -1,18 +1,13 @@
-"""Draw docs/scale.png: time and memory by N, D and K (results/scale.json).
+"""Draw docs/scale.png: time and memory by N, D and K (results/scale/full.json).
 
 python -m benchmarks draw_scale
 """
 
-import json
-
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from benchmarks import ROOT
+from benchmarks.figures.drawing import arguments, save
+from benchmarks.figures.tables import recorded
 
-DOCS = ROOT / "docs"
 STYLES = {
     "pac": ("PAC", "#1f6feb", "o-"),
     "pac file": ("PAC from a file, memory limited", "#1f6feb", "s--"),
@@ -25,19 +20,22 @@ TITLES = {"N": "rows N", "D": "columns D", "K": "clusters K"}
 
 def main() -> None:
     """Draw one column per axis: seconds above, megabytes below."""
-    cells = json.loads((ROOT / "benchmarks" / "results" / "scale.json").read_text())
+    a = arguments(__doc__, "scale.png")
     figure, panels = plt.subplots(2, 3, figsize=(11, 6), sharex="col", layout="constrained")
     for column, (axis, title) in enumerate(TITLES.items()):
         for method, (name, color, style) in STYLES.items():
             done = [
-                cell
-                for key, cell in cells["results"].items()
-                if key.split(" ", 2)[::2] == [axis, method] and "seconds" in cell
+                row
+                for row in recorded("scale").of(method=method)
+                if row.setting.startswith(f"{axis} ") and row.seconds is not None
             ]
-            values = [cell[axis] for cell in done]
-            for row, quantity in enumerate(("seconds", "memory_mb")):
-                heights = [max(cell[quantity], 0.1 if row else 0.001) for cell in done]
-                panels[row, column].plot(values, heights, style, color=color, label=name, ms=4)
+            values = [row.settings[axis] for row in done]
+            heights = (
+                [max(row.seconds, 0.001) for row in done],
+                [max(row["memory_mb"], 0.1) for row in done],
+            )
+            for panel, height in zip(panels[:, column], heights, strict=True):
+                panel.plot(values, height, style, color=color, label=name, ms=4)
         for panel in panels[:, column]:
             panel.set(xscale="log", yscale="log")
             panel.grid(alpha=0.3)
@@ -45,4 +43,4 @@ def main() -> None:
     panels[0, 0].set_ylabel("seconds")
     panels[1, 0].set_ylabel("memory beside X, MB")
     panels[0, 0].legend(fontsize=8, frameon=False)
-    figure.savefig(DOCS / "scale.png", dpi=110)
+    save(figure, a.out, dpi=110)

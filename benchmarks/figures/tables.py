@@ -1,16 +1,16 @@
-"""Read benchmarks/results/*.json and format its numbers, for make_results.py."""
+"""Read result files and format their numbers as cells of Markdown tables."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from statistics import fmean, median, pstdev
+from statistics import fmean, median, stdev
 from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.paper.expected import expected as expected
 from benchmarks.paper.methods import ONCE as ONCE
+from benchmarks.record import Results, Row
 from benchmarks.study import printed as printed
 
 SETS = {
@@ -47,36 +47,45 @@ METHODS = {
     "hdbscan": "HDBSCAN",
 }
 SCORES = ("acc", "nmi", "ari")
-Run = Mapping[str, Any]
+Run = Row | Mapping[str, Any]  # has scores by name
 
 
 @cache
-def recorded(name: str) -> Any:
-    """Return the content of benchmarks/results/NAME.json."""
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-
-
-def results(name: str, path: str = "") -> Any:
-    """Return the results of a file, or what is at a dotted path of them (`stages.seeds.2`)."""
-    value = recorded(name).get("results", recorded(name))
-    for key in path.split(".") if path else ():
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    return value
-
-
-def by_set(name: str) -> dict[str, dict[str, list[Run]]]:
-    """Return the runs of a file by data set and method."""
-    found: dict[str, dict[str, list[Run]]] = {}
-    for entry in results(name):
-        found.setdefault(entry["data"], {})[entry["method"]] = entry["runs"]
+def recorded(name: str) -> Results:
+    """Return the results of a script, or of SCRIPT/SIZE."""
+    script, _, size = name.partition("/")
+    found = Results.open(script, size or "full")
+    if not found.rows:
+        raise FileNotFoundError(f"{found.path} has no rows.")
     return found
 
 
-def studied(name: str) -> dict[str, dict[str, list[Run]]]:
-    """Return the runs of a table of the paper by data set and method."""
-    found: dict[str, dict[str, list[Run]]] = {}
-    for run in recorded(name)["runs"]:
-        found.setdefault(run["data"], {}).setdefault(run["method"], []).append(run)
+def number(name: str, *words: str) -> Any:
+    """Return a number of a result file: a setting, or a value of the row with these fields.
+
+    `number("pac_speed", "data=blobs", "method=pac", "mean_acc")`
+    """
+    *wanted, key = words
+    if not wanted:
+        return recorded(name).settings[key]
+    row = recorded(name).row(**dict(word.split("=", 1) for word in wanted))
+    return row.seconds if key == "seconds" else row[key]
+
+
+def grouped(name: str, *keys: str) -> dict[Any, list[Row]]:
+    """Return the rows of a file by the fields `keys`: a string each, or a tuple of several."""
+    found: dict[Any, list[Row]] = {}
+    for row in recorded(name).rows:
+        place = tuple(getattr(row, key) for key in keys)
+        found.setdefault(place if len(keys) > 1 else place[0], []).append(row)
+    return found
+
+
+def studied(name: str) -> dict[str, dict[str, list[Row]]]:
+    """Return the rows of a file by data set and method."""
+    found: dict[str, dict[str, list[Row]]] = {}
+    for (data, method), rows in grouped(name, "data", "method").items():
+        found.setdefault(data, {})[method] = rows
     return found
 
 
@@ -97,9 +106,13 @@ def table(header: str, rows: Iterable[Sequence[str]]) -> str:
 
 
 def percent(*shares: float) -> str:
-    """Return shares in percent: one as it is, several as mean ± standard deviation."""
-    mean = f"{100 * fmean(shares):.1f}"
-    return mean if len(shares) == 1 else f"{mean} ± {100 * pstdev(shares):.1f}"
+    """Return shares in percent: up to three one by one, more as mean ± standard deviation.
+
+    The deviation is that of the sample (n - 1).
+    """
+    if len(shares) <= 3:
+        return ", ".join(f"{100 * share:.1f}" for share in shares)
+    return f"{100 * fmean(shares):.1f} ± {100 * stdev(shares):.1f}"
 
 
 def score(runs: Sequence[Run], name: str = "acc") -> str:
@@ -118,15 +131,6 @@ def scored(title: str, lines: dict[str, Sequence[Run]]) -> str:
     return table(f"{title} | ACC | NMI | ARI", rows)
 
 
-def best_in_bold(methods: Sequence[Sequence[Run]]) -> list[str]:
-    """Return ACC of some methods, the highest mean in bold."""
-    means = [fmean(run["acc"] for run in runs) for runs in methods]
-    return [
-        f"**{score(runs)}**" if mean == max(means) else score(runs)
-        for runs, mean in zip(methods, means, strict=True)
-    ]
-
-
 def paper(numbers: Run, name: str = "acc") -> str:
     """Return the paper's number in brackets, with its deviation where it prints one."""
     if name not in numbers:
@@ -135,36 +139,28 @@ def paper(numbers: Run, name: str = "acc") -> str:
     return f" ({numbers[name]:.1f}{deviation})"
 
 
-def seconds(runs: Sequence[Run]) -> str:
-    """Return the median time of some runs, with two digits."""
-    value = median(run["seconds"] for run in runs)
+def seconds(rows: Sequence[Row]) -> str:
+    """Return the median time of some rows, with two digits."""
+    value = median(row.seconds for row in rows if row.seconds is not None)
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def made(name: str, where: str = "") -> str:
-    """Return the line that names script, machines, versions and commits of a result."""
-    source = f"[`{name}.json`](../benchmarks/results/{name}.json)"
-    record = results(name, where) if where else recorded(name)
-    if "study" in record:
-        commits: dict[str, list[str]] = {}
-        for env in record["environments"]:
-            commits.setdefault(circumstances(env), []).append(env["commit"])
-        ran = " and ".join(f"{env}; commit {', '.join(found)}" for env, found in commits.items())
-        return f"*{source}, by `python -m benchmarks {record['study']}`: {ran}.*"
-    env, found = record["env"], record.get("results")
-    gpu = env.get("gpu") or record.get("gpu") or (isinstance(found, dict) and found.get("gpu"))
-    commit = record.get("commit") or recorded(name).get("commit") or "not recorded"
-    ran = f"{circumstances({**env, 'gpu': gpu})}; commit {commit}"
-    return f"*{source}, by `{env['command'][0]}`: {ran}.*"
+def made(name: str) -> str:
+    """Return the line that names the file, the script and the machines of a result."""
+    found = recorded(name)
+    here = (
+        circumstances(e | {"gpu": e.get("gpu") or found.settings.get("gpu")})
+        for e in found.environments
+    )
+    link = f"[`{found.script}/{found.size}.json`](../{found.path.relative_to(ROOT)})"
+    return (
+        f"*{link}, by `python -m benchmarks {found.script}`: {' and '.join(dict.fromkeys(here))}.*"
+    )
 
 
-def circumstances(env: Run) -> str:
-    """Return machine and versions."""
-    versions = {"Python": env["python"], **env["packages"]}
-    packages = ("Python", "numpy", "scikit-learn", "torch", "probagg")
-    parts = [
-        *([env["gpu"]] if env["gpu"] else []),
-        f"{env['cpus']} CPUs ({(env['processor'] or env['machine']).replace('(R)', '')})",
-        ", ".join(f"{package} {versions[package]}" for package in packages if package in versions),
-    ]
-    return "; ".join(parts)
+def circumstances(env: Mapping[str, Any]) -> str:
+    """Return the machine and the version of torch; the file has the others."""
+    gpu = f"{env['gpu']}; " if env["gpu"] else ""
+    processor = (env["processor"] or env["machine"]).replace("(R)", "")
+    torch = env["packages"].get("torch", "not recorded")
+    return f"{gpu}{env['cpus']} CPUs ({processor}); torch {torch}"

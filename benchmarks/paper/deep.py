@@ -70,12 +70,6 @@ class Trained:
     def weights(self) -> Path:
         return self.folder / self.stage
 
-    def curve(self) -> list[dict[str, Any]]:
-        """Return the scores of the epochs; an epoch that was trained twice has the later ones."""
-        lines = (self.folder / "revealed.jsonl").read_text().splitlines()
-        points = (json.loads(line) for line in lines)
-        return list({point["epoch"]: point for point in points}.values())
-
 
 @dataclass(frozen=True)
 class Experiment:
@@ -144,12 +138,14 @@ class Experiment:
             "pretrain_seconds": pretrained.label_free["seconds"],
             "critical_m": pretrained.label_free["critical_m"],
             "state": end.label_free["diagnosis"]["state"],
-            "images": len(data),
-            "hash": data.fingerprint(),
             "pac_on_features": end.revealed["pac_on_features"],
             "pretrained": pretrained.revealed,
             "label_free": end.label_free,
-            "recipe": end.recipe.to_toml(),
+            "settings": {
+                "images": len(data),
+                "hash": data.fingerprint(),
+                "recipe": end.recipe.to_toml(),
+            },
         }
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks.paper.methods import fcm, pac
 from benchmarks.paper.table2 import ROWS, score, some_rows
-from benchmarks.study import Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import Run, Study
 from probagg.aggregation import critical_m
 from probagg.data.benchmarks import load
 

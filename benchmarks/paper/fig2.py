@@ -11,7 +11,9 @@ from collections.abc import Iterable
 
 from benchmarks.paper.deep import available
 from benchmarks.paper.table7 import NAMES, clustered
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.paper.training import curve
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 
 CURVES = (("dpac-opa", "online"), ("offline-pac", "20"), ("offline-k-means", "20"))
 
@@ -26,7 +28,7 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 def run(cell: Cell, size: str) -> Run:
     """Return the curve of a run of Table 7."""
     experiment, pretrained, end = clustered(cell, size)
-    return experiment.row(pretrained, end) | {"curve": end.curve()}
+    return experiment.row(pretrained, end) | {"curve": curve(end.folder, end.stage)}
 
 
 STUDY = Study("fig2", cells, run, seeds=1, sizes=DEEP_SIZES)

@@ -13,7 +13,8 @@ import numpy as np
 from benchmarks.data import open_lab_images
 from benchmarks.paper.expected import expected, misprint
 from benchmarks.paper.table2 import digest
-from benchmarks.study import Cell, Run, Study
+from benchmarks.record import Cell, Row
+from benchmarks.study import Run, Study
 from probagg.data.benchmarks import NAMES as MATRICES
 from probagg.data.benchmarks import load
 from probagg.errors import NoData
@@ -40,7 +41,7 @@ def _matrix(name: str) -> Run:
     matrix = load(name)
     samples, dimension = matrix.X.shape
     sizes = {"samples": samples, "classes": len(np.unique(matrix.y)), "dimension": dimension}
-    return {**sizes, "hash": digest(matrix.X)}
+    return {**sizes, "settings": {"hash": digest(matrix.X)}}
 
 
 def _images(name: str) -> Run:
@@ -48,21 +49,21 @@ def _images(name: str) -> Run:
     height, width = images.size
     classes = len(np.unique(images.y))
     sizes = {"samples": len(images), "classes": classes, "height": height, "width": width}
-    return {**sizes, "hash": images.fingerprint()}
+    return {**sizes, "settings": {"hash": images.fingerprint()}}
 
 
-def beside_paper(study: Study, runs: list[Run]) -> Iterable[str]:
+def beside_paper(study: Study, rows: list[Row]) -> Iterable[str]:
     """Yield one line per data set: ours, and the paper's where it differs."""
-    for run in runs:
-        sizes = ", ".join(_beside(run, quantity) for quantity in QUANTITIES if quantity in run)
-        marked = misprint("table1", run["data"], "samples")
+    for row in rows:
+        sizes = ", ".join(_beside(row, each) for each in QUANTITIES if each in row.values)
+        marked = misprint("table1", row.data, "samples")
         note = f"; {marked.why}" if marked else ""
-        yield f"{run['data']:14} {sizes or 'not found: ' + run['why']}{note}"
+        yield f"{row.data:14} {sizes or 'not found: ' + row['why']}{note}"
 
 
-def _beside(run: Run, quantity: str) -> str:
-    ours = run[quantity]
-    theirs = expected("table1").get(run["data"], run)[quantity]
+def _beside(row: Row, quantity: str) -> str:
+    ours = row[quantity]
+    theirs = expected("table1").get(row.data, row)[quantity]
     return f"{quantity} {ours:,}" + ("" if ours == theirs else f" (paper {theirs:,})")
 
 

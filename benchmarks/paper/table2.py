@@ -9,7 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from benchmarks.paper.methods import METHODS, ONCE, Methods
-from benchmarks.study import Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import Run, Study
 from probagg.data.benchmarks import load
 from probagg.metrics import evaluate
 from probagg.storage import fingerprint
@@ -33,17 +34,16 @@ def run(cell: Cell, size: str) -> Run:
 
 
 def score(cell: Cell, X: np.ndarray, y: np.ndarray, methods: Methods = METHODS) -> Run:
-    """Cluster rows by the cell's method; return scores and circumstances."""
+    """Cluster rows by the cell's method; return scores, times and settings."""
     K = len(np.unique(y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         began, cpu_began = time.perf_counter(), time.process_time()
         labels = methods[cell.method](X, K, cell.seed)
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
-    found = len(np.unique(labels))
-    circumstances = {"rows": len(X), "columns": X.shape[1], "clusters": found, "hash": digest(X)}
     times = {"seconds": seconds, "cpu_seconds": cpu_seconds}  # a busy machine shows in the first
-    return {**evaluate(y, labels), **times, **circumstances}
+    found = {**evaluate(y, labels), **times, "clusters": len(np.unique(labels))}
+    return {**found, "settings": {"rows": len(X), "columns": X.shape[1], "hash": digest(X)}}
 
 
 def _arrays(data: str) -> tuple[np.ndarray, np.ndarray]:

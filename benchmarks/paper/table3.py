@@ -18,7 +18,8 @@ from sklearn.preprocessing import normalize
 from benchmarks.paper.deep_features import BACKBONE, load_features
 from benchmarks.paper.methods import FOR_FEATURES, ONCE
 from benchmarks.paper.table2 import score, some_rows
-from benchmarks.study import Cell, Run, Study, beside_paper
+from benchmarks.record import Cell, Row
+from benchmarks.study import Run, Study, beside_paper
 from probagg.data.benchmarks import load
 
 NAMES = ("cifar10", "cifar10-byol", "cifar100-20", "imagenette", "imagenet-dogs")
@@ -42,7 +43,8 @@ def run(cell: Cell, size: str) -> Run:
     here = {"features": source, "sample_of": len(X)}
     if cell.method in SAMPLED:
         X, y = some_rows(X, y, SAMPLE)
-    return {**score(cell, X, y, FOR_FEATURES), **here}
+    found = score(cell, X, y, FOR_FEATURES)
+    return {**found, "settings": found["settings"] | here}
 
 
 @cache
@@ -56,11 +58,11 @@ def unit_rows(data: str) -> tuple[np.ndarray, np.ndarray, str]:
     return normalize(X), np.asarray(y), source
 
 
-def lines(study: Study, runs: list[Run]) -> Iterable[str]:
+def lines(study: Study, rows: list[Row]) -> Iterable[str]:
     """Yield one line per data set and method, beside the paper's where no labels were seen."""
-    labelled = [run["features"] == BACKBONE for run in runs]
-    yield from beside_paper(study, compress(runs, map(not_, labelled)))
-    yield from beside_paper(replace(study, name=BACKBONE), compress(runs, labelled))
+    labelled = [row.settings["features"] == BACKBONE for row in rows]
+    yield from beside_paper(study, compress(rows, map(not_, labelled)))
+    yield from beside_paper(replace(study, name=BACKBONE), compress(rows, labelled))
 
 
 STUDY = Study("table3", cells, run, shown=("acc", "nmi", "ari"), lines=lines)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.paper.deep import Experiment, available
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 
 NAMES = ("cifar10", "cifar100-20", "stl10", "imagenet10", "imagenet-dogs")
 METHODS = {  # settings of the clustering stage

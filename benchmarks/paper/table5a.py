@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.paper.deep import ON_GPU, Experiment, available
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 
 METHODS = {"simclr-opa": "simclr", "moco-opa": "moco", "dpac-opa": "wcl"}
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from benchmarks.paper.deep import Experiment
-from benchmarks.study import Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import Run, Study
 from probagg import Recipe
 
 SHORT = ("pretrain.epochs=10", "cluster.epochs=10")

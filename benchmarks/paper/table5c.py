@@ -12,7 +12,8 @@ from functools import partial
 from benchmarks.paper.deep import Experiment, available
 from benchmarks.paper.offline import RegularizedStage
 from benchmarks.paper.training import ClusterStageMaker
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 from probagg.dpac.stages import ClusterStage
 
 METHODS = {"dpac-jpac": ("cluster.objective=pac",), "dpac-opa": ()}

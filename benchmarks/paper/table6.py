@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.paper.deep import ON_GPU, Experiment, available
 from benchmarks.paper.expected import expected
 from benchmarks.paper.table2 import digest, some_rows
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 from probagg import OPAHead
 from probagg.aggregation import critical_m
 from probagg.data.arrays import read_numpy
@@ -81,9 +82,7 @@ def run(cell: Cell, size: str) -> Run:
         "largest": found.largest,
         "clusters": len(np.unique(head.labels_)),
         "seconds": seconds,
-        "epochs": EPOCHS[size],
-        "rows": len(X),
-        "hash": digest(X),
+        "settings": {"epochs": EPOCHS[size], "rows": len(X), "hash": digest(X)},
     }
 
 

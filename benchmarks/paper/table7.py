@@ -18,7 +18,8 @@ from torch import Tensor
 from benchmarks.paper.deep import Experiment, Trained, available, images
 from benchmarks.paper.offline import OfflineStage
 from benchmarks.paper.training import ClusterStageMaker
-from benchmarks.study import DEEP_SIZES, Cell, Run, Study
+from benchmarks.record import Cell
+from benchmarks.study import DEEP_SIZES, Run, Study
 from probagg import opa_targets
 from probagg.dpac.engine import effective_batch_size
 from probagg.dpac.stages import ClusterStage

@@ -1,6 +1,6 @@
 """DPAC from scratch, stage by stage: what is seen without labels, and apart from it the scores.
 
-    python -m benchmarks training --out runs/cifar10/all --name dpac_cifar10 --seeds 0 1 2
+    python -m benchmarks training --out runs/cifar10/all --name cifar10 --seeds 0 1 2
     python -m benchmarks training --out runs/cifar10/jpac --stages cluster \\
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
     python -m benchmarks training --out runs/imagenette --data imagenette --recipe imagenet10/fast
@@ -9,7 +9,8 @@ A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.r
 against the classes), STAGE.labels.npy and the compact model STAGE/, which --weights takes, and
 `probagg predict` too; the neighbours of pre-training's features; the curves readings.jsonl and
 revealed.jsonl. What is printed has seen no label. A run that --minutes stops goes on with the same
-command, here or wherever its folder is copied to. `dpac_cifar10_ways.py` compares several ways.
+command, here or wherever its folder is copied to. `python -m
+benchmarks dpac_cifar10_ways` compares several ways.
 """
 
 from __future__ import annotations
@@ -25,12 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from benchmarks.data import open_lab_images
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import Recipe
 from probagg.data.images import ArrayImages, ImageSet
 from probagg.dpac.checkpoint import weights_hash
@@ -154,13 +154,20 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
         readings |= {"last_epoch": watch.last, "seconds": seconds, "resumed": resumed}
         (folder / f"{name}.json").write_text(json.dumps(readings, indent=1))
         (folder / f"{name}.revealed.json").write_text(json.dumps(scores, indent=1))
-        rows[name] = {"label_free": readings, "revealed": scores}
+        rows[name] = {**scores, "label_free": readings, "seconds": seconds}
+        rows[name]["curve"] = curve(folder, name)
         if job.verbose:
             print(name, json.dumps(readings), flush=True)
         if job.features:
             X = subject.infer()[0].half().cpu().numpy()
             np.savez(folder / f"{name}.features.npz", X=X, y=data.y)
     return rows
+
+
+def curve(folder: Path, stage: str) -> list[Scores]:
+    """Return the scores of a stage's epochs; an epoch that was trained twice has the later ones."""
+    points = map(json.loads, (folder / "revealed.jsonl").read_text().splitlines())
+    return list({each["epoch"]: each for each in points if each["stage"] == stage}.values())
 
 
 def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStage:
@@ -199,7 +206,7 @@ def main() -> None:
     parser.add_argument("--data", default="cifar10", help="a name, or an .npz file with X and y")
     parser.add_argument("--first", type=int, help="so many images only, to try the script")
     parser.add_argument("--compile", action="store_true", help="compile short stages too")
-    parser.add_argument("--name", help="write benchmarks/results/NAME.json")
+    parser.add_argument("--name", help="write benchmarks/results/training/NAME.json")
     a = parser.parse_args()
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
     logger.setLevel(logging.INFO)  # the runs of PAC among which clustering starts
@@ -221,16 +228,16 @@ def main() -> None:
     except Interrupted as stopped:
         print(stopped)
         sys.exit(75)
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
-    result = {
+    settings = {
         "recipe": recipe.name,
         "settings": a.set,
-        "data": data.name,
         "continued_from": a.weights and str(a.weights),  # perhaps of another machine
-        "gpu": gpu,
-        "seeds": runs,
     }
-    text = json.dumps({"env": environment(), **result}, indent=1)
-    (a.out / "result.json").write_text(text)
+    (a.out / "env.json").write_text(json.dumps(environment(), indent=1))
     if a.name:
-        record(a.name, result)
+        rows = [
+            Cell(data.name, stage, seed=seed).row(found | {"settings": settings})
+            for seed, stages in runs.items()
+            for stage, found in stages.items()
+        ]
+        record("training", rows, a.name)

@@ -6,11 +6,9 @@ Needs PROBAGG_DATA; an hour on two cores. Parts that are not named keep their ea
 """
 
 import argparse
-import json
 import logging
 import os
 import signal
-import subprocess
 import threading
 import time
 from contextlib import contextmanager
@@ -25,7 +23,7 @@ from distributed import Client, LocalCluster, wait
 import probagg.pac.dask as dask_rows
 import probagg.pac.inputs as sources
 import probagg.pac.solver as solver
-from benchmarks.record import HERE, record
+from benchmarks.record import Cell, Results, Row
 from probagg import PAC
 from probagg.data.benchmarks import load
 from probagg.pac.clusters import LinearClusters
@@ -111,29 +109,23 @@ def fitted(X, K: int, seed: int, **options) -> dict:
     }
 
 
-def compare(cell: dict, runs: list[dict], memory: list[dict]) -> dict:
-    """Return a cell with objective and passes relative to fits in memory, medians over seeds."""
-
-    found = cell | runs[0] | {"seeds": len(runs), "memory_seconds": memory[0]["seconds"]}
+def compare(cell: Cell, settings: dict, runs: list[dict], memory: list[dict]) -> Row:
+    """Return a row with objective and passes relative to fits in memory, medians over seeds."""
+    found = runs[0] | {"memory_seconds": memory[0]["seconds"]}
     for name in ("objective", "passes"):
         here, there = ([run[name] for run in some] for some in (runs, memory))
         found |= {name: float(np.median(here) / np.median(there)), f"all_{name}": [here, there]}
     found["within"] = found["objective"] <= 1.005 and found["passes"] <= 1.5
-    text = "{data} {order}, {chunks} chunks, {workers} workers: J {objective:.4f}, passes "
-    print((text + "{passes:.2f}, {seconds:.1f} s").format(**found), flush=True)
+    print(cell, "J {objective:.4f}, passes {passes:.2f}, {seconds:.1f} s".format(**found))
     if not found["within"]:
         print("MISSED:", found["all_objective"], found["all_passes"], flush=True)
-    return found
+    return cell.row(found | {"settings": settings | {"seeds": len(runs)}})
 
 
-def keep(part: str, found: list | dict) -> None:
-    """Write the results of one part beside those of the others in results/dask.json."""
-    path = HERE / "results" / "dask.json"
-    results = json.loads(path.read_text())["results"] if path.exists() else {}
-    git = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    results[part] = {"results": found, "load": os.getloadavg(), "commit": commit}
-    record("dask", {name: results[name] for name in PARTS if name in results})
+def cell_of(data: str, part: str, **settings: str | int) -> Cell:
+    """Return the cell of a part of the study."""
+    setting = "{order}, {chunks} chunks, {workers} workers".format(**settings)
+    return Cell(data, part, setting, None)
 
 
 def ordered(name: str, order: str):
@@ -149,7 +141,7 @@ def chunked(X, n_chunks: int):
     return da.from_array(X, chunks=(-(-len(X) // n_chunks), -1)).persist()
 
 
-def study_sets() -> list[dict]:
+def study_sets() -> list[Row]:
     """Fit the data sets as a user does: they are small enough for the fit in memory."""
     cells, memory = [], {}
     for n_workers in (2, 4):
@@ -160,12 +152,13 @@ def study_sets() -> list[dict]:
                     memory[name, order] = [fitted(X, K, seed) for seed in SEEDS]
                 Z = chunked(X, n_chunks)
                 runs = [fitted(Z, K, seed) for seed in SEEDS[: 3 if n_workers == 2 else 1]]
-                cell = {"data": name, "order": order, "chunks": n_chunks, "workers": n_workers}
-                cells.append(compare(cell, runs, memory[name, order][: len(runs)]))
+                settings = {"order": order, "chunks": n_chunks, "workers": n_workers}
+                cell = cell_of(name, "sets", **settings)
+                cells.append(compare(cell, settings, runs, memory[name, order][: len(runs)]))
     return cells
 
 
-def study_forced() -> list[dict]:
+def study_forced() -> list[Row]:
     """Fit the data sets as if they were large, by Dask's synchronous scheduler.
 
     Chunks of Isolet and MNIST-10k are joined as usual, which makes one task of a sweep.
@@ -181,13 +174,13 @@ def study_forced() -> list[dict]:
                 runs = [fitted(Z, K, 0)]
                 if runs[0]["client_cpu_seconds"] < LONG:
                     runs += [fitted(Z, K, seed) for seed in SEEDS[1:]]
-            cell = {"data": name, "order": order, "chunks": n_chunks, "workers": 0}
-            cells.append(compare(cell, runs, memory))
-        keep("forced", cells)
+            settings = {"order": order, "chunks": n_chunks, "workers": 0}
+            cells.append(compare(cell_of(name, "forced", **settings), settings, runs, memory))
+        Results.open("dask_scale").put(*cells)
     return cells
 
 
-def study_clusters() -> list[dict]:
+def study_clusters() -> list[Row]:
     """Fit some of these by clusters, whose result must be that of the synchronous scheduler."""
     cells, local = [], {}
     for n_workers in (0, 2, 4):
@@ -196,12 +189,11 @@ def study_clusters() -> list[dict]:
                 X, K = ordered(name, order)
                 with as_if_large(len(X)):
                     run = fitted(chunked(X, n_chunks), K, 0)
-                cell = {"data": name, "order": order, "chunks": n_chunks, "workers": n_workers}
-                cell["same_bits"] = run["bits"] == local.setdefault(
-                    (name, order, n_chunks), run["bits"]
-                )
-                cells.append(cell | run)
-                print(cells[-1], flush=True)
+                settings = {"order": order, "chunks": n_chunks, "workers": n_workers}
+                bits = local.setdefault((name, order, n_chunks), run["bits"])
+                found = run | {"same_bits": run["bits"] == bits, "settings": settings}
+                cells.append(cell_of(name, "clusters", **settings).row(found))
+                print(cells[-1].cell, found, flush=True)
     return cells
 
 
@@ -224,7 +216,7 @@ def draw_chunk(block, order: str, block_info=None) -> np.ndarray:
     return draw(start, stop, order)
 
 
-def study_blobs() -> list[dict]:
+def study_blobs() -> list[Row]:
     """Fit ten million rows that the workers draw, beside the same rows in memory.
 
     Two chunks are no work for four workers.
@@ -246,8 +238,9 @@ def study_blobs() -> list[dict]:
                 wait(X)
                 run = fitted(X, K, 0)
                 same = run["bits"] == first.setdefault((order, n_chunks), run["bits"])
-                cell = {"data": "blobs", "order": order, "chunks": n_chunks, "workers": n_workers}
-                cells.append(compare(cell | {"same_bits": same}, [run], memory[order]))
+                settings = {"order": order, "chunks": n_chunks, "workers": n_workers}
+                cell, run = cell_of("blobs", "blobs", **settings), run | {"same_bits": same}
+                cells.append(compare(cell, settings, [run], memory[order]))
                 del X
     return cells
 
@@ -349,11 +342,11 @@ def project(N=10**9, D=768, K=1000, n_workers=64, n_chunks=2000) -> dict:
 
 
 PARTS = {
-    "checks": lambda: {
-        "kill": check_kill(),
-        "optima_of_pendigits": check_optima(),
-        "paper": project(),
-    },
+    "checks": lambda: [
+        Cell("pendigits", "kill", seed=None).row(check_kill()),
+        Cell("pendigits", "optima", seed=None).row(check_optima()),
+        Cell("1e9 x 768, projected", "paper", seed=None).row(project()),
+    ],
     "sets": study_sets,
     "blobs": study_blobs,
     "forced": study_forced,
@@ -362,7 +355,7 @@ PARTS = {
 
 
 def main() -> None:
-    """Run parts, write results/dask.json after each, and print what missed."""
+    """Run parts, write the result file after each, and print what missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     names = parser.parse_args().parts
@@ -370,10 +363,8 @@ def main() -> None:
         parser.error(f"{unknown[0]!r} is not a part; possible are {', '.join(PARTS)}.")
     sources.DaskChunks = CountedChunks
     for name in names or PARTS:
-        keep(name, PARTS[name]())
-    results = json.loads((HERE / "results" / "dask.json").read_text())["results"]
-    cells = [c for n in ("blobs", "sets", "forced") for c in results.get(n, {}).get("results", [])]
-    missed = [cell for cell in cells if not cell["within"]]
+        Results.open("dask_scale").put(*PARTS[name]())
+    missed = [row for row in Results.open("dask_scale").rows if row.get("within") is False]
     print(f"{len(missed)} combinations missed 0.5 % or 1.5 times the passes:")
-    for cell in missed:
-        print({name: cell[name] for name in ("data", "order", "chunks", "objective", "passes")})
+    for row in missed:
+        print(row.cell, {name: row[name] for name in ("objective", "passes")})

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import DPAC, Recipe, WeightedContrastiveLoss
 from probagg.dpac.model import build_model
 from probagg.dpac.randomness import key
@@ -184,7 +184,7 @@ def main() -> None:
     arguments = parser.parse_args()
     batch = arguments.batch
     images = random_images(arguments.n, 32)
-    results = {}
+    rows = []
     for backbone in arguments.backbones:
         recipe = Recipe.of("cifar10").override(
             [f"network.backbone={backbone}", f"pretrain.batch_size={batch}"]
@@ -198,7 +198,8 @@ def main() -> None:
         if arguments.seconds:
             row["classic"] = classic(recipe, images, batch, arguments.workers, arguments.seconds)
             row["times_classic"] = row["images_per_second"] / row["classic"]
-        results[backbone] = row
+        row["seconds"] = row.pop("total_seconds")
+        rows.append(Cell("random images", backbone).row(row))
         print(backbone, json.dumps(row), flush=True)
-    gpu = torch.cuda.get_device_name()
-    record("dpac_speed", {"gpu": gpu, "batch": batch, "workers": arguments.workers, **results})
+    settings = {"batch": batch, "workers": arguments.workers}
+    record("dpac_speed", rows, settings=settings)

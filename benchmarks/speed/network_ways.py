@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.data import open_lab_images
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from benchmarks.speed.photos_speed import unit
 from probagg.app.embed import open_backbone
 
@@ -98,14 +98,17 @@ def main() -> None:
                 print(f"{name} is left out: {missing.name} is not installed")
     photos = open_lab_images("imagenette").read(np.arange(0, 5000, 5000 // N)[:N])
     images = np.stack([backbone.prepare(Image.fromarray(pixels)) for pixels in photos])
-    results: dict = {"photos": N, "repeats": REPEATS, "ms": {}, "largest_distance": {}}
+    rows = []
     for name, way in ways.items():
         difference = unit(way(images)) - unit(backbone(images))
-        results["largest_distance"][name] = float(np.linalg.norm(difference, axis=1).max())
+        found = {"largest_distance": float(np.linalg.norm(difference, axis=1).max())}
+        rows.append(Cell("imagenette", name, "features", None).row(found))
     for size in BATCHES:
-        seconds = cpu_times(ways, np.split(images, range(size, N, size)))
-        results["ms"][size] = {name: 1e3 * found / N for name, found in seconds.items()}
-        print(f"ms per photo in batches of {size}: {results['ms'][size]}", flush=True)
+        for name, seconds in cpu_times(ways, np.split(images, range(size, N, size))).items():
+            found = {"ms": 1e3 * seconds / N, "settings": {"batch": size}}
+            rows.append(Cell("imagenette", name, f"batches of {size}", None).row(found))
+            print(rows[-1].cell, f"{found['ms']:.1f} ms per photo", flush=True)
     (product,) = cpu_times({"": lambda A: A @ A}, [torch.randn(GEMM, GEMM)]).values()
-    results["product_gflop_per_second"] = 2e-9 * GEMM**3 / product
-    record("network_ways", results)
+    found = {"product_gflop_per_second": 2e-9 * GEMM**3 / product}
+    rows.append(Cell("random matrices", "product", seed=None).row(found))
+    record("network_ways", rows, settings={"photos": N, "repeats": REPEATS})

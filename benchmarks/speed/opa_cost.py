@@ -9,7 +9,7 @@ import time
 import numpy as np
 import torch
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import OPALoss
 
 B, D, K = 1024, 512, 100
@@ -50,9 +50,10 @@ def main() -> None:
     features = torch.randn(B, D, generator=generator).to(device)
     logits = torch.randn(B, K, generator=generator).to(device).requires_grad_()
     labels = torch.randint(K, (B,), generator=generator).to(device)
-    results = {"B": B, "D": D, "K": K, "device": device, "torch": torch.__version__}
+    settings = {"B": B, "D": D, "K": K, "device": device, "torch": torch.__version__}
     if device == "cuda":
-        results["gpu"] = torch.cuda.get_device_name()
+        settings["gpu"] = torch.cuda.get_device_name()
+    rows = []
 
     def cross_entropy_and_product():
         logits.grad = None
@@ -68,12 +69,13 @@ def main() -> None:
             loss_of(features, logits).backward()
 
         ours, theirs = milliseconds(opa, device), milliseconds(cross_entropy_and_product, device)
-        results[name] = {
+        found = {
             "opa_ms": ours,
             "cross_entropy_and_product_ms": theirs,
             "ratio": ours / theirs,
             "opa_peak_mib": peak_mebibytes(opa, device),
             "cross_entropy_and_product_peak_mib": peak_mebibytes(cross_entropy_and_product, device),
         }
-        print(name, {key: round(value, 3) for key, value in results[name].items() if value})
-    record(f"opa_cost_{device}", results)
+        print(name, {key: round(value, 3) for key, value in found.items() if value})
+        rows.append(Cell("random", "OPALoss", name, None).row(found))
+    record("opa_cost", rows, device, settings)

@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.record import record
+from benchmarks.record import Cell, Row, record
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -31,8 +31,8 @@ def timed(estimator, X) -> float:
     return time.perf_counter() - began
 
 
-def beside_kmeans(X, K, runs: int, y) -> dict:
-    """Medians over seeds, the two methods in turn so that a busy machine hurts both."""
+def beside_kmeans(name: str, X, K, runs: int, y) -> list[Row]:
+    """Return a row for each method, medians over seeds; a busy machine hurts both, in turn."""
     seconds: dict[str, list[float]] = {"pac": [], "k-means": []}
     accuracy: dict[str, list[float]] = {"pac": [], "k-means": []}
     timed(PAC(K, random_state=0), X[:1000])  # threads and caches are up
@@ -43,14 +43,16 @@ def beside_kmeans(X, K, runs: int, y) -> dict:
             seconds[name].append(timed(estimator, X))
             accuracy[name].append(clustering_accuracy(y, estimator.labels_))
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
-    return {
-        "n": runs,
-        "median_seconds": medians,
-        "ratio": medians["pac"] / medians["k-means"],
-        "slowest_over_median": max(seconds["pac"]) / medians["pac"],
-        "mean_acc": {name: float(np.mean(values)) for name, values in accuracy.items()},
-        "seconds": seconds,
+    ratio = medians["pac"] / medians["k-means"]
+    found: dict[str, dict] = {
+        "pac": {"ratio": ratio, "slowest_over_median": max(seconds["pac"]) / medians["pac"]},
+        "k-means": {},
     }
+    for method, values in found.items():
+        values |= {"mean_acc": float(np.mean(accuracy[method])), "all_seconds": seconds[method]}
+        values |= {"seconds": medians[method], "settings": {"n": runs}}
+    print(f"{name}: {ratio:.2f} x k-means, medians {medians}", flush=True)
+    return [Cell(name, method, seed=None).row(values) for method, values in found.items()]
 
 
 def blobs() -> tuple[np.ndarray, np.ndarray]:
@@ -102,8 +104,8 @@ def against_quadratic(X, K, sweeps: int) -> dict:
     return {"sweeps": sweeps, "linear_s": ours, "quadratic_s": theirs, "ratio": theirs / ours}
 
 
-def import_time(repeats: int = 15) -> dict:
-    """Fresh interpreters, in turn."""
+def import_time(repeats: int = 15) -> list[Row]:
+    """Return the medians of fresh interpreters, in turn."""
     statements = {"pac": "from probagg import PAC", "sklearn.cluster": "import sklearn.cluster"}
     seconds: dict[str, list[float]] = {name: [] for name in statements}
     for _ in range(repeats):
@@ -112,7 +114,12 @@ def import_time(repeats: int = 15) -> dict:
             subprocess.run([sys.executable, "-c", statement], check=True)
             seconds[name].append(time.perf_counter() - began)
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
-    return {"median_seconds": medians, "ratio": medians["pac"] / medians["sklearn.cluster"]}
+    ratio = {"ratio": medians["pac"] / medians["sklearn.cluster"]}
+    print(f"import: {ratio['ratio']:.2f}x sklearn.cluster")
+    return [
+        Cell("", "import", name, None).row({"seconds": each} | (ratio if name == "pac" else {}))
+        for name, each in medians.items()
+    ]
 
 
 def main() -> None:
@@ -123,14 +130,14 @@ def main() -> None:
         print(peak_memory(blobs()[0], 20))
         return
     warnings.simplefilter("ignore", ConvergenceWarning)
-    results: dict[str, dict] = {}
+    rows = []
     for name, runs in RUNS.items():
         data = load(name)
-        results[name] = beside_kmeans(data.X, data.n_classes, runs, data.y)
-        print(name, f"{results[name]['ratio']:.2f}x k-means", results[name]["median_seconds"])
+        rows += beside_kmeans(name, data.X, data.n_classes, runs, data.y)
     data = load("pendigits")
-    results["quadratic"] = against_quadratic(data.X, data.n_classes, 2)
-    print(f"quadratic sweeps on pendigits: {results['quadratic']['ratio']:.0f}x slower")
+    quadratic = against_quadratic(data.X, data.n_classes, 2)
+    rows.append(Cell("pendigits", "quadratic", seed=None).row(quadratic))
+    print(f"quadratic sweeps on pendigits: {quadratic['ratio']:.0f}x slower")
     fresh = subprocess.run(  # a process that has freed nothing yet
         [sys.executable, "-m", "benchmarks", "pac_speed", "memory"],
         check=True,
@@ -138,11 +145,7 @@ def main() -> None:
         text=True,
     )
     X, y = blobs()
-    large = beside_kmeans(X, 20, 5, y) | {"memory_share": float(fresh.stdout)}
-    results["blobs"] = large
-    print("blobs", f"{large['ratio']:.2f}x k-means", large["median_seconds"], large["mean_acc"])
-    print(f"slowest seed {large['slowest_over_median']:.2f}x the median,", end=" ")
-    print(f"memory above X and P {100 * large['memory_share']:.1f} %")
-    results["import"] = import_time()
-    print(f"import: {results['import']['ratio']:.2f}x sklearn.cluster")
-    record("pac_speed", results)
+    large = beside_kmeans("blobs", X, 20, 5, y)
+    large[0].values["memory_share"] = float(fresh.stdout)
+    print(f"memory above X and P {100 * large[0]['memory_share']:.1f} %")
+    record("pac_speed", [*rows, *large, *import_time()])

@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.data import open_lab_images
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg.app.embed import extract_features, open_backbone
 from probagg.data.photo import open_photo
 from probagg.data.threads import in_threads, read_ahead
@@ -95,20 +95,23 @@ def unit(X: np.ndarray) -> np.ndarray:
     return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def compare(folder: Path, name: str, repeats: int, temporary: Path) -> dict:
-    """Medians of both ways, in turn so that a busy machine hurts both, and how far they agree."""
+def compare(folder: Path, name: str, repeats: int, temporary: Path) -> tuple[dict, dict]:
+    """Return the runs of both ways, in turn so that a busy machine hurts both, and their medians.
+
+    The medians come with the largest distance between features of the same photo.
+    """
     runs: dict[str, list[dict]] = {way: [] for way in WAYS}
     files = {way: temporary / f"{way}.npy" for way in WAYS}
     for _ in range(repeats):
         for way in WAYS:
             runs[way].append(start(way, folder, name, files[way]))
             print(f"  {way}: {runs[way][-1]}", flush=True)
-    result: dict = {"runs": runs}
+    result: dict = {}
     for key in ("per_second", "per_cpu_second"):
         medians = {way: statistics.median(run[key] for run in runs[way]) for way in WAYS}
         result[key] = medians | {"ratio": medians["embed"] / medians["plain"]}
     X, Y = (unit(np.load(files[way])) for way in WAYS)
-    return result | {"largest_distance": float(np.linalg.norm(X - Y, axis=1).max())}
+    return runs, result | {"largest_distance": float(np.linalg.norm(X - Y, axis=1).max())}
 
 
 def reduced(folder: Path, name: str, n: int = 12) -> dict:
@@ -143,19 +146,27 @@ def main() -> None:
     if given.way:
         measure(given.way, given.folder, given.backbone, given.out)
         return
-    results: dict = {"backbone": given.backbone, "photos": given.photos, "repeats": given.repeats}
-    results |= {"load": os.getloadavg()[0], "sizes": {}, "reduced_size": {}}
+    settings = {"backbone": given.backbone, "photos": given.photos, "repeats": given.repeats}
+    settings["load"] = os.getloadavg()[0]
+    rows = []
     with tempfile.TemporaryDirectory() as temporary:
         for size in SIZES:
             folder, label = Path(temporary, str(size[0])), "x".join(map(str, size))
             write_photos(folder, size, given.photos, NOISE)
             print(label, flush=True)
-            found = compare(folder, given.backbone, given.repeats, Path(temporary))
+            runs, found = compare(folder, given.backbone, given.repeats, Path(temporary))
             bytes_each = sum(path.stat().st_size for path in folder.iterdir()) / given.photos
-            results["sizes"][label] = found | {"bytes_each": round(bytes_each)}
+            rows += [
+                Cell(label, way, f"run {place}", None).row(run)
+                for way, several in runs.items()
+                for place, run in enumerate(several)
+            ]
+            medians = found | {"bytes_each": round(bytes_each)}
+            rows.append(Cell(label, "medians", seed=None).row(medians))
         for noise in (0, NOISE):
             folder = Path(temporary, f"noise{noise}")
             write_photos(folder, SIZES[0], 12, noise)
-            results["reduced_size"][f"noise {noise}"] = reduced(folder, given.backbone)
-        print(json.dumps(results["reduced_size"]))
-    record("photos_speed", results)
+            found = reduced(folder, given.backbone)
+            rows.append(Cell("1600x1200", "reduced size", f"noise {noise}", None).row(found))
+            print(rows[-1].cell, found)
+    record("photos_speed", rows, settings=settings)

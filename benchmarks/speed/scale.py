@@ -5,7 +5,7 @@ python -m benchmarks scale [--size full|small] [--only N|D|K]    20 minutes
 Each cell is a process of one thread, which reads the same blobs from a file; its seconds are the
 processor time of `fit`, its memory the largest anonymous (not file-backed) above that before. "pac
 file" fits the memory map in a process that may not allocate more than a quarter of X and 256 MiB.
-Cells that are in results/scale.json already are not run again.
+Cells that are recorded already are not run again.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import HERE, record
+from benchmarks.record import Cell, Results
 
 METHODS = ("pac", "pac file", "k-means", "mini-batch k-means", "faiss k-means")
 CENTER = {"N": 10**5, "D": 32, "K": 20}
@@ -140,21 +140,22 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds per cell")
     options = parser.parse_args()
-    target = HERE / "results" / "scale.json"
-    results = json.loads(target.read_text())["results"] if target.exists() else {}
+    results = Results.open("scale")
+    known = {row.cell for row in results.rows}
     for axis, values in (DECADES if options.size == "full" else SMALL).items():
         if options.only not in (None, axis):
             continue
         for value in values:
             shape = CENTER | {axis: value}
-            missing = [m for m in options.methods if f"{axis} {value} {m}" not in results]
+            cells = [Cell("blobs", method, f"{axis} {value}") for method in options.methods]
+            missing = [cell for cell in cells if cell not in known]
             if not missing:
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "rows.npy"
                 write_blobs(path, shape["N"], shape["D"], shape["K"])
-                for method in missing:
-                    command = [sys.executable, "-m", "benchmarks", "scale", "cell", method]
+                for cell in missing:
+                    command = [sys.executable, "-m", "benchmarks", "scale", "cell", cell.method]
                     command += [str(path), str(shape["K"])]
                     try:
                         run = subprocess.run(
@@ -169,6 +170,5 @@ def main() -> None:
                         error = run.stderr.strip().splitlines()[-1:] if found is None else []
                     except subprocess.TimeoutExpired:
                         found, error = None, [f"more than {options.timeout:g} s"]
-                    results[f"{axis} {value} {method}"] = shape | (found or {"error": error})
-                    print(f"{axis} {value:>9,} {method:>20}", found or error, flush=True)
-                    record("scale", results)
+                    results.put(cell.row((found or {"error": error}) | {"settings": shape}))
+                    print(cell, found or error, flush=True)

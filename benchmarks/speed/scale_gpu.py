@@ -1,22 +1,21 @@
 """PAC on a CUDA GPU beside a plain Lloyd in torch, on the same tensors.
 
-python -m benchmarks scale_gpu [--out FILE] [--small]        about two minutes on an H200
+python -m benchmarks scale_gpu [--out FOLDER] [--small]        about two minutes on an H200
 
 ImageNet's shape: 1,281,167 x 768, K = 1000, a mixture with overlap. Then the time of a sweep over
 10^8 x 128 in half precision, generated on the device.
 """
 
 import argparse
-import json
 import time
 import warnings
-from functools import partial
+from pathlib import Path
 
 import torch
 from sklearn.metrics import adjusted_rand_score
 
+from benchmarks.record import RESULTS, Cell, Results
 from probagg import PAC
-from probagg.environment import environment
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.sweeps import Blocks, Update
@@ -115,11 +114,11 @@ def sweep_seconds(X, K, size):
     return timed(sweep, data.n_rounds)[1]
 
 
-def beside_lloyd(N, D, K, separation, save, precisions=("highest",)):
+def beside_lloyd(name, N, D, K, separation, save, precisions=("highest",)):
     """Fit both to convergence; "highest" is single precision, "high" has TF32 products."""
     X, y = mixture(N, D, K, separation=separation)
     truth = y.cpu().numpy()
-    results = {"N": N, "D": D, "K": K, "separation": separation}
+    settings = {"N": N, "D": D, "K": K, "separation": separation}
     PAC(K, max_iter=2, random_state=0).fit(X[: 4 * K])  # libraries are loaded
     for precision in precisions:
         torch.set_float32_matmul_precision(precision)
@@ -128,7 +127,7 @@ def beside_lloyd(N, D, K, separation, save, precisions=("highest",)):
         pac, seconds = timed(PAC(K, random_state=0).fit, X)
         peak = torch.cuda.max_memory_allocated() - before
         sweep, limit = sweep_seconds(X, K, "largest"), product_limit(D, K)
-        results[f"pac {precision}"] = {
+        found = {
             "seconds": seconds,
             "sweeps": pac.n_iter_,
             "ari": adjusted_rand_score(truth, pac.labels_.cpu().numpy()),
@@ -140,45 +139,43 @@ def beside_lloyd(N, D, K, separation, save, precisions=("highest",)):
             "product_tflops": limit,
             "share_of_product_limit": 4e-12 * N * (D + 2) * K / sweep / limit,
         }
-        print(precision, results[f"pac {precision}"], flush=True)
-        found, seconds = timed(lloyd, X, K)
-        results[f"lloyd {precision}"] = {
+        save(Cell(name, "pac", precision).row(found | {"settings": settings}))
+        (labels, iterations, _), seconds = timed(lloyd, X, K)
+        found = {
             "seconds": seconds,
-            "iterations": found[1],
-            "ari": adjusted_rand_score(truth, found[0].cpu().numpy()),
-            "inertia": inertia(X, found[0], K),
+            "iterations": iterations,
+            "ari": adjusted_rand_score(truth, labels.cpu().numpy()),
+            "inertia": inertia(X, labels, K),
         }
-        print(results[f"lloyd {precision}"], flush=True)
-        save(results)
+        save(Cell(name, "lloyd", precision).row(found | {"settings": settings}))
     torch.set_float32_matmul_precision("high")
     tf32 = pac.predict(X)
     torch.set_float32_matmul_precision("highest")
-    results["labels_equal_tf32"] = float((pac.predict(X) == tf32).double().mean())
-    print("labels of one model, tf32 and float32:", results["labels_equal_tf32"], flush=True)
-    save(results)
+    equal = float((pac.predict(X) == tf32).double().mean())  # labels of one model
+    save(Cell(name, "tf32").row({"labels_equal_tf32": equal, "settings": settings}))
 
 
 def main() -> None:
     """Print and write all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", default="scale_gpu.json")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--small", action="store_true", help="a tenth of the rows, K = 100")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    results = {"device": torch.cuda.get_device_name()}
+    results = Results("scale_gpu", "small" if options.small else "full", folder=options.out)
+    results.settings["device"] = torch.cuda.get_device_name()
 
-    def save(name, found) -> None:
-        results[name] = found
-        with open(options.out, "w") as file:
-            json.dump({"env": environment(), "results": results}, file, indent=1)
+    def save(row) -> None:
+        print(row.cell, row.seconds, row.values, flush=True)
+        results.put(row)
 
     N, K = (128_116, 100) if options.small else (1_281_167, 1000)
-    beside_lloyd(N, 768, K, 1.2, partial(save, "imagenet 1.2"), ("highest", "high"))
+    beside_lloyd("imagenet 1.2", N, 768, K, 1.2, save, ("highest", "high"))
     X, _ = mixture(10**7 if options.small else 10**8, 128, K, dtype=torch.float16)
     for precision in ("highest", "high"):
         torch.set_float32_matmul_precision(precision)
-        seconds = sweep_seconds(X, K, "largest")
-        save(f"half {precision}", {"N": len(X), "D": 128, "K": K, "sweep_seconds": seconds})
-        print("half", precision, seconds, flush=True)
+        found = {"sweep_seconds": sweep_seconds(X, K, "largest")}
+        found |= {"settings": {"N": len(X), "D": 128, "K": K}}
+        save(Cell("half", "pac", precision).row(found))
     del X
-    beside_lloyd(N, 768, K, 0.9, partial(save, "imagenet 0.9"))
+    beside_lloyd("imagenet 0.9", N, 768, K, 0.9, save)

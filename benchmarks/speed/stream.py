@@ -18,7 +18,8 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
-from benchmarks.record import record
+from benchmarks.record import Cell, Row, record
+from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
 from probagg.aggregation import objective
 from probagg.data.benchmarks import load
@@ -48,33 +49,31 @@ def order_of(y: np.ndarray, way: str, seed: int) -> np.ndarray:
 def quality(data: Any, labels: np.ndarray, seconds: float) -> dict[str, float]:
     """Return ACC, NMI and the objective of hard labels, which all methods have."""
     return {
-        "acc": 100 * clustering_accuracy(data.y, labels),
-        "nmi": 100 * normalized_mutual_info_score(data.y, labels),
+        "acc_percent": 100 * clustering_accuracy(data.y, labels),
+        "nmi_percent": 100 * normalized_mutual_info_score(data.y, labels),
         "objective": objective(data.X.astype(np.float64), np.eye(data.n_classes)[labels]),
         "seconds": seconds,
     }
 
 
-def known_sets() -> list[dict[str, Any]]:
+def known_sets() -> list[Row]:
     """Compare one pass in chunks with a fit, on sets with known classes."""
     ways = [("fit", "any")]
     ways += [(m, way) for way in ("shuffled", "sorted") for m in ("partial_fit", "MiniBatchKMeans")]
-    results = []
+    rows: list[Row] = []
     for name in SETS:
         data, of_fit = load(name), 1.0
         for method, way in ways:
-            runs = [one_run(data, method, way, seed) for seed in SEEDS]
-            row = {"data": name, "method": method, "order": way}
-            row |= {key: [run[key] for run in runs] for key in runs[0]}
-            of_fit = np.mean(row["objective"]) if method == "fit" else of_fit
-            results.append(row)
-            print(
-                f"{name:10} {method:15} {way:8} ACC {np.mean(row['acc']):.1f} ± "
-                f"{np.std(row['acc']):.1f}  NMI {np.mean(row['nmi']):.1f}  "
-                f"J {np.mean(row['objective']) / of_fit:.3f}  {np.mean(row['seconds']):.2f} s",
-                flush=True,
-            )
-    return results
+            runs = [
+                Cell(name, method, way, seed).row(one_run(data, method, way, seed))
+                for seed in SEEDS
+            ]
+            J = np.mean([run["objective"] for run in runs])
+            of_fit = J if method == "fit" else of_fit
+            acc = percent(*(run["acc_percent"] / 100 for run in runs))
+            print(f"{name:10} {method:15} {way:8} ACC {acc}  J {J / of_fit:.3f}", flush=True)
+            rows += runs
+    return rows
 
 
 def one_run(data: Any, method: str, way: str, seed: int) -> dict[str, float]:
@@ -103,7 +102,7 @@ def resident_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def ten_million(kind: Any) -> dict[str, Any]:
+def ten_million(kind: Any) -> Row:
     """Return speed, growth of memory after the first million rows, and ACC of a chunk.
 
     The peak is that of the process, so only the memory of the method that runs first is its own.
@@ -116,15 +115,14 @@ def ten_million(kind: Any) -> dict[str, Any]:
         early = resident_mb() if i == 99 else early
     X, y = next(blobs(1))
     found = {
-        "method": kind.__name__,
         "rows": 10**7,
         "rows_per_second": 10**7 / seconds,
         "peak_mb": resident_mb(),
         "growth_mb": resident_mb() - early,
-        "acc": 100 * clustering_accuracy(y, estimator.predict(X)),
+        "acc_percent": 100 * clustering_accuracy(y, estimator.predict(X)),
     }
-    print(found, flush=True)
-    return found
+    print(kind.__name__, found, flush=True)
+    return Cell("ten million rows", kind.__name__).row(found)
 
 
 def turning(rng: np.random.Generator, steps: int = 200, K: int = 10) -> Chunks:
@@ -144,23 +142,22 @@ def walking(rng: np.random.Generator, steps: int = 200, K: int = 10) -> Chunks:
         yield centers[y] + rng.normal(size=(100, 10)), y
 
 
-def moving_clusters() -> list[dict[str, Any]]:
+def moving_clusters() -> list[Row]:
     """Label each chunk before it is added, and compare what forgetting does."""
     makers = {
         f"forgetting={f}": (lambda s, f=f: PAC(10, forgetting=f, random_state=s))
         for f in (1.0, 0.9, 0.7)
     }
     makers["MiniBatchKMeans"] = lambda s: MiniBatchKMeans(10, random_state=s)
-    results = []
+    rows = []
     for drift in (turning, walking):
         for method, make in makers.items():
             acc = [accuracy_ahead(make(seed), drift(np.random.default_rng(seed))) for seed in SEEDS]
-            results.append({"drift": drift.__name__, "method": method, "acc": acc})
-            print(
-                f"{drift.__name__:8} {method:16} ACC {np.mean(acc):.1f} ± {np.std(acc):.1f}",
-                flush=True,
-            )
-    return results
+            for seed, each in zip(SEEDS, acc, strict=True):
+                rows.append(Cell(drift.__name__, method, seed=seed).row({"acc_percent": each}))
+            spread = percent(*(each / 100 for each in acc))
+            print(f"{drift.__name__:8} {method:16} ACC {spread}", flush=True)
+    return rows
 
 
 def accuracy_ahead(estimator: Any, chunks: Chunks) -> float:
@@ -177,9 +174,5 @@ def main() -> None:
     """Print and record all three parts; memory first, in a small process."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    results: dict[str, Any] = {
-        "ten_million": [ten_million(kind) for kind in (PAC, MiniBatchKMeans)]
-    }
-    results["moving"] = moving_clusters()
-    results["sets"] = known_sets()
-    record("stream", results)
+    rows = [ten_million(kind) for kind in (PAC, MiniBatchKMeans)]
+    record("stream", [*rows, *moving_clusters(), *known_sets()])

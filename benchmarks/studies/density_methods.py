@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.cluster import KMeans
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import PAC, evaluate
 from probagg.data.benchmarks import load
 
@@ -77,7 +77,7 @@ def main() -> None:
     warm = np.random.default_rng(0).normal(size=(2000, 20)).astype(np.float32)
     for fit in methods(5, len(warm), "sqeuclidean").values():  # numba compiles at the first call
         fit(warm, 0)
-    runs = []
+    rows = []
     for name in parser.parse_args().names:
         X, y, metric = read(name)
         for method, fit in methods(len(np.unique(y)), len(X), metric).items():
@@ -86,7 +86,7 @@ def main() -> None:
                 began = time.process_time()
                 labels = np.asarray(fit(X[some], seed))
                 took = time.process_time() - began
-                run = {"data": name, "method": method, "seed": seed, "seconds": took}
-                runs.append(run | {k: float(v) for k, v in scores(y[some], labels).items()})
-                print({k: v if isinstance(v, str) else round(v, 3) for k, v in runs[-1].items()})
-    record("density_methods", runs)
+                found = {key: float(value) for key, value in scores(y[some], labels).items()}
+                rows.append(Cell(name, method, seed=seed).row(found | {"seconds": took}))
+                print(rows[-1].cell, {key: round(value, 3) for key, value in found.items()})
+    record("density_methods", rows)

@@ -1,7 +1,7 @@
 """Rank ways of clustering CIFAR-10 without labels; then, if asked, see how right the ranking was.
 
     python -m benchmarks dpac_cifar10_ways runs/cifar10/ways --neighbours FILE.npy \\
-        [--reveal] [--name dpac_cifar10_ways]
+        [--reveal] [--name cluster_seed0]
 
 The folder holds runs of `training` from the same pre-trained weights, and FILE the neighbours
 that pre-training left. A way that `diagnose` does not call "clustering" comes last. The others are
@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata, spearmanr
 
-from benchmarks.record import record
+from benchmarks.paper.training import curve
+from benchmarks.record import Cell, record
 from probagg.metrics import clustering_accuracy
 
 READINGS = ("strong", "frozen", "consensus", "pac")
@@ -64,7 +65,8 @@ def main() -> None:
     parser.add_argument("--stage", default="cluster")
     parser.add_argument("--neighbours", type=Path, required=True)
     parser.add_argument("--reveal", action="store_true", help="add accuracies, at the end")
-    parser.add_argument("--name", help="with --reveal: write benchmarks/results/NAME.json")
+    parser.add_argument("--name", help="with --reveal: write results/dpac_cifar10_ways/NAME.json")
+    parser.add_argument("--seed", type=int, default=0, help="of the pre-training, for the file")
     a = parser.parse_args()
     ways = collect(a.folder, a.stage, np.load(a.neighbours))
     order = ranked(ways)
@@ -80,25 +82,27 @@ def main() -> None:
     print("rank correlation with ACC:", agreement)
     if a.name:
         rows = [
-            {"way": Path(name).parent.name, "label_free": ways[name], **found[name]}
+            Cell("cifar10", a.stage, Path(name).parent.name, a.seed).row(
+                {"label_free": ways[name], **found[name]}
+            )
             for name in order
         ]
-        record(a.name, {"stage": a.stage, "ways": rows, "rank_correlation_with_acc": agreement})
+        rank = Cell("cifar10", "rank correlation with ACC", a.stage, a.seed).row(agreement)
+        record("dpac_cifar10_ways", [*rows, rank], a.name)
 
 
 def revealed(folder: Path, stage: str) -> dict[str, Any]:
     """Scores of a way, their curve, and what was run where."""
     recipe = tomllib.loads((folder / "recipe.toml").read_text())
-    result = json.loads((folder.parent / "result.json").read_text())
-    lines = (folder / "revealed.jsonl").read_text().splitlines()
+    env = json.loads((folder.parent / "env.json").read_text())
+    run = {key: env[key] for key in ("command", "gpu", "time")} | {
+        "torch": env["packages"]["torch"]
+    }
     return {
         **json.loads((folder / f"{stage}.revealed.json").read_text()),
-        "settings": {key: recipe[key] for key in ("pretext", "cluster", "self_label")},
-        "command": result["env"]["command"],
-        "gpu": result["gpu"],
-        "torch": result["env"]["packages"]["torch"],
-        "time": result["env"]["time"],
-        "curve": [json.loads(line) for line in lines],
+        "curve": curve(folder, stage),
+        "settings": {key: recipe[key] for key in ("pretext", "cluster", "self_label")}
+        | {"run": run},
     }
 
 

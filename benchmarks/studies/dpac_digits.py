@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import DPAC, PAC
 from probagg.metrics import evaluate
 
@@ -32,8 +32,7 @@ def main() -> None:
         seconds = time.perf_counter() - began
         on_features = PAC(10, metric="cosine", n_init=3, random_state=seed).fit(dpac.features_)
         on_pixels = PAC(10, n_init=3, random_state=seed).fit(X)
-        row = {
-            "seed": seed,
+        found = {
             "seconds": round(seconds, 1),
             **evaluate(y, dpac.labels_),
             "state": dpac.diagnosis_.state,
@@ -41,9 +40,9 @@ def main() -> None:
             "pac_on_features": evaluate(y, on_features.labels_),
             "pac_on_pixels": evaluate(y, on_pixels.labels_),
         }
-        rows.append(row)
-        print(row, flush=True)
+        rows.append(Cell("digits", "dpac", seed=seed).row(found))
+        print(seed, found, flush=True)
     accuracies = [row["acc"] for row in rows]
     mean, low = statistics.mean(accuracies), min(accuracies)
     print(f"ACC {100 * mean:.1f}, lowest {100 * low:.1f}, n={len(rows)}")
-    record("dpac_digits", {"threads": torch.get_num_threads(), "mean_acc": mean, "runs": rows})
+    record("dpac_digits", rows, settings={"threads": torch.get_num_threads()})

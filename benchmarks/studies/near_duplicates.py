@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from benchmarks.photo_sets import pixels
-from benchmarks.record import record
+from benchmarks.record import Cell, Row, record
 from probagg.app.embed import extract_features, open_backbone
 from probagg.app.embed.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 from probagg.data.images import ArrayImages
@@ -62,7 +61,7 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
 }
 
 
-def measure(name: str, n_photos: int) -> dict[str, Any]:
+def measure(name: str, n_photos: int) -> Row:
     """Return the recall of every change, and what is found among the originals of one set."""
     photos, y = pixels(name)
     generator, K = np.random.default_rng(0), int(y.max()) + 1
@@ -81,17 +80,16 @@ def measure(name: str, n_photos: int) -> dict[str, Any]:
         recall[change] = float(same.mean())
     found = find_duplicates(X, ArrayImages(photos), [str(row) for row in range(len(X))])
     candidates = np.concatenate([pairs for pairs, _ in similar_pairs(X)])
-    return {
-        "data": name,
-        "photos": len(X),
-        "changed": len(rows),
+    values = {
         "recall": recall,
         "found_among_originals": len(X) - len(found.kept),
         "groups": found.groups,
         "candidate_pairs": len(candidates),
         "candidate_photos": len(np.unique(candidates)),
-        "rule": {"equal_hashes": EQUAL_HASHES, "per_bit": PER_BIT},
     }
+    rule = {"equal_hashes": EQUAL_HASHES, "per_bit": PER_BIT}
+    settings = {"photos": len(X), "changed": len(rows), "rule": rule}
+    return Cell(name, "find_duplicates").row(values | {"settings": settings})
 
 
 def main() -> None:

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.record import record
+from benchmarks.record import Cell, Row, record
+from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 from probagg.dpac.start import INITS, modularity, nearest
@@ -45,18 +46,18 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
     return np.asarray(data.X, np.float32), data.y, "sqeuclidean", PAC().m
 
 
-def compare(name: str) -> dict[str, Any]:
-    """Return all runs, and the one that each of four rules chooses."""
+def compare(name: str) -> list[Row]:
+    """Return all runs; `chosen_by` of a run names the rules that choose it."""
     X, y, metric, m = read(name)
     n_clusters = len(np.unique(y))
     near = nearest(torch.from_numpy(X), n_clusters, metric)
-    runs = []
+    found: list[dict[str, Any]] = []
     for seed, init in enumerate(INITS):
         began = time.perf_counter()
         pac = PAC(n_clusters, m=m, metric=metric, init=init, random_state=seed).fit(X)
         seconds = time.perf_counter() - began
         Q = smooth(near, torch.from_numpy(pac.probabilities_).float())
-        runs.append(
+        found.append(
             {
                 "init": init,
                 "seconds": seconds,
@@ -67,42 +68,40 @@ def compare(name: str) -> dict[str, Any]:
                 "asked": float(clustering_accuracy(y, Q.argmax(1))),
             }
         )
-    plain, annealed = by_init(runs)
-    return {
-        "data": Path(name).stem,
-        "metric": metric,
-        "m": m,
-        "nearest": near.shape[1],
-        "runs": runs,
+    plain = [run for run in found if run["init"] != "annealed"]
+    annealed = [run for run in found if run["init"] == "annealed"]
+    chosen = {
         "lowest": min(plain, key=lambda run: run["objective"]),
         "annealed": min(annealed, key=lambda run: run["objective"]),
-        "surest": max(runs, key=lambda run: run["sharpness"]),
-        "most modular": max(runs, key=lambda run: run["modularity"]),
+        "surest": max(found, key=lambda run: run["sharpness"]),
+        "most modular": max(found, key=lambda run: run["modularity"]),
     }
+    settings = {"metric": metric, "m": m, "nearest": near.shape[1]}
+    rows = []
+    for seed, run in enumerate(found):
+        rules = [rule for rule, best in chosen.items() if best is run]
+        values = {key: value for key, value in run.items() if key != "init"}
+        cell = Cell(Path(name).stem, run["init"], seed=seed)
+        rows.append(cell.row(values | {"chosen_by": rules, "settings": settings}))
+    return rows
 
 
-def by_init(runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Plain and annealed runs apart."""
-    plain = [run for run in runs if run["init"] != "annealed"]
-    return plain, [run for run in runs if run["init"] == "annealed"]
-
-
-def report(result: dict[str, Any]) -> None:
+def report(rows: list[Row]) -> None:
     """Print a set: the plain runs, how many ended low and how long that took, and the choices."""
-    plain, annealed = by_init(result["runs"])
-    lowest = min(run["objective"] for run in result["runs"])
-    print(f"{result['data']:15}", end="")
+    plain = [row for row in rows if row.method != "annealed"]
+    annealed = [row for row in rows if row.method == "annealed"]
+    lowest = min(row["objective"] for row in rows)
+    print(f"{rows[0].data:15}", end="")
     for key in ("pac", "asked"):
-        values = [100 * run[key] for run in plain]
-        print(f"   {key} {np.mean(values):.1f} ± {np.std(values):.1f}", end="")
+        print(f"   {key} {percent(*(row[key] for row in plain))}", end="")
     for kind, runs in (("plain", plain), ("annealed", annealed)):
         low = sum(run["objective"] <= (1.0 + LOW) * lowest for run in runs)
         print(f"   {kind} {low} of {len(runs)} lowest", end="")
-    times = [np.median([run["seconds"] for run in runs]) for runs in (annealed, plain)]
+    times = [np.median([run.seconds for run in runs]) for runs in (annealed, plain)]
     print(f"   {times[0] / times[1]:.1f} times the time", end="")
-    for way in ("lowest", "annealed", "surest", "most modular"):
-        run = result[way]
-        print(f"   {way} (+{100 * (run['objective'] / lowest - 1):.2f} %): ", end="")
+    for rule in ("lowest", "annealed", "surest", "most modular"):
+        (run,) = (row for row in rows if rule in row["chosen_by"])
+        print(f"   {rule} (+{100 * (run['objective'] / lowest - 1):.2f} %): ", end="")
         print(f"{100 * run['pac']:.1f}, {100 * run['asked']:.1f}", end="")
     print(flush=True)
 
@@ -112,8 +111,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME or FILE.npz")
     warnings.simplefilter("ignore")
-    results = []
+    rows = []
     for name in parser.parse_args().names or NAMES:
-        results.append(compare(name))
-        report(results[-1])
-    record("neighbours", results)
+        found = compare(name)
+        report(found)
+        rows += found
+    record("neighbours", rows)

@@ -13,7 +13,8 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
+from benchmarks.study import percent
 from probagg import PAC, OPAHead
 from probagg.data.benchmarks import load
 from probagg.metrics import evaluate
@@ -38,25 +39,18 @@ def main() -> None:
     """Print and record every combination."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore")
-    results = []
+    rows = []
     for name in NAMES:
         data = load(name)
         for method, make in METHODS.items():
-            runs = []
+            found = []
             for seed in range(SEEDS):
                 began = time.perf_counter()
                 labels = make(data.n_classes, seed).fit_predict(data.X)
                 seconds = time.perf_counter() - began
-                runs.append(evaluate(data.y, labels) | {"seconds": seconds})
-            mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
-            std = {key: float(np.std([run[key] for run in runs])) for key in runs[0]}
-            results.append(
-                {"data": name, "method": method, "n": SEEDS, "mean": mean, "std": std, "runs": runs}
-            )
-            print(
-                f"{name:11} {method:28} ACC {100 * mean['acc']:.1f} ± {100 * std['acc']:.1f}  "
-                f"NMI {100 * mean['nmi']:.1f}  ARI {100 * mean['ari']:.1f}  "
-                f"{mean['seconds']:.2f} s",
-                flush=True,
-            )
-    record("opa_head", results)
+                scores = evaluate(data.y, labels) | {"seconds": seconds}
+                found.append(Cell(name, method, seed=seed).row(scores))
+            acc, nmi, ari = (percent(*(row[s] for row in found)) for s in ("acc", "nmi", "ari"))
+            print(f"{name:11} {method:28} ACC {acc}  NMI {nmi}  ARI {ari}", flush=True)
+            rows += found
+    record("opa_head", rows)

@@ -14,13 +14,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import PAC, OPALoss, clustering_accuracy, opa_targets
 from probagg.dpac.pretext import mlp
 from probagg.dpac.randomness import key, permutation
@@ -78,20 +77,22 @@ def main() -> None:
     fit_head(classifier, X, P, seed=0)
     start, first = classifier.state_dict(), P.argmax(1)
     print(f"PAC ACC {100 * clustering_accuracy(y, first):.1f}")
-    rows: list[dict[str, Any]] = []
+    rows = [Cell("cifar10-simclr", "pac").row({"acc": clustering_accuracy(y, first)})]
     for rate, balance, stratified in SETTINGS:
         for seed in a.seeds:
             curve, labels = train(X, start, first, rate, balance, stratified, seed)
-            row = {"learning_rate": rate, "balance": balance, "stratified": stratified}
-            kept = clustering_accuracy(first, labels)
-            rows.append(row | {"seed": seed, "curve": curve, "kept": kept})
-            rows[-1]["acc"] = clustering_accuracy(y, labels)
+            settings = {"learning_rate": rate, "balance": balance, "stratified": stratified}
+            kept, acc = clustering_accuracy(first, labels), clustering_accuracy(y, labels)
+            batches = "stratified" if stratified else "random"
+            setting = f"rate {rate}, balance {balance}, {batches}"
+            found = {"curve": curve, "kept": kept, "acc": acc, "settings": settings}
+            rows.append(Cell("cifar10-simclr", "opa", setting, seed).row(found))
             print(
-                f"rate {rate}  balance {balance}  {'stratified' if stratified else 'random':10} "
+                f"rate {rate}  balance {balance}  {batches:10} "
                 f"first epoch: targets {100 * curve[0]['targets']:.1f} % PAC's, "
                 f"KL {curve[0]['kl']:.2f}, swing {curve[0]['largest_swing']:.2f}; after {EPOCHS}: "
                 f"{100 * kept:.1f} % PAC's, swing {curve[-1]['largest_swing']:.2f}, "
-                f"ACC {100 * rows[-1]['acc']:.1f}",
+                f"ACC {100 * acc:.1f}",
                 flush=True,
             )
-    record("opa_loop", {"pac_acc": clustering_accuracy(y, first), "rows": rows})
+    record("opa_loop", rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import ClusterMixin
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import PAC, OPAHead, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -35,13 +35,13 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     return X[rows], y[rows], metric
 
 
-def estimators(K: int, metric: str, seed: int) -> dict[str, ClusterMixin]:
-    """Return what is compared, by name."""
-    found = {"PAC": PAC(K, metric=metric, random_state=seed)}
+def estimators(K: int, metric: str, seed: int) -> dict[tuple[str, str], ClusterMixin]:
+    """Return what is compared, by start and rate."""
+    found = {("PAC", ""): PAC(K, metric=metric, random_state=seed)}
     for init in ("random", "pac"):
         for factor in FACTORS:
             options = {"init": init, "learning_rate": 0.08 * factor, "random_state": seed}
-            found[f"{init} x {factor:g}"] = OPAHead(K, metric=metric, **options)
+            found[init, f"rate x {factor:g}"] = OPAHead(K, metric=metric, **options)
     return found
 
 
@@ -49,14 +49,12 @@ def main() -> None:
     """Print and record the accuracies of every rate, start and seed."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore")
-    results: dict[str, dict[str, list[float]]] = {}
+    rows = []
     for name in NAMES:
         X, y, metric = read(name)
-        runs = results[name] = {}
         for seed in range(SEEDS):
-            for way, estimator in estimators(len(np.unique(y)), metric, seed).items():
+            for (start, setting), estimator in estimators(len(np.unique(y)), metric, seed).items():
                 accuracy = clustering_accuracy(y, estimator.fit(X).labels_)
-                runs.setdefault(way, []).append(accuracy)
-        for way, found in runs.items():
-            print(f"{name:15} {way:15} {100 * np.mean(found):.1f} ± {100 * np.std(found):.1f}")
-    record("opa_rate", results)
+                rows.append(Cell(name, start, setting, seed).row({"acc": accuracy}))
+                print(rows[-1].cell, f"{100 * accuracy:.1f}", flush=True)
+    record("opa_rate", rows)

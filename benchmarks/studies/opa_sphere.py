@@ -11,7 +11,8 @@ import argparse
 import numpy as np
 import torch
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
+from benchmarks.study import percent
 from probagg import OPALoss, clustering_accuracy, critical_m
 
 N, D, K, NOISE, STEPS, SEEDS = 10_000, 64, 10, 0.15, 300, 3
@@ -51,21 +52,20 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     X, y = sphere()
     predicted = critical_m(X, "cosine")
-    rows = []
-    settings = [(1.03, batch) for batch in BATCHES] + [(m, 1024) for m in EXPONENTS]
-    for m, batch in settings:
-        probs = [train(X, m, batch, seed) for seed in range(SEEDS)]
-        acc = [clustering_accuracy(y, P.argmax(1).numpy()) for P in probs]
-        sharpness = [float(P.amax(1).mean()) for P in probs]
-        rows.append({"m": m, "batch": batch, "acc": acc, "sharpness": sharpness})
-        print(
-            f"m {m:.2f}  batch {batch:4}  ACC {100 * np.mean(acc):.1f} ± {100 * np.std(acc):.1f}  "
-            f"sharpness {np.mean(sharpness):.2f}",
-            flush=True,
-        )
-    alive = [r["m"] for r in rows if r["batch"] == 1024 and np.mean(r["sharpness"]) > 2 / K]
+    rows, alive = [], []
+    for m, batch in dict.fromkeys([(1.03, b) for b in BATCHES] + [(m, 1024) for m in EXPONENTS]):
+        found = []
+        for seed in range(SEEDS):
+            P = train(X, m, batch, seed)
+            values = {"acc": clustering_accuracy(y, P.argmax(1).numpy())}
+            values |= {"sharpness": float(P.amax(1).mean()), "settings": {"m": m, "batch": batch}}
+            found.append(Cell("sphere", "opa", f"m {m}, batch {batch}", seed).row(values))
+        acc, sharp = percent(*(r["acc"] for r in found)), np.mean([r["sharpness"] for r in found])
+        print(f"m {m:.2f}  batch {batch:4}  ACC {acc}  sharpness {sharp:.2f}", flush=True)
+        alive += [m] if batch == 1024 and sharp > 2 / K else []
+        rows += found
     print(f"critical m: predicted {predicted:.3f}, largest m that left uniform {max(alive)}")
+    prediction = {"critical_m": predicted, "largest_m": max(alive)}
+    rows.append(Cell("sphere", "prediction", seed=None).row(prediction))
     settings = {"N": N, "D": D, "K": K, "noise": NOISE, "steps": STEPS, "seeds": SEEDS}
-    record(
-        "opa_sphere", {**settings, "critical_m": predicted, "largest_m": max(alive), "rows": rows}
-    )
+    record("opa_sphere", rows, settings=settings)

@@ -11,18 +11,16 @@ keep their results.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import StandardScaler, normalize
 
 from benchmarks.data import open_lab_images
-from benchmarks.record import HERE, record
+from benchmarks.record import Cell, Results
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -82,16 +80,16 @@ def tail(y: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:
     return np.concatenate([rng.choice(np.flatnonzero(y == k), n, replace=False) for k, n in pairs])
 
 
-def compare(X: np.ndarray, y: np.ndarray, metric: str, seed: int) -> dict[str, Any]:
+def compare(X: np.ndarray, y: np.ndarray, metric: str, seed: int) -> tuple[dict[str, float], float]:
     """Return the accuracy of each way, and the balance chosen."""
     K = len(np.unique(y))
     rows = normalize(X) if metric == "cosine" else X
     means = KMeans(K, n_init=10, random_state=seed).fit(rows)
-    found: dict[str, Any] = {"n": len(X), "K": K, "k-means": clustering_accuracy(y, means.labels_)}
+    found = {"k-means": clustering_accuracy(y, means.labels_)}
     for balance in (1.0, 0.0, "auto"):
         pac = PAC(K, metric=metric, balance=balance, random_state=seed).fit(X)
         found[f"balance {balance}"] = clustering_accuracy(y, pac.labels_)
-    return found | {"chosen": pac.balance_}
+    return found, pac.balance_
 
 
 def main() -> None:
@@ -101,17 +99,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    target = HERE / "results" / "pac_balance.json"
-    before = json.loads(target.read_text())["results"] if target.exists() else {}
-    results = {
-        key: runs for key, runs in before.items() if key.rsplit(" 1:")[0] not in options.names
-    }
+    results = Results.open("pac_balance")
 
     def add(name: str, X: np.ndarray, y: np.ndarray, metric: str, seed: int) -> None:
-        found = compare(X, y, metric, seed)
-        results.setdefault(name, []).append(found)
-        numbers = {key: round(float(value), 3) for key, value in found.items()}
-        print(name, seed, numbers, flush=True)
+        found, chosen = compare(X, y, metric, seed)
+        settings = {"n": len(X), "K": len(np.unique(y))}
+        for way, acc in found.items():
+            more = {"balance": chosen} if way == "balance auto" else {}
+            results.put(Cell(name, way, seed=seed).row({"acc": acc, **more, "settings": settings}))
+        print(name, seed, {way: round(acc, 3) for way, acc in found.items()}, chosen, flush=True)
 
     for name in options.names:
         if name not in BLOBS:
@@ -125,4 +121,3 @@ def main() -> None:
                 X, y, metric = everything
                 kept = tail(y, ratio, rng)
                 add(f"{name} 1:{ratio}", X[kept], y[kept], metric, seed)
-        record("pac_balance", results)

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances
 
 from benchmarks.paper.algorithm_1 import algorithm_1
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import PAC
 
 N, K, M = 300, 10, 1.03
@@ -26,7 +26,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     start = 1 + 0.02 * rng.random((N, K))
     start /= start.sum(1, keepdims=True)
-    results = []
+    rows = []
     for metric in ("sqeuclidean", "cosine"):
         D = pairwise_distances(X, metric=metric)
         for name, weights in (("equal", None), ("random", rng.random(N) + 0.5)):
@@ -36,8 +36,8 @@ def main() -> None:
                 P = pac.fit(X, sample_weight=weights).probabilities_
                 exact = algorithm_1(D, start, M, n_sweeps, w=weights)
                 difference = float(np.abs(P - exact).max())
-                results.append(
-                    {"metric": metric, "weights": name, "sweeps": n_sweeps, "max_diff": difference}
-                )
+                settings = {"weights": name, "sweeps": n_sweeps}
+                cell = Cell("digits", metric, f"{name} weights, {n_sweeps} sweeps")
+                rows.append(cell.row({"max_diff": difference, "settings": settings}))
                 print(f"{metric:12} {name:7} weights  {n_sweeps:2} sweeps  {difference:.1e}")
-    record("pac_equality", {"n": N, "n_clusters": K, "m": M, "rows": results})
+    record("pac_equality", rows, settings={"n": N, "n_clusters": K, "m": M})

@@ -6,10 +6,10 @@ python -m benchmarks pac_order        needs PROBAGG_DATA; about three minutes on
 import argparse
 import warnings
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
+from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
 from probagg.data.benchmarks import load
 
@@ -25,14 +25,14 @@ def main() -> None:
     """Print and record every way on the three small sets."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    results = []
+    rows = []
     for name in ("pendigits", "isolet", "mnist-test"):
         data = load(name)
         for way, options in WAYS.items():
             runs = [PAC(data.n_classes, random_state=s, **options).fit(data.X) for s in range(10)]
-            acc = [100 * clustering_accuracy(data.y, pac.labels_) for pac in runs]
-            results.append(
-                {"data": name, "way": way, "acc": acc, "objective": [p.objective_ for p in runs]}
-            )
-            print(f"{name:11} {way:24} ACC {np.mean(acc):.1f} ± {np.std(acc):.1f}", flush=True)
-    record("pac_order", results)
+            acc = [clustering_accuracy(data.y, pac.labels_) for pac in runs]
+            for seed, pac in enumerate(runs):
+                found = {"acc_percent": 100 * acc[seed], "objective": pac.objective_}
+                rows.append(Cell(name, "pac", way, seed).row(found))
+            print(f"{name:11} {way:24} ACC {percent(*acc)}", flush=True)
+    record("pac_order", rows)

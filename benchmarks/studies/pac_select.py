@@ -10,7 +10,6 @@ beside those of `now`. Sets named on the command line replace theirs; the others
 """
 
 import argparse
-import json
 import os
 import time
 import warnings
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import open_lab_images
-from benchmarks.record import HERE, record
+from benchmarks.record import Cell, Results
 from probagg.data.benchmarks import load
 from probagg.pac.n_clusters import select_n_clusters
 
@@ -100,22 +99,24 @@ def samples(name, runs):
             yield "", X[some], len(np.unique(y[some])), metric, seed
 
 
-def run(name, runs):
+def run(name, runs, version):
     """Return the choice on every sample of a set."""
-    results = []
+    rows = []
     for variant, X, truth, metric, seed in samples(name, runs):
-        if results and len(X) == results[-1]["rows"] == 1797:
+        if rows and len(X) == rows[-1].settings["rows"] == 1797:
             continue  # all of digits
         wide = {"candidates": (2, 130)} if name == "coil100" and len(X) >= 2000 else {}
         began = time.process_time()  # of one thread: the machine may be shared
         found = select_n_clusters(X, metric=metric or "sqeuclidean", random_state=seed, **wide)
-        row = {"variant": variant, "rows": len(X), "seed": seed, "truth": truth}
-        row |= {"chosen": found.n_clusters, "interval": getattr(found, "interval", None)}
-        row |= {"clear": found.clear, "cpu_seconds": round(time.process_time() - began, 2)}
-        results.append(row | {"reason": found.reason})
+        values = {"truth": truth, "chosen": found.n_clusters, "clear": found.clear}
+        values |= {"interval": getattr(found, "interval", None), "reason": found.reason}
+        values |= {"cpu_seconds": round(time.process_time() - began, 2)}
+        setting = ", ".join(filter(None, (variant, f"{len(X)} rows")))
+        values |= {"settings": {"variant": variant, "rows": len(X)}}
+        rows.append(Cell(name, version, setting, seed).row(values))
         wrong = found.clear if truth == 0 else abs(found.n_clusters - truth) > max(1, truth // 10)
-        print(name, "WRONG" if wrong else "right", results[-1], flush=True)
-    return results
+        print(rows[-1].cell, "WRONG" if wrong else "right", rows[-1].values, flush=True)
+    return rows
 
 
 def main() -> None:
@@ -126,9 +127,5 @@ def main() -> None:
     parser.add_argument("--as", dest="version", default="now", help="under which key to record")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    path = HERE / "results" / "pac_select.json"
     for name in given.names:
-        result = run(name, QUICK if given.quick else RUNS)
-        known = json.loads(path.read_text())["results"] if path.exists() else {}
-        version = known.get(given.version, {}) | {name: result}
-        record("pac_select", known | {given.version: version})
+        Results.open("pac_select").put(*run(name, QUICK if given.quick else RUNS, given.version))

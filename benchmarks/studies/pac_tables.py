@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
 import probagg
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import PAC, clustering_accuracy
 
 SEEDS = 3
@@ -72,9 +72,12 @@ def main() -> None:
     """Print and record."""
     argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     warnings.simplefilter("ignore")
-    results = {}
+    rows = []
     for name, (frame, y) in tables().items():
-        runs = [compare(frame, np.asarray(y), seed) for seed in range(SEEDS)]
-        results[name] = {"n": len(frame), "K": len(np.unique(y)), "runs": runs}
-        print(name, *runs, sep="\n  ")
-    record("pac_tables", results)
+        settings = {"n": len(frame), "K": len(np.unique(y))}
+        for seed in range(SEEDS):
+            found = compare(frame, np.asarray(y), seed)
+            for way, acc in found.items():
+                rows.append(Cell(name, way, seed=seed).row({"acc": acc, "settings": settings}))
+            print(name, seed, found)
+    record("pac_tables", rows)

@@ -22,7 +22,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.photo_sets import load
-from benchmarks.record import record
+from benchmarks.record import Cell, Row, record
 from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign
 from probagg.dpac.start import modularity, nearest
@@ -40,31 +40,27 @@ SEEDS, STARTS = 5, 3
 METRIC = "cosine"
 
 
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str) -> list[Row]:
     """Return every start of every seed on one set."""
     X, y = load(name)
     n_clusters = len(np.unique(y))
     near = nearest(torch.from_numpy(X), n_clusters, METRIC)
     shared = {"m": "auto", "metric": METRIC}
     balance = PAC(n_clusters, **shared, balance="auto", random_state=0).fit(X).balance_
-    seeds = []
+    settings = {"rows": len(X), "n_clusters": n_clusters, "nearest": near.shape[1]}
+    settings |= {"balance": balance}
+    rows = []
     for seed in range(SEEDS):
-        runs, labels = [], []
+        labels = []
         for start in range(STARTS):
             pac = PAC(n_clusters, **shared, balance=balance, random_state=100 * seed + start)
             run, pair = look(pac.fit(X), X, y, near)
-            runs.append(run)
+            rows.append(Cell(name, "pac", f"start {start}", seed).row(run | {"settings": settings}))
             labels.append(pair)
-        agreement = [mean_agreement(way) for way in zip(*labels, strict=True)]
-        seeds.append({"runs": runs, "agreement": agreement[0], "agreement_smoothed": agreement[1]})
-    return {
-        "data": name,
-        "rows": len(X),
-        "n_clusters": n_clusters,
-        "nearest": near.shape[1],
-        "balance": balance,
-        "seeds": seeds,
-    }
+        plain, smoothed = (mean_agreement(way) for way in zip(*labels, strict=True))
+        found = {"agreement": plain, "agreement_smoothed": smoothed, "settings": settings}
+        rows.append(Cell(name, "agreement", seed=seed).row(found))
+    return rows
 
 
 def look(pac: PAC, X: np.ndarray, y: np.ndarray, near: Any) -> tuple[dict[str, float], Any]:
@@ -100,19 +96,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     warnings.simplefilter("ignore")
-    results = []
+    rows = []
     for name in parser.parse_args().names or DERIVE + TEST:
-        results.append(measure(name))
-        report(results[-1])
-    record("photo_smoothing", results)
+        found = measure(name)
+        report(found)
+        rows += found
+    record("photo_smoothing", rows)
 
 
-def report(result: dict[str, Any]) -> None:
+def report(rows: list[Row]) -> None:
     """Print the means over seeds of one set: of the lowest objective, of the highest modularity."""
-    seeds = [seed["runs"] for seed in result["seeds"]]
+    starts = [row for row in rows if row.method == "pac"]
+    seeds = [[row for row in starts if row.seed == seed] for seed in range(SEEDS)]
     lowest = [min(runs, key=lambda run: run["objective"]) for runs in seeds]
     modular = [max(runs, key=lambda run: run["modularity"]) for runs in seeds]
-    print(f"{result['data']:24} {result['rows']:5} {result['balance']}", end="")
+    settings = rows[0].settings
+    print(f"{rows[0].data:24} {settings['rows']:5} {settings['balance']}", end="")
     for chosen in (lowest, modular):
         for key in ("pac", "smoothed_5", "smoothed", "refitted"):
             print(f" {100 * np.mean([run[key] for run in chosen]):5.1f}", end="")

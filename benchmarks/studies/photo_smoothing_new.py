@@ -12,7 +12,6 @@ with classes on the fitted and on the held-out photos separately.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 import warnings
 from typing import Any
@@ -23,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks import photo_sets
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import PAC, clustering_accuracy, smoothing
 from probagg.aggregation import embed
 from probagg.smoothing import Smoothing
@@ -54,10 +53,10 @@ def measure(name: str, seed: int) -> dict[str, Any]:
     if len(model.rows) < len(old):
         ways["smoothed_all_rows"] = with_all_rows(X[old], pac.probabilities_, X[new])
     return {
-        "rows": len(X),
         "kept": len(model.rows),
         "bytes": model.rows.nbytes + model.P.nbytes,
-        "fit_seconds": round(seconds, 1),
+        "seconds": round(seconds, 1),
+        "settings": {"rows": len(X)},
         "fitted": {way: float(clustering_accuracy(y[old], a)) for way, (a, _) in ways.items()},
         "new": {way: float(clustering_accuracy(y[new], b)) for way, (_, b) in ways.items()},
     }
@@ -104,13 +103,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     warnings.simplefilter("ignore")
     photo_sets.ROWS = MOST
-    results = []
+    rows = []
     for name in parser.parse_args().names or NAMES:
-        runs = [measure(name, seed) for seed in range(SEEDS)]
-        results.append({"data": name, "seeds": runs})
-        for part in ("fitted", "new"):
-            means = {way: 100 * np.mean([run[part][way] for run in runs]) for way in runs[0][part]}
-            print(name, part, {way: round(float(mean), 1) for way, mean in means.items()})
-        print(name, {key: runs[0][key] for key in ("rows", "kept", "bytes", "fit_seconds")})
-        sys.stdout.flush()
-    record("photo_smoothing_new", results)
+        for seed in range(SEEDS):
+            rows.append(Cell(name, "smoothing", seed=seed).row(measure(name, seed)))
+            print(rows[-1].cell, rows[-1].values, flush=True)
+    record("photo_smoothing_new", rows)

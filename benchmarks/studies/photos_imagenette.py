@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import open_lab_images
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 
 
 def main() -> None:
@@ -34,6 +34,12 @@ def main() -> None:
         command += ["--backbone", "efficientnet-lite0", "--seeds", str(seeds), "--out", str(out)]
         subprocess.run(command, check=True, env={**os.environ, "PROBAGG_CACHE": folder})
         found = json.loads(out.read_text())
-    del found["env"]  # record() adds it
-    result = {"weights": "saw ImageNet labels", **found, "source": "imagenette"}
-    record("photos_imagenette", result)
+    rows = [Cell("imagenette", "features", seed=None).row({"seconds": found["embedding_seconds"]})]
+    for each in found["methods"]:
+        name, agreement = each["method"], {"agreement": each["agreement"]}
+        for run in each["runs"]:
+            rows.append(Cell("imagenette", name, seed=run.pop("seed")).row(run))
+        rows.append(Cell("imagenette", name, "agreement", None).row(agreement))
+    settings = {"weights": "saw ImageNet labels"}
+    settings |= {key: found[key] for key in ("n_clusters", "metric")}
+    record("photos_imagenette", rows, settings=settings)

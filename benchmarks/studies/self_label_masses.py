@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.record import record
+from benchmarks.record import Cell, Row, record
 from probagg import PAC
 from probagg.dpac.start import fit_head, nearest
 from probagg.metrics import evaluate
@@ -46,7 +45,7 @@ def refresh(X: Tensor, start: Tensor, way: str) -> list[np.ndarray]:
     return found
 
 
-def measure(path: Path) -> list[dict[str, Any]]:
+def measure(path: Path) -> list[Row]:
     """Return sizes and scores of both ways on some rows of a file of features."""
     with np.load(path) as arrays:
         X, y = arrays["X"], arrays["y"]
@@ -58,14 +57,13 @@ def measure(path: Path) -> list[dict[str, Any]]:
     for way in WAYS:
         labels = refresh(torch.from_numpy(X), torch.from_numpy(pac.probabilities_).float(), way)
         sizes = [np.bincount(each, minlength=K) for each in labels]
-        row = {
-            "data": path.stem,
-            "rows": len(X),
-            "masses": way,
+        found = {
             "smallest": [int(each.min()) for each in sizes],
             "largest": [int(each.max()) for each in sizes],
             "acc": [evaluate(y, each)["acc"] for each in labels],
+            "settings": {"rows": len(X)},
         }
+        row = Cell(path.stem, "refresh", way).row(found)
         print(path.stem, "masses", way, row["smallest"], row["largest"], np.round(row["acc"], 3))
         results.append(row)
     return results

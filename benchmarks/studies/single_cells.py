@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.cluster import KMeans
 
-from benchmarks.record import record
+from benchmarks.record import Cell, record
 from probagg import PAC
 from probagg.metrics import evaluate
 
@@ -49,8 +49,8 @@ def leiden(scanpy: Any, cells: Any, seed: int) -> np.ndarray:
     return cells.obs["leiden"].cat.codes.to_numpy()
 
 
-def labellings(seeds: int) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
-    """Yield the rows' name, the method, the types and the clusters of every run."""
+def labellings(seeds: int) -> Iterator[tuple[str, str, int, np.ndarray, np.ndarray]]:
+    """Yield the rows' name, the method, the seed, the types and the clusters of every run."""
     import scanpy
 
     cells = scanpy.datasets.pbmc68k_reduced()
@@ -61,8 +61,9 @@ def labellings(seeds: int) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
     }
     for space, X in spaces.items():
         for name, method in methods(len(np.unique(y))).items():
-            yield from ((space, name, y, method(X, seed)) for seed in range(seeds))
-    yield from (("X_pca", "Leiden", y, leiden(scanpy, cells, seed)) for seed in range(seeds))
+            yield from ((space, name, seed, y, method(X, seed)) for seed in range(seeds))
+    for seed in range(seeds):
+        yield "X_pca", "Leiden", seed, y, leiden(scanpy, cells, seed)
 
 
 def main() -> None:
@@ -71,10 +72,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     seeds = parser.parse_args().seeds
     warnings.simplefilter("ignore")
-    runs = []
-    for space, method, y, labels in labellings(seeds):
+    rows = []
+    for space, method, seed, y, labels in labellings(seeds):
         scores = {key: round(float(value), 4) for key, value in evaluate(y, labels).items()}
-        clusters = len(np.unique(labels))
-        runs.append({"rows": space, "method": method, "clusters": clusters, **scores})
-        print(runs[-1], flush=True)
-    record("single_cells", runs)
+        found = {"clusters": len(np.unique(labels)), **scores}
+        rows.append(Cell(space, method, seed=seed).row(found))
+        print(rows[-1].cell, found, flush=True)
+    record("single_cells", rows)

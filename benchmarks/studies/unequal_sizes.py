@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks.paper.methods import kmeans_of_ten, mixture, spectral
 from benchmarks.paper.table2 import digest
+from benchmarks.record import Cell
 from benchmarks.studies.pac_balance import read, tail
-from benchmarks.study import Cell, Run, Study
+from benchmarks.study import Run, Study
 from probagg import PAC, OPAHead
 from probagg.metrics import evaluate
 
@@ -65,9 +66,7 @@ def run(cell: Cell, size: str) -> Run:
         **evaluate(y, labels),
         "balance": chosen,
         "seconds": seconds,
-        "rows": len(X),
-        "sizes": sizes,
-        "hash": digest(X),
+        "settings": {"rows": len(X), "sizes": sizes, "hash": digest(X)},
     }
 
 

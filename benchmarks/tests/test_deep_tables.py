@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.paper import deep, table4
 from benchmarks.paper.table7 import Errors
-from benchmarks.study import Cell, select
+from benchmarks.record import Cell
+from benchmarks.study import select
 
 
 def test_a_setting_on_request_is_run_only_where_it_is_named():

@@ -1,6 +1,5 @@
 """The runner of the paper's tables (benchmarks/study.py)."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,8 +7,9 @@ import sys
 
 import pytest
 
-from benchmarks import ROOT, record
-from benchmarks.study import Cell, Record, Study, beside_paper, main, select, time_left
+from benchmarks import ROOT
+from benchmarks.record import Cell, Results
+from benchmarks.study import Study, beside_paper, main, percent, select, time_left
 
 CELLS = [
     Cell(data, method, setting, seed)
@@ -21,7 +21,8 @@ CELLS = [
 STUDY = """
 import os, signal, sys
 from pathlib import Path
-from benchmarks.study import Cell, Study, main
+from benchmarks.record import Cell
+from benchmarks.study import Study, main
 
 def cells(size, seeds):
     return [Cell("digits", "pac", seed=seed) for seed in range(seeds)]
@@ -53,10 +54,9 @@ def make_study(**options):
     return Study("table2", cells, run, seeds=2, **options), ran
 
 
-def recorded(data, method, seconds, seed=0, **more):
-    """A run as in a result file."""
-    cell = {"data": data, "method": method, "setting": "", "seed": seed}
-    return {**cell, "seconds": seconds, **more}
+def recorded(data, method, seconds, seed=0, **values):
+    """A row as in a result file."""
+    return Cell(data, method, seed=seed).row({"seconds": seconds, **values})
 
 
 @pytest.mark.parametrize(
@@ -101,25 +101,6 @@ def test_no_time_is_said_before_a_run_has_ended():
     assert time_left([], [Cell("digits", "pac")]) == ""
 
 
-def test_a_run_replaces_that_of_the_same_cell_only(tmp_path):
-    record = Record(tmp_path / "new" / "table2.json", "table2", "full")
-    for seed, acc in ((0, 0.1), (1, 0.2), (0, 0.3)):
-        record.add(Cell("digits", "pac", seed=seed), {"acc": acc})
-    read = Record(record.path, "table2", "full")
-    assert [(run["seed"], run["acc"]) for run in read.runs] == [(1, 0.2), (0, 0.3)]
-    assert len(read.content["environments"]) == 1
-    assert read.of(Cell("digits", "pac", seed=1))["acc"] == 0.2
-    assert read.of(Cell("digits", "pac", "1.1", seed=1)) is None
-
-
-def test_a_result_file_has_a_line_for_each_run(tmp_path):
-    record = Record(tmp_path / "table2.json", "table2", "full")
-    for seed in range(3):
-        record.add(Cell("digits", "pac", seed=seed), {"acc": 0.1})
-    lines = record.path.read_text().splitlines()
-    assert [json.loads(line.rstrip(","))["seed"] for line in lines if '"acc"' in line] == [0, 1, 2]
-
-
 def test_only_what_is_missing_is_run(tmp_path, capsys):
     study, ran = make_study()
     main(study, ["--only", "digits", "--out", str(tmp_path)])
@@ -137,20 +118,35 @@ def test_each_size_has_its_own_file(tmp_path):
     study, _ = make_study()
     for size in ("full", "small", "tiny"):
         main(study, ["--size", size, "--out", str(tmp_path)])
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"table2.json", "table2.small.json", "table2.tiny.json"}
+    names = {path.name for path in (tmp_path / "table2").iterdir()}
+    assert names == {"full.json", "small.json", "tiny.json"}
 
 
 def test_our_mean_is_beside_the_number_of_the_paper():
-    runs = [recorded("isolet", "pac", 1, seed=s, acc=acc) for s, acc in enumerate((0.6, 0.62))]
-    (line,) = beside_paper(make_study()[0], runs)
-    assert "n=2" in line
-    assert "ACC 61.0 ± 1.0 | 61.8 | -0.8" in line
+    shares = (0.6, 0.62, 0.6, 0.62)
+    rows = [recorded("isolet", "pac", 1, seed=s, acc=acc) for s, acc in enumerate(shares)]
+    (line,) = beside_paper(make_study()[0], rows)
+    assert "n=4" in line
+    assert "ACC 61.0 ± 1.2 | 61.8 | -0.8" in line
+
+
+@pytest.mark.parametrize(
+    ("shares", "printed"),
+    [
+        ((0.5,), "50.0"),
+        ((0.5, 0.7), "50.0, 70.0"),
+        ((0.5, 0.6, 0.7), "50.0, 60.0, 70.0"),
+        ((0.5, 0.5, 0.7, 0.7), "60.0 ± 11.5"),
+    ],
+)
+def test_up_to_three_values_are_printed_and_more_have_the_deviation_of_the_sample(shares, printed):
+    """With n - 1: the deviation of (50, 50, 70, 70) is 20 / sqrt(3), not 10."""
+    assert percent(*shares) == printed
 
 
 def test_our_mean_stands_alone_where_the_paper_has_no_number():
     (line,) = beside_paper(make_study()[0], [recorded("digits", "pac", 1, acc=0.5)])
-    assert line.endswith("ACC 50.0 ± 0.0")
+    assert line.endswith("ACC 50.0")
 
 
 @pytest.fixture
@@ -178,22 +174,11 @@ def test_a_study_goes_on_after_the_last_run_that_ended(study_that_stops, tmp_pat
     stopped = study_that_stops(number)
     assert stopped.returncode == (130 if number == signal.SIGINT else -number)
     assert "Traceback" not in stopped.stderr
-    first = json.loads((tmp_path / "killed.json").read_text())["runs"]
-    assert [run["seed"] for run in first] == [0]
+    first = Results.open("killed", folder=tmp_path).rows
+    assert [row.seed for row in first] == [0]
     resumed = study_that_stops()
     assert "1 of 3 runs recorded" in resumed.stdout, resumed.stderr
-    runs = json.loads((tmp_path / "killed.json").read_text())["runs"]
-    assert [run["seed"] for run in runs] == [0, 1, 2]
-    assert runs[0] == first[0]
+    rows = Results.open("killed", folder=tmp_path).rows
+    assert [row.seed for row in rows] == [0, 1, 2]
+    assert rows[0] == first[0]
     assert (tmp_path / "ran.txt").read_text().split() == ["0", "1", "1", "2"]
-
-
-def test_results_replace_the_file_of_those_before_as_a_whole(tmp_path, monkeypatch):
-    """Scripts that go on where they were read the file: half of one would cost all runs."""
-    monkeypatch.setattr(record, "HERE", tmp_path)
-    record.record("speed", [1])
-    before = tmp_path / "results" / "speed.json"
-    os.link(before, tmp_path / "before.json")
-    record.record("speed", [2])
-    assert json.loads(before.read_text())["results"] == [2]
-    assert json.loads((tmp_path / "before.json").read_text())["results"] == [1]

@@ -1,6 +1,5 @@
 """Every script of benchmarks/paper, run at its tiny size."""
 
-import json
 import math
 import sys
 from types import SimpleNamespace
@@ -8,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.__main__ import main, scripts
+from benchmarks.record import Results
 
 NAMES = sorted(
     name
@@ -21,7 +21,9 @@ def study(request, tmp_path_factory):
     """A script that has been run: its name, its options and its result file."""
     name, out = request.param, tmp_path_factory.mktemp(request.param)
     options = ["--size", "tiny", "--seeds", "1", "--out", str(out)]
-    study = SimpleNamespace(name=name, options=options, file=out / f"{name}.tiny.json")
+    study = SimpleNamespace(
+        name=name, options=options, results=lambda: Results.open(name, "tiny", out)
+    )
     with pytest.MonkeyPatch.context() as patch:
         run(study, patch)
     return study
@@ -46,36 +48,34 @@ def test_table2_is_among_the_scripts():
     assert "table2" in NAMES
 
 
-def test_a_run_has_scores_and_circumstances(study):
-    found = json.loads(study.file.read_text())
-    assert (found["study"], found["size"]) == (study.name, "tiny")
-    assert found["runs"]
-    for each in found["runs"]:
-        assert {"data", "method", "setting", "seed", "seconds", "hash"} <= set(each)
-        assert each["hash"]
-        assert all(map(math.isfinite, numbers(each)))
-        assert all(0 <= each[score] <= 1 for score in ("acc", "nmi") if score in each)
-        here = found["environments"][each["environment"]]
+def test_a_row_has_scores_and_circumstances(study):
+    found = study.results()
+    assert found.rows
+    for row in found.rows:
+        assert row.seconds is not None
+        assert row.settings["hash"]
+        assert all(map(math.isfinite, numbers(row.values)))
+        assert all(0 <= row[score] <= 1 for score in ("acc", "nmi") if score in row.values)
+        here = found.environments[row.environment]
         assert {"commit", "processor", "packages", "python"} <= set(here)
 
 
 def test_no_run_is_recorded_twice(study):
-    runs = json.loads(study.file.read_text())["runs"]
-    cells = [(r["data"], r["method"], r["setting"], r["seed"]) for r in runs]
+    cells = [row.cell for row in study.results().rows]
     assert len(set(cells)) == len(cells)
 
 
 def test_a_second_call_runs_nothing(study, monkeypatch, capsys):
-    before = study.file.read_bytes()
+    before = study.results()
     run(study, monkeypatch)
-    n = len(json.loads(before)["runs"])
+    n = len(before.rows)
     assert f"{study.name}, tiny: {n} of {n} runs recorded." in capsys.readouterr().out
-    assert study.file.read_bytes() == before
+    assert study.results() == before
 
 
 def test_an_unknown_word_is_an_error_that_names_the_possible_ones(study, monkeypatch):
     with pytest.raises(SystemExit) as error:
         run(study, monkeypatch, "--only", "nonsense")
-    first = json.loads(study.file.read_text())["runs"][0]
+    first = study.results().rows[0]
     assert str(error.value).startswith("--only has 'nonsense'; possible are ")
-    assert all(first[column] in str(error.value) for column in ("data", "method"))
+    assert all(word in str(error.value) for word in (first.data, first.method))

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, digests, safetensors, the cache folder."""
+"""Files that are written whole or not at all, digests, safetensors, cells of CSV files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import stat
 import threading
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,11 @@ from probagg.errors import InputError, reading
 
 SEAL = "checksum"  # the key under which a value or a file keeps the digest of its own content
 RESTORE = "Copy the whole file there again, or make it again."
+# Marks before a cell that a spreadsheet would run: "./" leads to the same file, and an apostrophe
+# is what spreadsheets themselves put before text.
+PATH, TEXT = "./", "'"
+_FORMULAS = {mark: re.compile(rf"({re.escape(mark)})*[=+\-@\t\r]") for mark in (PATH, TEXT)}
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def cache_folder() -> Path:
@@ -76,7 +82,7 @@ def seal(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def unseal(value: dict[str, Any]) -> dict[str, Any]:
-    """Return what `seal` was given; a changed value is an error, one without a digest is not.
+    """Return what `seal` was given; a changed value, or one without its digest, is an error.
 
     >>> unseal(seal({"a": 1}))
     {'a': 1}
@@ -98,8 +104,8 @@ def _digest(value: Any, data: bytes | memoryview = b"") -> str:
 
 
 def _check(expected: Any, found: str) -> None:
-    if expected not in (None, found):  # None: written by an earlier version
-        raise ValueError("its checksum is wrong")
+    if expected != found:
+        raise ValueError("it has no checksum" if expected is None else "its checksum is wrong")
 
 
 def file_fingerprint(path: str | PathLike[str], length: int) -> str:
@@ -193,9 +199,32 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def decode(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Return the text that `encode` turned into bytes."""
     return data.decode("utf-8", "surrogateescape")
+
+
+def marked(cell: str, mark: str) -> str:
+    """Return a cell of a CSV file that no spreadsheet takes for a formula.
+
+    Somebody may have named a photo `=HYPERLINK(...).jpg`. The mark is put before such a cell, and
+    before one that has it already, so that `unmarked` takes off exactly what was put there. Numbers
+    are not formulas.
+
+    >>> marked("=1+1.jpg", PATH), marked("-1.5", TEXT)
+    ('./=1+1.jpg', '-1.5')
+    """
+    is_formula = _FORMULAS[mark].match(cell) and not _NUMBER.fullmatch(cell)
+    return mark + cell if is_formula else cell
+
+
+def unmarked(cell: str, mark: str) -> str:
+    """Return the cell that was `marked`.
+
+    >>> unmarked("./=1+1.jpg", PATH)
+    '=1+1.jpg'
+    """
+    return cell.removeprefix(mark) if _FORMULAS[mark].match(cell) else cell
 
 
 def write_json(path: str | PathLike[str], value: Any) -> None:

@@ -192,6 +192,7 @@ def test_out_of_time_saves_and_stops(tmp_path):
     assert (tmp_path / "checkpoints" / "step-1").is_dir()
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_stops(tmp_path, number):
     before = signal.getsignal(number)

@@ -10,6 +10,8 @@ import zipfile
 import numpy as np
 import pytest
 from faults.fuzz.targets import CSV, compact, run_files
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from probagg import DPAC, PAC, Recipe, open_run
 from probagg.app.run.contents import read_contents
@@ -26,7 +28,7 @@ from probagg.dpac.checkpoint import (
 from probagg.dpac.engine import History
 from probagg.dpac.recipe import RecipeError
 from probagg.errors import InputError, NoData, ProbaggError
-from probagg.storage import check_mapped, read_bytes, seal
+from probagg.storage import check_mapped, read_bytes, seal, unseal
 
 
 def flip(path, place):
@@ -71,6 +73,21 @@ def test_a_lone_model_knows_its_own_checksum(tmp_path, blobs, place):
     flip(path, place)
     with pytest.raises(InputError, match=r"pac\.safetensors"):
         PAC.load(path)
+
+
+def test_a_model_whose_checksum_was_removed_is_refused(tmp_path, blobs):
+    """It could be any other file."""
+    path = tmp_path / "pac.safetensors"
+    PAC(3, random_state=0).fit(blobs[0]).save(path)
+    with safe_open(path, "np") as file:
+        metadata = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del metadata["checksum"]
+    save_file(tensors, path, metadata)
+    with pytest.raises(InputError, match=r"pac\.safetensors cannot be read .*it has no checksum"):
+        PAC.load(path)
+    with pytest.raises(ValueError, match="it has no checksum"):
+        unseal({"a": 1})
 
 
 @pytest.mark.parametrize(

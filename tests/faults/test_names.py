@@ -2,6 +2,7 @@
 
 import csv
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from probagg import cluster
 from probagg.app.assignments import Assignments
-from probagg.formulas import PATH, TEXT, marked, plain
 from probagg.progress import printable
+from probagg.storage import PATH, TEXT, marked, unmarked
 
 CLEAR = "\x1b[2J\x1b]0;pwned\x07"  # clears the screen and renames the window
 FORMULA = "=HYPERLINK(0).png"
@@ -153,6 +155,27 @@ def test_a_name_of_a_cluster_is_marked_and_numbers_and_ids_are_not(tmp_path):
     assert read.names == table.names
 
 
+def test_ids_are_the_same_in_every_table_of_a_run(tmp_path):
+    ids = ["=c0", "+c1", "@c2", "'c3", "c4"]
+    values = ["1", "", "2", "8", "9"]
+    rows = [f"{id},{value},{kind}" for id, value, kind in zip(ids, values, "ababa", strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(["user,x,kind", *rows]) + "\n")
+    run = cluster(
+        tmp_path / "rows.csv", 2, id="user", labels="kind", out=tmp_path / "run", report=False
+    )
+    with (run.path / "assignments.csv").open(newline="") as file:
+        clustered = [row["user"] for row in csv.DictReader(file)]
+    with (run.path / "skipped.csv").open(newline="") as file:
+        skipped = [row["path"] for row in csv.DictReader(file)]
+    with (run.path / "classes.csv").open(newline="") as file:
+        known = [row["name"] for row in csv.DictReader(file)]
+    assert clustered == known == [id for id in ids if id != "+c1"]
+    assert skipped == ["+c1"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert run.evaluate()["n_labelled"] == 4
+
+
 @given(st.text("=+-@'./\t\r1.5ea ", max_size=8), st.sampled_from([PATH, TEXT]))
 def test_a_mark_comes_off_as_it_was_put_on(cell, mark):
-    assert plain(marked(cell, mark), mark) == cell
+    assert unmarked(marked(cell, mark), mark) == cell

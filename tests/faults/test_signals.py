@@ -19,6 +19,7 @@ from probagg.app.run.folder import LOCK, RunFolder
 from probagg.processes import on_signals
 
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+pytestmark = pytest.mark.usefixtures("hangups")
 
 
 @pytest.fixture

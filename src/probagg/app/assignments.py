@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from probagg.errors import reading
-from probagg.formulas import PATH, TEXT, marked, plain
-from probagg.storage import RESTORE, read_safetensors, write_safetensors
+from probagg.storage import (
+    PATH,
+    RESTORE,
+    TEXT,
+    marked,
+    read_safetensors,
+    unmarked,
+    write_safetensors,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -277,13 +284,13 @@ class Assignments:
                     f"{uneven[0]!r} has {len(uneven)} cells, but the first line has {len(header)}"
                 )
             cells = list(zip(*some, strict=True))
-            names += [plain(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
+            names += [unmarked(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
             if header[0] == "row":
                 np.array(cells[0], np.int64)  # raises where a row is not a number
             parts.append(_parse_columns(*cells[1:7]))
             if header[7:8] == ["name"]:
                 labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
-                cluster_names |= {k: plain(label, TEXT) for k, label in labels if label}
+                cluster_names |= {k: unmarked(label, TEXT) for k, label in labels if label}
         if not names:
             raise ValueError("it has no samples")
         columns = _join_columns(parts)

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from probagg.errors import NoData, reading
-from probagg.formulas import TEXT, plain
-from probagg.storage import read_bytes
+from probagg.storage import TEXT, read_bytes, unmarked
 
 UNKNOWN = -1
 # Column names in the order in which they are looked for; "cluster" is of a table of probagg.
@@ -115,7 +114,7 @@ def _places(heads: list[str]) -> tuple[int, int] | None:
 
 def _class(cell: str) -> str:
     """Return a class as printable text: bytes that are not UTF-8 are read as Latin-1."""
-    data = plain(cell, TEXT).encode("utf-8", "surrogateescape")
+    data = unmarked(cell, TEXT).encode("utf-8", "surrogateescape")
     try:
         return data.decode().strip()
     except UnicodeDecodeError:

@@ -75,7 +75,7 @@ class NetworkStage(Stage):
         Eq. 9 takes a cluster's mass from the batch. For 1024 random rows and K = 10 it is off by
         9 %, which the power 1/(m - 1) turns into 4.7 in the logits of the targets at m = 1.02. On
         features of CIFAR-10, 86 % of the targets agreed with PAC's clusters, and 98 % where every
-        batch had its share of each cluster (benchmarks/results/opa_loop.json).
+        batch had its share of each cluster (benchmarks/results/opa_loop/full.json).
         """
         return self.infer()[1].argmax(1) if self.recipe.cluster.stratify else None
 

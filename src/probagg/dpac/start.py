@@ -6,7 +6,7 @@ confident from the first step, but OPA is a feedback loop: it is stable only whe
 
 The kNN graph of the features says which of PAC's runs to take, and smooths its probabilities: PAC's
 clusters of CIFAR-10's pre-trained features have 88.2 ACC, and 90.2 once smoothed
-(benchmarks/results/neighbours.json).
+(benchmarks/results/neighbours/full.json).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
 
     PAC has several optima, and the lowest objective is not always the best: on three of five sets
     of CIFAR-10 features another one, less than 0.1 % higher, had two to three points more ACC
-    (benchmarks/results/neighbours.json). PAC can also divide two similar classes wrongly in every
+    (benchmarks/results/neighbours). PAC can also divide two similar classes wrongly in every
     run, so the two most connected clusters are divided anew (`neighbours.recut`). PAC's run from
     there is taken if it is more confident after some smoothing: where a boundary runs through a
     dense part of the graph, smoothing leaves many rows undecided (benchmarks/notes/cifar10.md).

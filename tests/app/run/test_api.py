@@ -13,6 +13,8 @@ from commands import probagg as command
 from sklearn.datasets import load_digits
 
 import probagg
+from probagg.app.review import Review
+from probagg.app.run.contents import write_review
 from probagg.app.run.folder import MANIFEST, RunFolder
 from probagg.errors import InputError, NoData
 
@@ -252,3 +254,21 @@ def test_a_lock_goes_even_where_sealing_fails(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError), RunFolder(tmp_path / "run") as folder:
         folder.write("log.txt", "x")
     assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_without_any_known_class_says_what_to_give(tmp_path, matrix):
+    run = probagg.cluster(matrix[1], 3, out=tmp_path / "run", report=False)
+    with pytest.raises(NoData, match=r"No class is known of any .* Give labels that name them"):
+        run.evaluate([None] * len(run.assignments))
+
+
+def test_the_table_of_a_run_is_read_once_and_again_after_a_change(tmp_path, matrix):
+    run = probagg.cluster(matrix[1], 3, out=tmp_path / "run", report=False)
+    first = run.assignments
+    assert run.assignments is first
+    write_review(run.path, Review(names={0: "cats"}))
+    assert run.assignments.cluster_names == {0: "cats"}
+    assert run.assignments is run.assignments
+    path = run.path / "assignments.csv"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert len(run.assignments) == len(first) - 1

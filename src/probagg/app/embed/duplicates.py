@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 # Two photos are near-duplicates if the cosine of their features is at least 0.6 and 0.01 for each
-# of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates.json.
+# of the 128 bits in which their hashes differ: benchmarks/results/near_duplicates/full.json.
 COSINE = 0.7  # hashes are compared from here on
 EQUAL_HASHES, PER_BIT = 0.6, 0.01
 PIECE = 2**17  # pairs whose hashes are compared at a time

@@ -24,8 +24,7 @@ from probagg.data.arrays import read_npz
 from probagg.data.cells import days_of
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData, reading
-from probagg.formulas import PATH, plain
-from probagg.storage import decode, read_bytes
+from probagg.storage import PATH, decode_text, read_bytes, unmarked
 
 Part = TypeVar("Part")
 ASSIGNMENTS, RESULT = "assignments.csv", "result.json"
@@ -151,7 +150,7 @@ def _checked(path: Path, read: Callable[[Path], Part]) -> Part:
 
 def _text(path: Path) -> str:
     # A file name need not be valid UTF-8; it is kept as it is here and cleaned when shown.
-    return decode(read_bytes(path)) if path.exists() else ""
+    return decode_text(read_bytes(path)) if path.exists() else ""
 
 
 def _json(path: Path, types: dict[str, type]) -> dict[str, Any]:
@@ -269,7 +268,7 @@ def _representatives(path: Path, assigned: Assignments) -> np.ndarray:
     rows = {name: row for row, name in enumerate(assigned.names)}
     found = np.arange(len(assigned))
     for line in _table(path, (assigned.heading, "representative") if path.exists() else ()):
-        name, first = (plain(line[key], PATH) for key in (assigned.heading, "representative"))
+        name, first = (unmarked(line[key], PATH) for key in (assigned.heading, "representative"))
         if not {name, first} <= rows.keys():
             raise ValueError(f"{name!r:.40} or {first!r:.40} is not a sample of the run")
         found[rows[name]] = rows[first]

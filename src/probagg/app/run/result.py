@@ -19,14 +19,15 @@ from probagg.app.run.folder import SMOOTHING, RunFolder
 from probagg.app.run.profiles import profiles_table
 from probagg.app.run.samples import Samples
 from probagg.environment import environment
-from probagg.formulas import PATH, TEXT, marked
 from probagg.progress import duration
+from probagg.storage import PATH, TEXT, marked
 
 if TYPE_CHECKING:
     from probagg.app.embed.duplicates import Duplicates
 
 MOST_BARS = 30  # clusters shown as bars
-PATHS = ("path", "representative")  # columns of file names
+# Columns of names of samples: paths, or row numbers and ids, which must match the user's table.
+NAMES = ("path", "row", "name", "representative")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     if samples.classes is not None:
         folder.write("classes.csv", classes_table(samples))
     if left_out := (*samples.skipped, *samples.others):
-        folder.write("skipped.csv", text_table("path reason", left_out))
+        folder.write("skipped.csv", text_table("path reason", left_out, samples.heading))
     if samples.images is None:
         folder.write("profiles.csv", profiles_table(samples, clustering.labels, K))
     else:
@@ -198,24 +199,29 @@ def classes_table(samples: Samples) -> str:
         (name, classes.names[k]) for name, k in zip(samples.names, classes.y, strict=True) if k >= 0
     ]
     heading = samples.heading if samples.heading in ("path", "row") else "name"  # of an id
-    return text_table(f"{heading} class", rows)
+    return text_table(f"{heading} class", rows, samples.heading)
 
 
-def text_table(heads: str, rows: Any) -> str:
-    """Return rows as CSV under the given column names."""
+def text_table(heads: str, rows: Any, heading: str = "path") -> str:
+    """Return rows as CSV under the given column names.
+
+    No cell begins a spreadsheet formula, except for names of samples that are not paths, which
+    `heading` says, as in assignments.csv.
+    """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(heads.split())
-    marks = [PATH if head in PATHS else TEXT for head in heads.split()]
+    of_names = PATH if heading == "path" else None
+    marks = [of_names if head in NAMES else TEXT for head in heads.split()]
     for row in rows:
         table.writerow([_cell(cell, mark) for cell, mark in zip(row, marks, strict=True)])
     return text.getvalue()
 
 
-def _cell(value: Any, mark: str) -> str:
+def _cell(value: Any, mark: str | None) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    return marked(str(value), mark)
+    return str(value) if mark is None else marked(str(value), mark)
 
 
 def _npy(array: np.ndarray) -> bytes:

@@ -19,6 +19,7 @@ from probagg.app.run.contents import read_config, read_n_clusters, read_result, 
 from probagg.app.run.exports import is_compact, write_export
 from probagg.app.run.folder import (
     CONFIG,
+    REVIEW,
     SMOOTHING,
     RunFolderError,
     add_to_run,
@@ -67,6 +68,7 @@ class Run:
         self.path = Path(path)
         self.is_compact = is_compact(self.path)
         self._images, self._rows, self._trust_code = images, rows, trust_code
+        self._assignments: tuple[Any, Assignments] | None = None
         if self.is_compact:
             # All that predict needs of a network that DPAC.save wrote without a run.
             self.config: dict[str, Any] = {"method": "dpac", "kind": "images"}
@@ -223,7 +225,11 @@ class Run:
     def assignments(self) -> Assignments:
         """The table of the run with the review applied: one entry per sample in each column."""
         self.check_is_run()
-        return self.review.apply(Assignments.read(self.path / "assignments.csv", self.n_clusters))
+        version = [_version(self.path / name) for name in ("assignments.csv", REVIEW)]
+        if self._assignments is None or self._assignments[0] != version:
+            table = Assignments.read(self.path / "assignments.csv", self.n_clusters)
+            self._assignments = version, self.review.apply(table)
+        return self._assignments[1]
 
     @property
     def embeddings(self) -> np.ndarray | None:
@@ -244,7 +250,7 @@ class Run:
                 f"The run in {self.path} has no known classes. Give them as labels (--labels "
                 "truth.csv with lines of path,class)."
             )
-        found = compare(
+        found = compare_with_classes(
             self.assignments,
             labels,
             n_clusters=self.n_clusters,
@@ -343,6 +349,15 @@ class Run:
             )
 
 
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is replaced or written; None where there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
 def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
     """Open a run folder that `probagg cluster` wrote, or a compact export of one.
 
@@ -353,7 +368,7 @@ def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
     return Run(path, trust_code=trust_code)
 
 
-def compare(
+def compare_with_classes(
     assigned: Assignments,
     labels: Any,
     *,
@@ -367,6 +382,12 @@ def compare(
     """
     classes = classes_of(labels, assigned.names, folder)
     known = classes.known & (assigned.cluster >= 0)  # discarded samples do not count
+    if not known.any():
+        raise NoData(
+            f"No class is known of any of the {len(known):,} samples that were not discarded. Give "
+            "labels that name them as assignments.csv does (--labels truth.csv with lines of "
+            "path,class or row,class), or one class per sample."
+        )
     clusters, y = assigned.cluster[known], classes.y[known]
     counts = np.zeros((review.n_numbers(n_clusters), len(classes.names)), int)
     np.add.at(counts, (clusters, y), 1)
@@ -391,7 +412,7 @@ def compare(
 
 
 def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
-    """Compare the table that `probagg predict --out` wrote with known classes (see `compare`)."""
+    """Compare the table that `probagg predict --out` wrote with known classes, as a run's."""
     if labels is None:
         raise NoData(
             f"{path} is a table without known classes. Give them as labels (--labels truth.csv "
@@ -399,4 +420,4 @@ def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
         )
     assigned = Assignments.read(path, MOST_CLUSTERS)
     K, review = int(assigned.cluster.max()) + 1, Review(names=assigned.cluster_names)
-    return {"run": str(path), **compare(assigned, labels, n_clusters=K, review=review)}
+    return {"run": str(path), **compare_with_classes(assigned, labels, n_clusters=K, review=review)}
