@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from statistics import fmean, median, stdev
+from statistics import fmean, median, pstdev
 from typing import Any
 
 from benchmarks import ROOT
@@ -106,13 +106,9 @@ def table(header: str, rows: Iterable[Sequence[str]]) -> str:
 
 
 def percent(*shares: float) -> str:
-    """Return shares in percent: up to three one by one, more as mean ± standard deviation.
-
-    The deviation is that of the sample (n - 1).
-    """
-    if len(shares) <= 3:
-        return ", ".join(f"{100 * share:.1f}" for share in shares)
-    return f"{100 * fmean(shares):.1f} ± {100 * stdev(shares):.1f}"
+    """Return shares in percent: one as it is, several as mean ± standard deviation."""
+    mean = f"{100 * fmean(shares):.1f}"
+    return mean if len(shares) == 1 else f"{mean} ± {100 * pstdev(shares):.1f}"
 
 
 def score(runs: Sequence[Run], name: str = "acc") -> str:
@@ -129,6 +125,15 @@ def scored(title: str, lines: dict[str, Sequence[Run]]) -> str:
     """Return ACC, NMI and ARI of some runs per line."""
     rows = ([name, *(score(runs, s) for s in SCORES)] for name, runs in lines.items())
     return table(f"{title} | ACC | NMI | ARI", rows)
+
+
+def best_in_bold(methods: Sequence[Sequence[Run]]) -> list[str]:
+    """Return ACC of some methods, the highest mean in bold."""
+    means = [fmean(run["acc"] for run in runs) for runs in methods]
+    return [
+        f"**{score(runs)}**" if mean == max(means) else score(runs)
+        for runs, mean in zip(methods, means, strict=True)
+    ]
 
 
 def paper(numbers: Run, name: str = "acc") -> str:
