@@ -70,7 +70,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable ".[deep,report]"
+	$(PIP) --editable ".[deep,report,table]"
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.dev

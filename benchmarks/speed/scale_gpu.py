@@ -108,7 +108,7 @@ def sweep_seconds(X, K, size):
         for number in range(n_rounds):
             for _, block in data.blocks(number, size):
                 for _, rows in block:
-                    clusters.sums_of(X[rows])
+                    clusters.sums_of(rows, X)
 
     sweep(1)
     return timed(sweep, data.n_rounds)[1]

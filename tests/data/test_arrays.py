@@ -177,7 +177,9 @@ def test_a_named_set_and_a_path_are_matrices(tmp_path, X):
 def test_parquet_without_pyarrow_is_one_line_with_the_command(tmp_path, monkeypatch):
     (tmp_path / "rows.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"rows\.parquet needs pyarrow, .*: pip install pyarrow$"):
+    with pytest.raises(
+        ImportError, match=r"rows\.parquet needs pyarrow, .*install pandas pyarrow$"
+    ):
         open_matrix(tmp_path / "rows.parquet")
 
 

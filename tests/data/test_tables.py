@@ -1,12 +1,23 @@
 """Tables as people have them: separators, decimal commas, dates, headers, DataFrames."""
 
 import datetime
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from probagg.data.tables import BOOLEAN, CATEGORY, DATE, NUMBER, OTHER, TEXT, table_of_frame
-from probagg.data.text_tables import read_table
+from probagg.data.tables import (
+    BOOLEAN,
+    CATEGORY,
+    DATE,
+    NUMBER,
+    OTHER,
+    TEXT,
+    read_table,
+    table_of_frame,
+)
 from probagg.errors import NoData
 
 DAY = (datetime.date(2024, 2, 1) - datetime.date(1970, 1, 1)).days
@@ -145,3 +156,30 @@ def test_an_index_of_pandas_comes_first_where_it_says_something():
     assert table_of_frame(named).names == ["who", "x"]
     cut = pd.DataFrame({"x": [1.0, 2.0, 3.0]}).iloc[[0, 2]]
     assert table_of_frame(cut).columns[0].is_index
+
+
+def test_only_tables_need_pandas(tmp_path):
+    """Neither the package nor photos and matrices do; a table names the packages in one line."""
+    (tmp_path / "a.csv").write_text("a,b\n1,x\n")
+    (tmp_path / "photos").mkdir()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "photos" / "a.png")
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(20, 2)))
+    code = f"""
+import sys
+import probagg
+assert not {{"torch", "pandas"}} & set(sys.modules)
+
+class Absent:
+    def find_spec(self, name, *rest):
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)
+
+sys.meta_path.insert(0, Absent())
+from probagg.data.opening import open_source
+assert len(open_source({str(tmp_path / "photos")!r})) == 1
+probagg.cluster({str(tmp_path / "rows.npy")!r}, 2, out={str(tmp_path / "run")!r}, report=False)
+open_source({str(tmp_path / "a.csv")!r})
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.endswith("A table needs pandas, which is not installed: pip install pandas pyarrow")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from probagg.arrays import chunks, unit_rows
 from probagg.errors import reading
 from probagg.storage import (
     PATH,
@@ -378,7 +379,7 @@ def _import_package(name: str) -> ModuleType:
 def parts_of(P: Any) -> Iterator[slice]:
     """Return slices of all rows of P (n, K), at least one."""
     n, size = P.shape[0], max(1, PART_NUMBERS // P.shape[1])
-    return (slice(start, min(start + size, n)) for start in range(0, max(n, 1), size))
+    return chunks(n, size) if n else iter([slice(0, 0)])
 
 
 def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple]:
@@ -473,10 +474,9 @@ def _rows(X: Any, metric: str) -> np.ndarray:
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
     if metric != "cosine":
         return X
-    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+    return unit_rows(X)
 
 
 def _chunks(X: Any) -> Iterator[slice]:
     size = max(1, _CHUNK_NUMBERS // X.shape[1]) if hasattr(X, "toarray") else _CHUNK
-    for start in range(0, X.shape[0], size):
-        yield slice(start, start + size)
+    return chunks(X.shape[0], size)

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from probagg.app.assignments import Assignments
+from probagg.arrays import unit_rows
 from probagg.errors import InputError
 
 FORMAT = "probagg.review/2"
@@ -246,7 +247,7 @@ class Split:
                 f"the samples have {X.shape[1]}. Use the review with the run that it was made for."
             )
         rows = np.asarray(X, np.float64)
-        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+        rows = unit_rows(rows)
         squares = (rows * rows).sum(1)[:, None] - 2.0 * rows @ means.T + (means * means).sum(1)
         scores = np.array(self.weight) * (squares + np.array(self.spread))
         return np.array(self.parts)[scores.argmin(1)]

@@ -15,6 +15,7 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
+from probagg.arrays import chunks
 from probagg.data.tables import Table
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
@@ -82,8 +83,8 @@ def checked_rows(X: Any, where: str) -> Any:
         row_of = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         bad = np.unique(row_of[~np.isfinite(X.data)])
     else:
-        parts = (slice(start, start + 2**16) for start in range(0, len(X), 2**16))
-        bad = np.flatnonzero(~np.concatenate([np.isfinite(X[rows]).all(axis=1) for rows in parts]))
+        finite = [np.isfinite(X[rows]).all(axis=1) for rows in chunks(len(X), 2**16)]
+        bad = np.flatnonzero(~np.concatenate(finite))
     if len(bad):
         raise NoData(
             f"{where} has {len(bad)} rows with missing or infinite values, the first is row "

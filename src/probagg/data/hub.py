@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from probagg.data.photo import BadImage, check_format, decode_photo
-from probagg.data.tables import Table, checked, table_of_arrow
+from probagg.data.tables import Table, table_of_arrow
 from probagg.data.threads import stack_in_threads
 from probagg.errors import NoData
 from probagg.storage import fingerprint
@@ -64,7 +64,7 @@ def table_of_hub(dataset: Any) -> Table:
     classes = _columns(dataset, "ClassLabel")
     columns = [column for column in table.columns if column.name not in classes]
     y, names = known_classes(dataset)
-    return checked(replace(table, columns=columns, y=y, class_names=names))
+    return replace(table, columns=columns, y=y, class_names=names)
 
 
 def _columns(dataset: Any, kind: str) -> list[str]:

@@ -29,10 +29,10 @@ from probagg.data.tables import (
     SUFFIXES,
     Table,
     is_arrow,
+    read_table,
     table_of_arrow,
     table_of_frame,
 )
-from probagg.data.text_tables import read_table
 from probagg.errors import NoData, closest, did_you_mean
 from probagg.progress import Progress
 

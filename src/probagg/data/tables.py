@@ -1,29 +1,21 @@
-"""Tables as people have them: named columns of numbers, dates, categories and text."""
+"""Tables as people have them, read by pandas: columns of numbers, dates, categories and text."""
 
 from __future__ import annotations
 
+import csv
 import datetime
-import numbers
-from collections.abc import Iterable
+import io
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from probagg.data.cells import (
-    days_of,
-    guess_dates,
-    guess_flags,
-    guess_numbers,
-    is_present,
-    text_cells,
-    to_days,
-    to_flags,
-    to_numbers,
-)
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
+from probagg.storage import read_bytes
 
 NUMBER, BOOLEAN, DATE, CATEGORY, TEXT, OTHER = (
     "number", "boolean", "date", "category", "text", "other"
@@ -31,6 +23,33 @@ NUMBER, BOOLEAN, DATE, CATEGORY, TEXT, OTHER = (
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 INDEX_NAMES = ("", "__index_level_0__")  # of an index that was written without a name
+MEMORY = 6.0  # bytes per byte of a text file that reading it takes, at least
+MISSING = frozenset(
+    ("", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "<na>", "nat", "#n/a", "?", "-", "--")
+)
+FLAGS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
+TRUE, FALSE = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
+POINT, COMMA, THOUSANDS = ".", ",", ",000"  # how numbers are written: 1234.5, 1.234,5 and 1,234.5
+ISO = "ISO"
+DATE_FORMATS = ("%d.%m.%Y", "%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y")
+MOSTLY = 0.9  # of the cells of a column that must be numbers for the others to be missing values
+FIRST = 20  # cells of a column that rule out what it is not
+_COMMA = r"[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?"
+_THOUSANDS = r"[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?"
+# With a day, as pandas reads 2024-02 and -5 as dates too, and without a T 20240131 may be a number.
+_ISO = r"\d{4}-\d\d-\d\d([T ]\S.*)?|\d{8}T\S+"
+_WORDS = re.compile("true|false", re.IGNORECASE)
+_DATE = re.compile(r"\d.*[-./ T].*\d")
+_KINDS = {  # what pandas infers of a column, whatever its type
+    "boolean": BOOLEAN, "integer": NUMBER, "floating": NUMBER, "mixed-integer-float": NUMBER,
+    "decimal": NUMBER, "timedelta64": NUMBER, "timedelta": NUMBER, "datetime64": DATE,
+    "datetime": DATE, "date": DATE, "string": TEXT, "empty": TEXT,
+}  # fmt: skip
+
+
+def pandas() -> Any:
+    """Return the module pandas, or raise an error that says how to install it."""
+    return import_optional("pandas", "A table", "table")
 
 
 @dataclass(frozen=True)
@@ -51,38 +70,38 @@ class Column:
     @property
     def is_missing(self) -> np.ndarray:
         """Which cells have no value, (n,) bool."""
-        if self.values.dtype == object:
-            return ~is_present(self.values)
-        return np.isnan(self.values)
+        return pandas().isna(self.values)
 
     def read(self, comma_first: bool = False) -> Column:
         """Return a column of text as what it contains: numbers, booleans or dates, if any."""
         if self.kind != TEXT:
             return self
-        if (flags := guess_flags(self.values)) is not None:
-            return replace(self, kind=BOOLEAN, values=flags)
-        if (dates := guess_dates(self.values)) is not None:
-            return replace(self, kind=DATE, values=dates[1], style=dates[0])
-        if (found := guess_numbers(self.values, comma_first)) is not None:
-            bad = int(np.isnan(found[1]).sum() - self.is_missing.sum())
-            return replace(self, kind=NUMBER, values=found[1], style=found[0], n_unreadable=bad)
+        present = self.values[~self.is_missing]
+        if {cell.lower() for cell in set(present)} in FLAGS:
+            return replace(self, kind=BOOLEAN, values=_to_flags(self.values))
+        if (style := _number_style(present, comma_first)) is not None:
+            return self.read_as(NUMBER, style)
+        if (style := _date_style(present)) is not None:
+            return self.read_as(DATE, style)
         return self
 
-    def read_as(self, kind: str, style: str, comma_first: bool = False) -> Column:
-        """Return the column as a kind that is known; cells that are not of it are missing."""
+    def read_as(self, kind: str, style: str, comma_first: bool | None = None) -> Column:
+        """Return the column as a kind that is known; cells that are not of it are missing.
+
+        With `comma_first`, text that is the same kind in another style is read in its own.
+        """
         if kind == CATEGORY:
             return replace(self, kind=kind, values=self.texts())
         values = self.values
         if values.dtype == object:
             candidates = [_parse(values, kind, style)]
-            again = self.read(comma_first)
-            if again.kind == kind:
+            if comma_first is not None and (again := self.read(comma_first)).kind == kind:
                 candidates.append(again.values)
             values = min(candidates, key=lambda found: int(np.isnan(found).sum()))
         elif kind == DATE and self.kind != DATE:
             values = np.full(len(values), np.nan)
         bad = int(np.isnan(values).sum() - self.is_missing.sum())
-        return replace(self, kind=kind, values=values, n_unreadable=bad)
+        return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
 
     def texts(self) -> np.ndarray:
         """Return the cells as text, None where missing; a whole number has no decimals."""
@@ -90,12 +109,6 @@ class Column:
             return self.values
         write = date_text if self.kind == DATE else _plain
         return np.array([None if v != v else write(v) for v in self.values.tolist()], object)
-
-
-def _parse(values: np.ndarray, kind: str, style: str) -> np.ndarray:
-    if kind == BOOLEAN:
-        return to_flags(values)
-    return to_days(values, style) if kind == DATE else to_numbers(values, style or ".")
 
 
 def _plain(value: float) -> str:
@@ -106,6 +119,91 @@ def date_text(days: float) -> str:
     """Return days since 1970 as a date, with the time where there is one."""
     moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(days=days)
     return str(moment.date()) if days == int(days) else moment.isoformat(" ", "seconds")
+
+
+def _parse(cells: np.ndarray, kind: str, style: str) -> np.ndarray:
+    """Return the values of cells of text, NaN where they are not of the kind."""
+    if kind == BOOLEAN:
+        return _to_flags(cells)
+    return _to_days(cells, style) if kind == DATE else _to_numbers(cells, style or POINT)
+
+
+def _text(cells: Any) -> Any:
+    """Return cells as a pandas Series of text, each as a Python object: some are not UTF-8."""
+    return pandas().Series(cells, dtype="string[python]")
+
+
+def _to_flags(cells: np.ndarray) -> np.ndarray:
+    """Return 1 for true and yes, 0 for false and no, NaN otherwise."""
+    known = dict.fromkeys(TRUE, 1.0) | dict.fromkeys(FALSE, 0.0)
+    return _text(cells).str.lower().map(known).to_numpy(np.float64, na_value=np.nan)
+
+
+def _number_style(present: np.ndarray, comma_first: bool) -> str | None:
+    """Return how a column's numbers are written; None for a column of text.
+
+    At least nine in ten cells must be numbers. "1,234" is 1.234 with `comma_first`, as in a file
+    that separates cells by semicolons, and 1234 otherwise.
+    """
+    for style in (POINT, COMMA, THOUSANDS) if comma_first else (POINT, THOUSANDS, COMMA):
+        first = present[:FIRST]
+        if np.isfinite(_to_numbers(first, style)).sum() < len(first) / 2:
+            continue
+        if len(present) and np.isfinite(_to_numbers(present, style)).mean() >= MOSTLY:
+            return style
+    return None
+
+
+def _to_numbers(cells: np.ndarray, style: str) -> np.ndarray:
+    """Return the numbers in cells of text, NaN where there is none."""
+    found = _text(cells).str.replace(r"\s*%$", "", regex=True)
+    if style == COMMA:
+        found = found.where(found.str.fullmatch(_COMMA))
+        found = found.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+    elif style == THOUSANDS:
+        found = found.where(found.str.fullmatch(_THOUSANDS)).str.replace(",", "", regex=False)
+    numbers = pandas().to_numeric(found, errors="coerce")
+    return _finite(numbers.to_numpy(np.float64, na_value=np.nan, copy=True))
+
+
+def _date_style(present: np.ndarray) -> str | None:
+    """Return the format of a column in which all cells are dates; None for another."""
+    if not all(_DATE.search(cell) for cell in present[:FIRST]):
+        return None  # at once, as pandas takes milliseconds for each format
+    for style in (ISO, *DATE_FORMATS):
+        for cells in (present[:FIRST], present):
+            if not len(cells) or np.isnan(_to_days(cells, style)).any():
+                break
+        else:
+            return style
+    return None
+
+
+def _to_days(cells: np.ndarray, style: str) -> np.ndarray:
+    """Return days since 1970 of cells with dates, with fractions for times; NaN for others."""
+    found = _text(cells)
+    # pandas would also read the word "today".
+    found = found.where(found.str.fullmatch(_ISO) if style == ISO else found.str.contains(r"\d"))
+    form = "ISO8601" if style == ISO else style
+    return _days(pandas().to_datetime(found, format=form, errors="coerce", utc=True))
+
+
+def _days(moments: Any) -> np.ndarray:
+    """Return times of a Series as days since 1970, NaN where missing."""
+    values = moments.dt.tz_localize(None).to_numpy("M8[us]")
+    return _in_days(values)
+
+
+def _in_days(values: np.ndarray) -> np.ndarray:
+    days = values.astype(np.int64).astype(np.float64) / 86_400e6
+    days[np.isnat(values)] = np.nan
+    return days
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    """Return the array with infinite values as missing, in place."""
+    values[~np.isfinite(values)] = np.nan
+    return values
 
 
 @dataclass(frozen=True)
@@ -120,6 +218,13 @@ class Table:
     comma_first: bool = False  # whether 1,234 is 1.234
     y: np.ndarray | None = None
     class_names: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self) if self.columns else 0, len(self.columns))
+        if 0 in shape:
+            raise NoData(
+                f"{self.where} has shape {shape}. At least one row and one column are needed."
+            )
 
     def __len__(self) -> int:
         return len(self.columns[0].values)
@@ -143,7 +248,7 @@ class Table:
 
     def matrix(self) -> np.ndarray:
         """Return the columns as one float64 matrix; what is not a number is an error."""
-        columns = self.read().columns
+        columns = [_as_empty_number(column) for column in self.read().columns]
         others = [column.name for column in columns if column.kind != NUMBER]
         if others:
             raise NoData(
@@ -153,38 +258,28 @@ class Table:
         return np.column_stack([column.values for column in columns])
 
 
+def _as_empty_number(column: Column) -> Column:
+    """Return a column without any value as numbers, all missing; another as it is."""
+    return column.read_as(NUMBER, POINT) if column.is_missing.all() else column
+
+
 def table_of(where: str, columns: Iterable[tuple[Any, Any]]) -> Table:
-    """Return a table of named arrays; names that are not text count as places."""
-    found = [(name, values) for name, values in columns]
+    """Return a table of named arrays or Series; names that are not text count as places."""
+    found = list(columns)
     named = all(isinstance(name, str) for name, _ in found)
     names = unique([str(name) for name, _ in found]) if named else places(len(found))
-    made = [_column(name, v) for name, (_, v) in zip(names, found, strict=True)]
-    return checked(Table(where, made, is_named=named))
+    made = [_column(name, cells) for name, (_, cells) in zip(names, found, strict=True)]
+    return Table(where, made, is_named=named)
 
 
 def table_of_frame(frame: Any) -> Table:
     """Return a pandas or polars DataFrame; an index that is more than row numbers comes first."""
-    pairs = list(frame.items()) if hasattr(frame, "items") else zip(
-        frame.columns, frame.get_columns(), strict=True
-    )  # fmt: skip
-    columns = [(name, _Declared(c) if _is_categorical(c) else c.to_numpy()) for name, c in pairs]
-    index = getattr(frame, "index", None)
-    if index is not None and not _is_row_numbers(index) and all(
-        isinstance(name, str) for name, _ in columns
-    ):  # fmt: skip
+    if not hasattr(frame, "items"):  # polars
+        return table_of("The DataFrame", map(_of_polars, frame.columns, frame.get_columns()))
+    columns, index = list(frame.items()), frame.index
+    if not _is_row_numbers(index) and all(isinstance(name, str) for name, _ in columns):
         columns.insert(0, (index.name if isinstance(index.name, str) else "", index.to_numpy()))
     return table_of("The DataFrame", columns)
-
-
-class _Declared:
-    """A column whose type says that it is categorical."""
-
-    def __init__(self, column: Any) -> None:
-        self.values = column.to_numpy()
-
-
-def _is_categorical(column: Any) -> bool:
-    return str(column.dtype).lower().startswith(("category", "categorical", "enum"))
 
 
 def _is_row_numbers(index: Any) -> bool:
@@ -192,20 +287,9 @@ def _is_row_numbers(index: Any) -> bool:
     return values.dtype.kind in "iu" and bool((np.diff(values) == 1).all()) and index.name is None
 
 
-def read_parquet(path: Path) -> Table:
-    """Return the table in a Parquet file, read into memory."""
-    import_optional("pyarrow", f"Reading {path}", "table")
-    parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
-    with reading(path, "Write the file again.", NoData, "parquet"):
-        if not path.is_file():
-            raise NoData(f"{path} is not a regular file. Give one.")
-        file = parquet.ParquetFile(path)
-        check_memory(
-            16.0 * file.metadata.num_rows * file.metadata.num_columns,
-            f"{path}, unpacked,",
-            "Write fewer rows or columns, or a file of numbers only, which PAC reads in parts.",
-        )
-        return table_of_arrow(file.read(), str(path))
+def _of_polars(name: str, column: Any) -> tuple[str, Any]:
+    declared = str(column.dtype).startswith(("Categorical", "Enum"))
+    return name, pandas().Series(column.to_numpy(), dtype="category" if declared else None)
 
 
 def is_arrow(source: Any) -> bool:
@@ -215,77 +299,34 @@ def is_arrow(source: Any) -> bool:
 
 def table_of_arrow(table: Any, where: str = "The Arrow table") -> Table:
     """Return a pyarrow Table; dictionaries are categories."""
-    pyarrow = import_optional("pyarrow", "An Arrow table", "table")
-    columns: list[tuple[str, Any]] = []
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pyarrow.types.is_dictionary(column.type):
-            columns.append((name, _Declared(column.cast(column.type.value_type))))
-        else:
-            columns.append((name, column.to_numpy()))
-    return table_of(where, columns)
+    columns = (column.to_pandas() for column in table.columns)
+    return table_of(where, zip(table.column_names, columns, strict=True))
 
 
-def _column(name: str, values: Any) -> Column:
-    """Return a column of an array of any type."""
-    if isinstance(values, _Declared):
-        plain = _column(name, values.values)
+def _column(name: str, cells: Any) -> Column:
+    """Return a column of an array or a Series of any type."""
+    pd = pandas()
+    cells = pd.Series(cells)
+    if isinstance(cells.dtype, pd.CategoricalDtype):
+        plain = _column(name, cells.astype(cells.dtype.categories.dtype))
         return replace(plain, kind=CATEGORY, values=plain.texts())
-    kind = values.dtype.kind
-    if kind == "b":
-        return Column(name, BOOLEAN, values.astype(np.float64))
-    if kind in "fiu":
-        return Column(name, NUMBER, finite(values.astype(np.float64)))
-    if kind in "mM":
-        days = values.astype(f"{kind}8[us]").astype(np.float64) / 86_400e6
-        days[np.isnat(values)] = np.nan
-        return Column(name, DATE if kind == "M" else NUMBER, days)
-    if kind in "OUT":
-        return _column_of_objects(name, values)
-    return Column(name, OTHER, np.full(len(values), None, object))
+    found = pd.api.types.infer_dtype(cells, skipna=True)
+    kind = _KINDS.get(found, OTHER)
+    if kind == TEXT:
+        return Column(name, TEXT, _cells_of(cells))
+    if kind == DATE:
+        return Column(name, DATE, _days(pd.to_datetime(cells, utc=True)))
+    if found.startswith("timedelta"):
+        return Column(name, NUMBER, _in_days(pd.to_timedelta(cells).to_numpy("m8[us]")))
+    if kind == OTHER:
+        return Column(name, OTHER, np.full(len(cells), None, object))
+    return Column(name, kind, _finite(cells.to_numpy(np.float64, na_value=np.nan, copy=True)))
 
 
-def _column_of_objects(name: str, values: np.ndarray) -> Column:
-    """Return a column of Python objects, which are all of one kind or are text."""
-    missing = np.array([_is_missing(value) for value in values], bool)
-    present = [value for value, none in zip(values, missing, strict=True) if not none]
-    found = np.full(len(values), np.nan)
-    if present and all(isinstance(v, bool | np.bool_) for v in present):
-        found[~missing] = np.array(present, float)
-        return Column(name, BOOLEAN, found)
-    if present and all(isinstance(v, numbers.Number) for v in present):
-        if any(isinstance(v, complex | np.complexfloating) for v in present):
-            return Column(name, OTHER, np.full(len(values), None, object))
-        found[~missing] = np.array([float(v) for v in present])
-        return Column(name, NUMBER, finite(found))
-    if present and all(isinstance(v, datetime.date) for v in present):
-        found[~missing] = [days_of(v) for v in present]
-        return Column(name, DATE, found)
-    if all(isinstance(v, str) for v in present):
-        texts = ["" if none else v for v, none in zip(values, missing, strict=True)]
-        return Column(name, TEXT, text_cells(texts))
-    return Column(name, OTHER, np.full(len(values), None, object))
-
-
-def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float | np.floating) and bool(np.isnan(value))
-
-
-def finite(values: np.ndarray) -> np.ndarray:
-    """Return the array with infinite values as missing, in place."""
-    values[~np.isfinite(values)] = np.nan
-    return values
-
-
-def checked(table: Table) -> Table:
-    """Return a table that has rows and columns."""
-    if not table.columns or not len(table):
-        raise NoData(
-            f"{table.where} has shape ({len(table) if table.columns else 0}, "
-            f"{len(table.columns)}). At least one row and one column are needed."
-        )
-    return table
+def _cells_of(texts: Any) -> np.ndarray:
+    """Return stripped text, None where a cell is missing, as an object array."""
+    found = _text(texts).str.strip()
+    return found.where(~found.str.lower().isin(MISSING)).to_numpy(object, na_value=None)
 
 
 def unique(names: list[str]) -> list[str]:
@@ -305,3 +346,150 @@ def unique(names: list[str]) -> list[str]:
 def places(width: int) -> list[str]:
     """Return names for columns that have none."""
     return [f"column {place}" for place in range(width)]
+
+
+def read_table(path: Path) -> Table:
+    """Return the table in a .csv, .tsv, .txt or .parquet file."""
+    if path.suffix.lower() == ".parquet":
+        return _read_parquet(path)
+    with reading(path, "Save it as CSV again.", NoData, "a table"):
+        return _read_text(path)
+
+
+def _read_parquet(path: Path) -> Table:
+    import_optional("pyarrow", f"Reading {path}", "table")
+    parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
+    with reading(path, "Write the file again.", NoData, "parquet"):
+        if not path.is_file():
+            raise NoData(f"{path} is not a regular file. Give one.")
+        file = parquet.ParquetFile(path)
+        check_memory(
+            16.0 * file.metadata.num_rows * file.metadata.num_columns,
+            f"{path}, unpacked,",
+            "Write fewer rows or columns, or a file of numbers only, which PAC reads in parts.",
+        )
+        return table_of_arrow(file.read(), str(path))
+
+
+def _read_text(path: Path) -> Table:
+    """Read cells between semicolons, tabs, commas or spaces; a header line names the columns."""
+    text = _decoded(path)
+    delimiter = _delimiter(text)
+    first = next(_rows(text, delimiter), [])
+    if not first:
+        raise NoData(f"{path} is empty: of shape (0, 0). A table of rows and columns is needed.")
+    comma_first = delimiter in (";", "\t")
+    header = not _are_numbers([cell for cell in first if cell]).all()
+    numbers = _numbers(text, delimiter, header)
+    if numbers is not None and numbers.shape[1] == len(first):
+        columns = [
+            Column("", NUMBER, _finite(numbers[place].to_numpy(copy=True))) for place in numbers
+        ]
+    else:
+        cells = _cells(path, text, delimiter, header)
+        columns = [_column("", cells[place][int(header) :]) for place in cells]
+        if header and _is_data(first, columns):
+            header, columns = False, [_column("", cells[place]) for place in cells]
+    names = unique([name.strip() for name in first]) if header else places(len(first))
+    columns = [replace(column, name=name) for column, name in zip(columns, names, strict=True)]
+    return Table(str(path), columns, is_named=header, comma_first=comma_first)
+
+
+def _decoded(path: Path) -> str:
+    size = path.stat().st_size
+    check_memory(
+        MEMORY * size,
+        f"{path}, as a table,",
+        "Write it as .npy or .parquet, which are read in parts, or split it.",
+    )
+    data = read_bytes(path)
+    if b"\0" in data[:4096]:
+        raise NoData(f"{path} cannot be read as text. Save it as CSV in UTF-8.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("cp1252", "replace")  # as Excel writes in Western Europe
+
+
+def _delimiter(text: str) -> str | None:
+    """Return what separates the cells of the first lines evenly; None for spaces."""
+    head = "\n".join(text[: 2**16].splitlines()[:20])
+    for delimiter in ";\t,|":
+        widths = {len(row) for row in _rows(head, delimiter)}
+        if len(widths) == 1 and widths != {1}:
+            return delimiter
+    first = head.partition("\n")[0]
+    found = next((d for d in ",;\t" if d in first), None)  # uneven: an error says where
+    if found is None and not any(len(line.split()) > 1 for line in head.splitlines()):
+        return ","
+    return found
+
+
+def _rows(text: str, delimiter: str | None) -> Iterator[list[str]]:
+    """Yield the cells of each line that is not empty."""
+    if delimiter is None:
+        return (line.split() for line in text.splitlines() if line.strip())
+    return (row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row)
+
+
+def _numbers(text: str, delimiter: str | None, header: bool) -> Any:
+    """Return a table of nothing but numbers, read fast, as a DataFrame; None for another."""
+    if _WORDS.search(text):
+        return None  # pandas reads them as 1 and 0
+    try:
+        return _read_csv(text, delimiter, dtype=np.float64, skiprows=int(header))
+    except ValueError:  # pandas' own errors are of this class
+        return None
+
+
+def _cells(path: Path, text: str, delimiter: str | None, header: bool) -> Any:
+    """Return the cells of all lines as a DataFrame of text; lines of unequal length are an error.
+
+    pandas does not say which line is too short, but fills it up with empty cells.
+    """
+    cells, error = None, None
+    try:
+        cells = _read_csv(text, delimiter, dtype=object)
+    except ValueError as found:
+        error = found
+    if cells is None or (cells.iloc[:, -1] == "").any():
+        first, *others = map(len, _rows(text, delimiter))
+        for number, width in enumerate(others, 0 if header else 1):
+            if width != first:
+                raise NoData(
+                    f"{path} is not a table: row {number} (counted from 0) has {width} cells, but "
+                    f"the first line has {first}. Quote cells that contain the separator."
+                )
+    if error is not None:
+        raise error
+    return cells
+
+
+def _read_csv(text: str, delimiter: str | None, **options: Any) -> Any:
+    return pandas().read_csv(
+        io.StringIO(text),
+        sep=r"\s+" if delimiter is None else delimiter,
+        quoting=csv.QUOTE_NONE if delimiter is None else csv.QUOTE_MINIMAL,
+        header=None,
+        na_filter=False,
+        **options,
+    )
+
+
+def _are_numbers(texts: list[str]) -> np.ndarray:
+    """Return which texts are numbers in any style."""
+    cells = np.array([text.strip() for text in texts], object)
+    found = [np.isfinite(_to_numbers(cells, style)) for style in (POINT, COMMA, THOUSANDS)]
+    return np.any(found, axis=0)
+
+
+def _is_data(first: list[str], columns: list[Column]) -> bool:
+    """Return whether the first line is a row and not a header: its texts occur below again."""
+    texts = [top.strip() for top in first]
+    pairs = zip(texts, columns, _are_numbers(texts), strict=True)
+    again = [
+        top in set(column.values)
+        for top, column, is_number in pairs
+        if top.lower() not in MISSING and not is_number
+    ]
+    return bool(again) and all(again)

@@ -20,6 +20,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted, validat
 from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS, embed
+from probagg.arrays import chunks
 from probagg.devices import choose_device
 from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
@@ -258,11 +259,9 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     def _proba(self, X: Any) -> Any:
         device = X.device if isinstance(X, Tensor) else torch.device("cpu")
-        network, parts = copy.deepcopy(self.network_).to(device), []
+        network, slices = copy.deepcopy(self.network_).to(device), chunks(len(X), 4096)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-            for start in range(0, len(X), 4096):
-                parts.append(network(self._standard(X[start : start + 4096])).softmax(1))
-        P = torch.cat(parts)
+            P = torch.cat([network(self._standard(X[rows])).softmax(1) for rows in slices])
         return P if isinstance(X, Tensor) else P.numpy()
 
     def predict_proba(self, X: Any) -> Any:

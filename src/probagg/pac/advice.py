@@ -20,13 +20,19 @@ from probagg.pac.out_of_core import Chunks
 from probagg.pac.rows import Metric
 from probagg.pac.solver import Solution
 
-TINY = 0.05  # times the mean size of a cluster
-FORCED = 0.1  # gain in the agreement of neighbours; up to 0.07 on sets of equal classes
-ROWS = 1_000  # that standard deviations are computed from
-CHUNKS = 8  # of a file that are read for them
-LARGE_FACTOR = 100.0  # between scales, from which `PAC.fit` warns
-FEW = 0.05  # of the columns, the smallest, that do not count
-NEARLY_ALL = 0.9  # of the rows: a column with one value in more does not count, as a rare pixel
+# A cluster is tiny below this share of the mean size.
+TINY = 0.05
+# Equal sizes are forced where k-means raises the agreement of neighbours by this much. On sets of
+# equal classes it raises it by up to 0.07.
+FORCED = 0.1
+# `PAC.fit` warns where scales differ by this factor. Standard deviations are computed from so many
+# rows, of a file from so many of its chunks. The smallest few columns do not count, nor does one
+# with the same value in nearly all rows, as a rare pixel has.
+LARGE_FACTOR = 100.0
+ROWS = 1_000
+CHUNKS = 8
+FEW = 0.05
+NEARLY_ALL = 0.9
 
 
 def advise(solution: Solution, X: Array | Chunks) -> list[tuple[str, type[Warning]]]:
@@ -144,7 +150,7 @@ def differing_scales(X: np.ndarray, factor: float) -> Scales | None:
 def _nearly_constant(X: np.ndarray) -> np.ndarray:
     """Return which columns have one value in nearly all rows that have a value."""
     known = ~np.isnan(X)
-    median = np.median(X, axis=0) if known.all() else np.nanmedian(X, axis=0)  # in a loop
+    median = np.median(X, axis=0) if known.all() else np.nanmedian(X, axis=0)
     return (median == X).sum(0) > NEARLY_ALL * known.sum(0)
 
 

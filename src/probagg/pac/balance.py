@@ -31,11 +31,14 @@ from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import log_progress
 
 BALANCES = (1.0, 0.5, 0.25, 0.0)
-NEIGHBOURS = 10  # of a row, itself not among them
-CLEAR_GAIN = 0.03  # in kappa, to leave 1
-FEW_ROWS = 600  # on which a fit at balance 1 is compared with k-means
-FEW_COLUMNS = 32  # principal ones of wider rows, for that comparison
-LEAST_ROWS, MOST_ROWS = 5_000, 20_000  # that are compared; 50 per cluster in between
+NEIGHBOURS = 10
+# A balance below 1 is chosen where it raises kappa by this much.
+CLEAR_GAIN = 0.03
+# A fit at balance 1 is compared with k-means on a few rows, and few principal axes.
+FEW_ROWS = 600
+FEW_COLUMNS = 32
+# Runs are compared on at least and at most so many rows; 50 per cluster in between.
+LEAST_ROWS, MOST_ROWS = 5_000, 20_000
 
 
 @dataclass(frozen=True)

@@ -20,21 +20,29 @@ from probagg.aggregation import Array, Moments, mass_factor, namespace
 from probagg.arrays import chunks, is_tensor, like, to_numpy
 from probagg.errors import InputError, reading
 from probagg.estimators import labels_of
-from probagg.pac.coordinates import CHUNK_NUMBERS, Coordinates, linear_floor, linear_scores
+from probagg.pac.coordinates import (
+    CHUNK_NUMBERS,
+    TENSOR_NUMBERS,
+    Coordinates,
+    linear_floor,
+    linear_scores,
+)
 from probagg.pac.rows import Metric, metric_options
 from probagg.pac.sweeps import Update
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
-TENSOR_NUMBERS = 2**27  # of a chunk of a tensor that is scored at once: 512 MiB
 
 
 @dataclass(frozen=True)
 class Clusters(ABC):
-    """Clusters that assign rows by Eq. 8; lazy results carry them, not the estimator."""
+    """Clusters that assign rows by Eq. 8; lazy results carry them, not the estimator.
 
-    update: Update  # with the m and the balance used
-    critical_m: float  # of the rows that were fitted
+    `update` has the m and the balance used, and `critical_m` is that of the fitted rows.
+    """
+
+    update: Update
+    critical_m: float
 
     @property
     @abstractmethod
@@ -185,13 +193,15 @@ class LinearClusters(Clusters):
         S = linear_scores(lifted, self.sums)
         return self.update.assign(S, self.mass, linear_floor(self.sums, lifted.dtype))
 
-    def sums_of(self, X: Array, weights: Array | None = None) -> Array:
-        """Return the sums of some rows, (K, D + 2), as these clusters assign them."""
+    def sums_of(self, rows: slice, X: Array, weights: Array | None = None) -> Array:
+        """Return the sums of some rows of X, (K, D + 2), as these clusters assign them."""
+        X, weights = X[rows], None if weights is None else weights[rows]
         total, (K, width) = namespace(self.sums).zeros_like(self.sums), self.sums.shape
         size = TENSOR_NUMBERS // (K + width - 2) if is_tensor(X) else CHUNK_NUMBERS // width
         for chunk in chunks(X.shape[0], max(1, size)):
             lifted = self.coordinates.lift(X[chunk])
-            P = self.assign(lifted)
+            S, floor = linear_scores(lifted, self.sums), linear_floor(self.sums, lifted.dtype)
+            P = self.update.assign(S, self.mass, floor)
             total += self.update.weigh(P, None if weights is None else weights[chunk]) @ lifted
         return total
 
@@ -246,7 +256,7 @@ class PairwiseClusters(Clusters):
         return np.zeros((1, len(self.A)), self.A.dtype) if self.X is None else self.X[:1]
 
     def like(self, X: Array) -> PairwiseClusters:
-        return self  # for arrays only
+        return self
 
     def distance_sums(self, X: Array) -> np.ndarray:
         D = X

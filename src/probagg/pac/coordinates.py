@@ -16,6 +16,8 @@ from probagg.errors import InputError
 LARGEST = 1e152
 # The numbers of a chunk in which rows are prepared and scored: what fits in a processor's cache.
 CHUNK_NUMBERS = 2**18
+# The same for tensors: 512 MiB.
+TENSOR_NUMBERS = 2**27
 
 
 @dataclass(frozen=True)

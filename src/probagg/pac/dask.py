@@ -17,7 +17,8 @@ from probagg.pac.out_of_core import ROUNDS, ArrayChunks, Block, Chunks, RowSampl
 FAN_IN = 8  # sums that one task adds up
 SMALL = 2**24  # numbers of an array that is swept by one worker: tasks would take longer
 JOINED = 2**21  # numbers of chunks that are joined to one
-STRIDES = (13, 7, 5, 1)  # of chunks: prime, as the chunks of one worker may be every 2nd or 8th
+# A round takes every n-th chunk. n is prime, as those of one worker may be every 2nd or 8th.
+STRIDES = (13, 7, 5, 1)
 
 
 DaskArray: TypeAlias = Any  # whose package may not be installed
@@ -182,7 +183,9 @@ class DaskChunks(Chunks):
         for round in range(self.n_rounds if len(self._sizes) > 1 else 0):
             new: list[Any] = []
             for share, block in self.blocks(round, size):
-                sums = [add(Task, _sums, state, rows, *chunk(i)) for i, rows in block]
+                sums = [
+                    add(Task, LinearClusters.sums_of, state, rows, *chunk(i)) for i, rows in block
+                ]
                 while len(sums) > FAN_IN:
                     several = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
                     sums = [add(Task, sum, List(*some)) for some in several]
@@ -208,12 +211,6 @@ def _join(sizes: Sequence[int], largest: int) -> tuple[int, ...]:
         else:
             joined.append(size)
     return tuple(joined)
-
-
-def _sums(
-    clusters: LinearClusters, rows: slice, X: np.ndarray, w: np.ndarray | None = None
-) -> Array:
-    return clusters.sums_of(X[rows], None if w is None else w[rows])
 
 
 def _sweep(

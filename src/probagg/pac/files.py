@@ -23,8 +23,9 @@ from probagg.pac.out_of_core import (
 )
 from probagg.storage import check_mapped
 
-CHUNK_BYTES = 2**20  # of a memory map, read at once
-CHUNK_ROWS = 16  # at least
+# The size of a chunk of a memory map, which has at least so many rows.
+CHUNK_BYTES = 2**20
+CHUNK_ROWS = 16
 
 
 class FileRows(ABC):

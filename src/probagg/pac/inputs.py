@@ -24,7 +24,7 @@ from probagg.arrays import chunks, is_tensor, like, numpy_dtype, to_numpy
 from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
-from probagg.pac.coordinates import CHUNK_NUMBERS, chunks_of
+from probagg.pac.coordinates import CHUNK_NUMBERS, TENSOR_NUMBERS, chunks_of
 from probagg.pac.dask import (
     DaskArray,
     DaskChunks,
@@ -57,8 +57,8 @@ CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "checkpoint": [str, PathLike, None],
 }
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
-KEPT_BYTES = 2**30  # of P of rows that were fitted out of core, unless X has more
-TENSOR_NUMBERS = 2**27  # that a function of some rows of a tensor may compute with at once
+# P of rows that were fitted out of core is kept up to this size, or up to that of X.
+KEPT_BYTES = 2**30
 
 
 def open_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource:

@@ -38,20 +38,28 @@ from probagg.progress import Progress
 from probagg.svg import curve, stack
 
 LARGEST_AUTO = 60
-SAMPLE_ROWS = 2_000  # used of a larger set, or
-ROWS_PER_CLUSTER = 15  # of the largest candidate, where that is more
-LEAST_PER_CLUSTER = 4  # rows of all, on average, of the largest candidate
+# A larger set is sampled: so many rows, or so many per cluster of the largest candidate.
+SAMPLE_ROWS = 2_000
+ROWS_PER_CLUSTER = 15
+# The largest candidate has at least so many rows per cluster, on average.
+LEAST_PER_CLUSTER = 4
+# Each run has this share of the rows, in at most so many dimensions.
 N_RUNS = 3
-DRAWN = 0.8  # of the rows, in each run
-DIMENSIONS = 64  # that the distances of wide data are computed in
-FIRST_SWEEPS = 30  # at most, from the uniform start
-LATER_SWEEPS = 3  # at most, after clusters were joined
-TOLERANCE = 1e-2  # mean change of P at which sweeps end
+DRAWN = 0.8
+DIMENSIONS = 64
+# Sweeps end at this mean change of P, or after so many: from the uniform start, or from clusters
+# that were joined.
+TOLERANCE = 1e-2
+FIRST_SWEEPS = 30
+LATER_SWEEPS = 3
 MEASURES = ("silhouette", "agreement")
-PENALTY = 0.1  # times log K: of numbers that fit alike, the smaller is preferred
-CLOSE = 0.1, 0.01  # to the best score: "nearly as well", where neighbours agree up to 0.9, and at 1
-STRUCTURE = 0.2  # sum of the largest gains, below which there is no clear structure
-SMALLEST_GAIN = 1e-6  # to divide by
+# This times log K is subtracted: of numbers that fit alike, the smaller is preferred.
+PENALTY = 0.1
+# Scores this close to the best fit "nearly as well": where neighbours agree up to 0.9, and at 1.
+CLOSE = 0.1, 0.01
+# There is no clear structure where the largest gains add up to less.
+STRUCTURE = 0.2
+SMALLEST_GAIN = 1e-6
 
 
 def select_n_clusters(
@@ -397,7 +405,7 @@ class Candidate:
     silhouette_null: float  # of a single Gaussian
     agreement: float  # kappa of nearest neighbours' labels: 0 is chance, 1 is perfect
     agreement_null: float
-    stability: float  # ARI of the partitions from two parts of the data; 0 is chance
+    stability: float  # ARI of the partitions of two runs; 0 is chance
     objective: float  # Eq. 1 divided by the number of pairs
     seconds: float  # per run
     chosen: bool

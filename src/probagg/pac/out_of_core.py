@@ -27,8 +27,8 @@ from probagg.pac.rows import LinearRows
 from probagg.pac.sweeps import Blocks, departure, read_out
 from probagg.storage import read_safetensors, write_safetensors
 
-TRACKED_ROWS = 20_000  # of the sample, on which convergence is measured
-ROUNDS = 16  # of a sweep, whose sums are kept
+TRACKED_ROWS = 20_000
+ROUNDS = 16
 FORMAT = "probagg.pac-checkpoint/1"
 
 Block: TypeAlias = Sequence[tuple[int, slice]]  # numbers of chunks, and which of their rows
@@ -80,8 +80,7 @@ class Chunks:
             for share, block in self.blocks(round, size):
                 sums: Array = 0.0
                 for number, rows in block:
-                    X, w = self.chunk(number)
-                    sums = sums + clusters.sums_of(X[rows], None if w is None else w[rows])
+                    sums = sums + clusters.sums_of(rows, *self.chunk(number))
                 new = new + sums
                 if kept:
                     clusters = clusters.replaced(share, kept[round], sums)
@@ -100,7 +99,7 @@ class ArrayChunks(Chunks):
 
 
 class ChunkSweeps:
-    """Sweeps of rows out of core. Convergence is measured on some tracked rows.
+    """Sweeps of rows out of core. Convergence is measured on tracked rows, some of the sample.
 
     With the sums `kept` of another run and its `block`, sweeps continue where it ended.
     """

@@ -29,7 +29,7 @@ from probagg.pac.coordinates import Coordinates, chunks_of, linear_floor, linear
 KEPT_BYTES = 128 * 2**20  # the largest array that a sweep keeps for the next one
 
 Metric: TypeAlias = str | Callable[..., float]
-Index: TypeAlias = slice | Array  # of rows: a slice, or their numbers
+Index: TypeAlias = slice | Array  # a slice of rows, or their numbers
 
 
 class Rows(Protocol):

@@ -31,8 +31,10 @@ from probagg.pac.sweeps import (
 from probagg.pac.tensors import TensorChunks, TensorRows
 from probagg.storage import fingerprint
 
-SAMPLE_ROWS = 50_000  # of a large data set, clustered first when init="auto"
-SAMPLE_TOL = 0.03  # at least, for such a sample: all rows move the clusters anyway
+# With init="auto" so many rows of a large data set are clustered first, with at least this
+# tolerance: all rows move the clusters anyway.
+SAMPLE_ROWS = 50_000
+SAMPLE_TOL = 0.03
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Solution:
     P: Array  # (N, K), in the order of the rows; None where it is not kept
     history: list[float]  # the objective after each sweep, in the units of the rows
     converged: bool
-    departure: float  # of P from uniform: 0 there, 1 for hard assignments
+    departure: float  # 0 for uniform P, 1 for hard assignments
     sizes: np.ndarray  # samples per cluster, or masses where P is not kept
 
 

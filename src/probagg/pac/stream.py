@@ -27,13 +27,20 @@ from probagg.pac.solver import Parameters, Solution, solve
 from probagg.pac.sweeps import LARGEST_BLOCK, BlockSweeps, converge
 from probagg.progress import log_progress
 
-SAMPLE_ROWS = 5_000  # kept of a stream, or 100 per cluster where that is more
-MOVED = 0.02  # share of the mass that has moved between clusters, to refine them on the sample
-SWEEPS = 5  # to refine clusters; what they leave, the next ones correct
-NEW = 0.5  # share of new weight, to cluster the sample from a new start
-GAIN = 0.01  # by which the objective of a new start must be lower to replace the clusters
-COVERED = 0.8  # share of the weight that the sample must represent to correct a fit before it
-WIDEST = 2.0**40  # squared norm of a lifted row, above which the scale of the coordinates grows
+# The sample has so many rows, or 100 per cluster where that is more.
+SAMPLE_ROWS = 5_000
+# Clusters are refined on it once this share of the mass has moved between them, by so many sweeps:
+# what they leave, the next ones correct.
+MOVED = 0.02
+SWEEPS = 5
+# It is clustered from a new start once this share of the weight is new. The result replaces the
+# clusters where its objective is lower by this share.
+NEW = 0.5
+GAIN = 0.01
+# It corrects a fit before the stream once it represents this share of the weight.
+COVERED = 0.8
+# The scale of the coordinates grows for lifted rows with a larger squared norm.
+WIDEST = 2.0**40
 
 
 class Stream:
@@ -44,11 +51,12 @@ class Stream:
         self.sample = Reservoir(max(SAMPLE_ROWS, 100 * n_clusters))
         self.n_chunks = 0
         self._generator = generator
-        self._log_growth = 0.0  # of a new row's weight over that of a row of the first chunk
-        self._weight = 0.0  # of all rows, after decay
-        self._fitted = 0.0  # of the rows of a fit before the stream
-        self._started = 0.0  # of all rows at the last new start
-        self._masses = np.zeros(0)  # of the clusters when they were last corrected
+        # How much more a new row weighs than one of the first chunk.
+        self._log_growth = 0.0
+        # Weights after decay: of all rows, of those of a fit before, of all at the last new start.
+        self._weight = self._fitted = self._started = 0.0
+        # The masses of the clusters when they were last corrected.
+        self._masses = np.zeros(0)
 
     def start_from(self, clusters: LinearClusters) -> None:
         """Continue with the clusters of a fit; their mass counts as rows seen."""
@@ -196,7 +204,7 @@ def add_rows(
     """Return clusters to which rows were assigned and added, block by block."""
     clusters, lifted = lift_rows(clusters, X)
     sums = clusters.sums.copy()
-    clusters = replace(clusters, sums=sums)  # which sees every block that is added
+    clusters = replace(clusters, sums=sums)  # the same array: they see every block that is added
     w = weights.astype(lifted.dtype)
     for block in growing_blocks(weights, before, parameters, clusters.update.m):
         P = clusters.assign(lifted[block])

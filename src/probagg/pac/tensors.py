@@ -16,8 +16,10 @@ from probagg.pac.coordinates import linear_floor
 from probagg.pac.out_of_core import ArrayChunks, RowSample
 from probagg.pac.rows import Index, LinearRows
 
-GRAPHED = 16  # panels from which a sweep on a GPU is captured as a CUDA graph
-CHUNK = 2**16  # rows that are scored or added at once
+# A sweep of so many panels on a GPU is captured as a CUDA graph.
+GRAPHED = 16
+# So many rows are scored or added at once.
+CHUNK = 2**16
 
 
 def check_tensor(X: Array) -> Array:

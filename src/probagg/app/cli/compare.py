@@ -18,6 +18,7 @@ from probagg.app.run.by_pac import ByPac, smoothed
 from probagg.app.run.options import Options, Request
 from probagg.app.run.output import Output
 from probagg.app.run.result import scores
+from probagg.arrays import unit_rows
 from probagg.environment import environment
 from probagg.errors import InputError
 
@@ -171,9 +172,7 @@ def _spectral(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
 
 def _unit(X: np.ndarray, metric: str) -> np.ndarray:
     """Return rows at unit length for cosine, where squared distances are then cosine distances."""
-    if metric != "cosine":
-        return X
-    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
+    return unit_rows(X) if metric == "cosine" else X
 
 
 METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {

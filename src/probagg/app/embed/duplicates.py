@@ -12,6 +12,7 @@ import numpy as np
 
 from probagg.app.embed.backbone import Backbone
 from probagg.app.embed.features import extract_features
+from probagg.arrays import chunks, unit_rows
 from probagg.data.images import ArrayImages, ImageSet
 from probagg.data.photo import pillow
 from probagg.data.photos import FolderImages
@@ -89,7 +90,7 @@ def similar_pairs(
     X: np.ndarray, progress: Progress | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield pairs of rows (n, 2), the lower one first, and their cosines, where these are high."""
-    U = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-30)
+    U = unit_rows(X)
     for top in range(0, len(U), BLOCK):
         for left in range(top, len(U), BLOCK):
             S = U[top : top + BLOCK] @ U[left : left + BLOCK].T
@@ -142,8 +143,8 @@ def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
 
 def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Return in how many bits the two rows of each pair differ; NaN where one is unknown."""
-    pieces = [pairs[start : start + PIECE] for start in range(0, len(pairs), PIECE)]
-    counts = [np.abs(bits[piece[:, 0]] - bits[piece[:, 1]]).sum(1) for piece in pieces]
+    some = [pairs[rows] for rows in chunks(len(pairs), PIECE)]
+    counts = [np.abs(bits[pair[:, 0]] - bits[pair[:, 1]]).sum(1) for pair in some]
     return np.concatenate(counts) if counts else np.empty(0)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.export import fiftyone_script
+from probagg.arrays import chunks
 from probagg.errors import NoData, import_optional
 
 LABEL_STUDIO_FILES = TASKS, CONFIG = ("tasks.json", "config.xml")
@@ -174,8 +175,8 @@ def write_datasets(labelled: Labelled, path: Path) -> list[str]:
         labelled.photos("datasets")
     schema = _schema(arrow, labelled)
     with parquet.ParquetWriter(path, schema) as file:
-        for start in range(0, len(labelled.assigned), ROWS):
-            cells = _cells(labelled, slice(start, start + ROWS))
+        for rows in chunks(len(labelled.assigned), ROWS):
+            cells = _cells(labelled, rows)
             arrays = [arrow.array(cells[field.name], field.type) for field in schema]
             file.write_batch(arrow.record_batch(arrays, schema=schema))
     return ['Load it: datasets.Dataset.from_parquet("PATH")']

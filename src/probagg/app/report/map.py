@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from probagg.arrays import chunks
 from probagg.errors import InputError
 
 Progress = Callable[[int, int], None]
@@ -70,8 +71,7 @@ def _reduced(X: Any, random_state: int) -> np.ndarray:
 
 
 def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(rows), _CHUNK):
-        yield rows[start : start + _CHUNK]
+    return (rows[some] for some in chunks(len(rows), _CHUNK))
 
 
 def _frame(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:

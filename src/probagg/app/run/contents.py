@@ -21,7 +21,6 @@ from probagg.app.review import Review, ReviewError
 from probagg.app.run.folder import CONFIG, DUPLICATES, REVIEW, RunFolderError, add_to_run
 from probagg.app.run.preparation import FILE, Preparation
 from probagg.data.arrays import read_npz
-from probagg.data.cells import days_of
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData, reading
 from probagg.storage import PATH, decode_text, read_bytes, unmarked
@@ -258,7 +257,8 @@ def _profiles(path: Path, n_clusters: int) -> Profiles | None:
 def _numbers(values: Iterable[str], kind: str) -> np.ndarray:
     """Return mean and quartiles; a date as days since 1970, a share in the place of each."""
     if kind == "date":
-        return np.array([days_of(date.fromisoformat(v)) if v else np.nan for v in values])
+        days = [(date.fromisoformat(v) - date(1970, 1, 1)).days if v else np.nan for v in values]
+        return np.array(days, float)
     found = np.array([float(value) if value else np.nan for value in values])
     return np.full(len(found), found[0]) if kind == "share" else found
 

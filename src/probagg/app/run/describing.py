@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from probagg.app.run.transformers import Part
-from probagg.data.cells import COMMA, ISO
-from probagg.data.tables import BOOLEAN, CATEGORY, DATE, NUMBER, date_text
+from probagg.data.tables import BOOLEAN, CATEGORY, COMMA, DATE, ISO, NUMBER, date_text
 from probagg.svg import short
 
 if TYPE_CHECKING:
