@@ -254,7 +254,7 @@ def widen(path):
 
 PART = "weights-1-of-1.safetensors"
 DAMAGE = {
-    "no part": (lambda small: (small / PART).unlink(), 2, "0 of the weights files. Copy all"),
+    "no part": (lambda small: (small / PART).unlink(), 2, "0 of 1 weights files. Copy all"),
     "an empty part": (lambda small: (small / PART).write_bytes(b""), 2, f"{PART} is damaged"),
     "half a part": (lambda small: shorten(small / PART, 9000), 2, f"{PART} is damaged"),
     "a byte less": (lambda small: shorten(small / PART, 1), 2, f"{PART} is damaged"),

@@ -13,7 +13,7 @@ import probagg
 from probagg.app.assignments import Assignments
 from probagg.app.export.tools import unique_names
 from probagg.app.run.contents import write_review
-from probagg.app.run.exports import labelled_of, probabilities
+from probagg.app.run.exports import labelled_of, probabilities_of_run
 from probagg.app.run.pages import split_cluster
 from probagg.errors import InputError, NoData
 
@@ -75,7 +75,7 @@ def test_fiftyone_gets_what_the_table_says(run, tmp_path):
 
 def test_probabilities_follow_the_review_by_column(run):
     """Merged clusters keep their column, which is zero."""
-    P, table = probabilities(run, run.embeddings), run.assignments
+    P, table = probabilities_of_run(run, run.embeddings), run.assignments
     assert P.shape == (15, 4)
     np.testing.assert_allclose(P.sum(1), 1.0, atol=1e-6)
     assert not P[:, 0].any()
@@ -93,7 +93,7 @@ def test_splits_and_discarded_photos_reach_every_tool(run, tmp_path):
     )
     write_review(run.path, replace(review, splits=(split,), names={split.members[last]: "half"}))
     run = probagg.open_run(run.path)
-    table, P = run.assignments, probabilities(run, run.embeddings)
+    table, P = run.assignments, probabilities_of_run(run, run.embeddings)
     assert P.shape == (15, 6)
     assert not P[:, [0, 3]].any()
     np.testing.assert_array_equal(P.argmax(1)[1:], table.cluster[1:])

@@ -15,7 +15,7 @@ from PIL import Image
 
 import probagg
 from probagg import PAC
-from probagg.app.run.exports import labelled_of, probabilities
+from probagg.app.run.exports import labelled_of, probabilities_of_run
 from probagg.errors import NoData
 
 
@@ -197,7 +197,7 @@ def test_anndata_gets_clusters_and_probabilities(run, tmp_path):
     assert data.obs["probagg"].dtype == "category"
     np.testing.assert_allclose(data.obs["probagg_probability"], table.probability)
     np.testing.assert_allclose(
-        data.obsm["X_probagg"], probabilities(run, run.embeddings), atol=1e-6
+        data.obsm["X_probagg"], probabilities_of_run(run, run.embeddings), atol=1e-6
     )
     assert data.uns["probagg"]["names"].tolist() == labelled.names
     np.testing.assert_array_equal(data.X, run.embeddings)

@@ -14,7 +14,7 @@ from PIL import Image
 import probagg
 from probagg import PAC, smoothing
 from probagg.app.export.files import load_exported
-from probagg.app.run.exports import probabilities
+from probagg.app.run.exports import probabilities_of_run
 from probagg.app.run.folder import SMOOTHING, RunFolderError
 from probagg.errors import InputError
 
@@ -77,7 +77,7 @@ def test_exported_models_give_the_labels_of_predict(run):
 
 
 def test_other_tools_get_the_probabilities_of_the_table(run):
-    P = probabilities(run, run.embeddings)
+    P = probabilities_of_run(run, run.embeddings)
     np.testing.assert_allclose(P.max(1), run.assignments["probability"], atol=1e-5)
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import warnings
 from contextlib import nullcontext
-from fnmatch import fnmatch
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,7 +28,6 @@ from probagg.app.run.folder import (
     MANIFEST,
     PATIENCE,
     REVIEW,
-    RunFolderError,
     add_to_run,
     alone,
     read_manifest,
@@ -42,14 +39,17 @@ from probagg.app.run.preparation import FILE, Preparation
 from probagg.errors import InputError
 from probagg.storage import checksum, whole_file, whole_folder
 
-PLACE = "compact"  # in the run, where no other place is given
-MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"  # of DPAC.save(compact=True)
-BESIDE = ("config.toml", "result.json", REVIEW, "yardstick.safetensors")  # copied from the run
-FOLDERS: dict[str, Any] = {  # formats that are a folder: what writes it, and its files
+# A compact export: its place in the run where no other is given, the files that
+# DPAC.save(compact=True) writes, and those copied from the run.
+PLACE = "compact"
+MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"
+BESIDE = ("config.toml", "result.json", REVIEW, "yardstick.safetensors")
+# Formats for tools: a folder (what writes it, and its files), or a file with this suffix.
+FOLDERS: dict[str, Any] = {
     "label-studio": (write_label_studio, LABEL_STUDIO_FILES),
     "fiftyone": (write_fiftyone, FIFTYONE_FILES),
 }
-SUFFIXES = {"datasets": ".parquet", "anndata": ".h5ad"}  # of formats that are a file
+SUFFIXES = {"datasets": ".parquet", "anndata": ".h5ad"}
 TOOLS = (*FOLDERS, *SUFFIXES)
 MODELS = {"onnx": "model.onnx", "safetensors": "exported.safetensors", "compact": PLACE}
 FORMATS = (*MODELS, *TOOLS)
@@ -99,27 +99,38 @@ def write_export(
         )
     home = run.path / MODELS[format]
     path = home if out is None else Path(out)
-    in_run = path.resolve() == home.resolve()  # part of the run, which goes when that is replaced
+    # At its own place it is part of the run, and an earlier one is replaced without asking.
+    in_run = path.resolve() == home.resolve()
     review = run.review
     names = cluster_names(review, review.n_numbers(run.n_clusters))
     facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
     if format == "compact":
-        return facts | _write_folder(run, path, monitor, overwrite=overwrite or in_run)
+        return facts | _write_compact(run, path, monitor, overwrite=overwrite or in_run)
     output = None if in_run else Output(path, overwrite).check()
     return facts | _write_file(run, output, format, features, names, monitor)
 
 
-def _write_folder(
+def _write_compact(
     run: Exportable, folder: Path, monitor: Monitor, *, overwrite: bool
 ) -> dict[str, Any]:
-    """Write the network in small parts, with what predict needs beside it."""
+    """Write the network of DPAC in small parts, with what predict needs beside it."""
     if (method := run.config["method"]) != "dpac":
         raise InputError(
             f"The format compact is for networks that DPAC trained, but {run.path} is of "
             f"{method.upper()}. Use safetensors or onnx."
         )
-    check_place(folder, overwrite=overwrite)
-    files = write_compact(run.model("cpu"), run.path, folder)
+    OutputFolder(folder, (MODEL, WEIGHTS, *BESIDE), overwrite, _is_export).check()
+    model, place = run.model("cpu"), folder.resolve()
+    in_run = place == (run.path / PLACE).resolve()
+    with alone(run.path, PATIENCE) if in_run else nullcontext():
+        with whole_folder(place) as partial:
+            model.save(partial, compact=True)
+            for name in BESIDE:
+                if (run.path / name).is_file():
+                    shutil.copyfile(run.path / name, partial / name)
+        if in_run:
+            _note_in_manifest(run.path)
+    files = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
     size = sum(files.values())
     monitor.say(
         f"written to {folder} ({size / 1e6:.1f} MB, {len(files)} files, weights in bfloat16)"
@@ -140,7 +151,8 @@ def _write_file(
     from probagg.app.export.files import export_onnx, export_safetensors
     from probagg.app.export.labeller import labeller_of
 
-    size = run.config.get("image_size")  # of a set that is not a folder of photos
+    # A set that is not a folder of photos has images of one size.
+    size = run.config.get("image_size")
     labeller = labeller_of(
         run.model("cpu"),
         backbone=None if features else run.backbone("cpu"),
@@ -227,7 +239,7 @@ def _write_for_tool(run: Exportable, labelled: Labelled, format: str, file: Path
         labelled,
         file,
         X=X,
-        P=None if X is None else probabilities(run, X),
+        P=None if X is None else probabilities_of_run(run, X),
         source=source if source.suffix.lower() == ".h5ad" else None,
     )
 
@@ -264,7 +276,7 @@ def cluster_names(review: Review, n_clusters: int) -> list[str]:
     return unique_names([review.name_of(k) for k in range(n_clusters)])
 
 
-def probabilities(run: Exportable, X: Any) -> np.ndarray:
+def probabilities_of_run(run: Exportable, X: Any) -> np.ndarray:
     """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
@@ -286,53 +298,13 @@ def is_compact(folder: Path) -> bool:
     return (folder / MODEL).is_file() or any(folder.glob(WEIGHTS))
 
 
-def check_place(folder: Path, *, overwrite: bool = True) -> None:
-    """Refuse a place whose content an export would destroy, unless that is an older export."""
-    if os.path.lexists(folder) and not folder.is_dir():
-        raise RunFolderError(f"{folder} is not a folder. Name one for the export.")
-    if Path.cwd().is_relative_to(folder.resolve()):  # it will be another folder of that name
-        raise RunFolderError(f"You are in {folder.resolve()}. Name another folder.")
-    inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    others = [path.name for path in inside if not _is_ours(path)]
-    if others or (inside and not _is_whole(folder)):
-        raise RunFolderError(
-            f"{folder} holds {(others or [inside[0].name])[0]}, so it is not a compact export that "
-            "may be replaced. Name a new or empty folder."
-        )
-    if inside and not overwrite:
-        raise RunFolderError(
-            f"{folder} holds an older export. Name another folder, or replace it with --overwrite "
-            "(overwrite=True)."
-        )
-
-
-def _is_whole(folder: Path) -> bool:
+def _is_export(folder: Path) -> bool:
     """Return whether a model.json of ours lies beside weights."""
     try:
         description = json.loads((folder / MODEL).read_text())
         return {"n_clusters", "recipe"} <= set(description) and any(folder.glob(WEIGHTS))
     except (OSError, ValueError, TypeError, RecursionError):
         return False
-
-
-def _is_ours(path: Path) -> bool:
-    return path.is_file() and (path.name in (MODEL, *BESIDE) or fnmatch(path.name, WEIGHTS))
-
-
-def write_compact(model: Any, run: Path, folder: Path) -> dict[str, int]:
-    """Write the DPAC of a run to a folder, all or nothing; return its files and their sizes."""
-    check_place(folder)
-    place = folder.resolve()
-    in_run = place == (run / PLACE).resolve()
-    with alone(run, PATIENCE) if in_run else nullcontext():
-        with whole_folder(place) as partial:
-            model.save(partial, compact=True)
-            for name in BESIDE:
-                if (run / name).is_file():
-                    shutil.copyfile(run / name, partial / name)
-        if in_run:
-            _note_in_manifest(run)
-    return {path.name: path.stat().st_size for path in sorted(place.iterdir())}
 
 
 def _note_in_manifest(run: Path) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Self
 
 from probagg.app.run.folder import UNFINISHED, RunFolderError, is_run_file, listed
 from probagg.data.photo import is_image
 from probagg.errors import InputError, NoData
-from probagg.storage import can_be_made, fingerprint, write_atomically
+from probagg.storage import can_be_made, fingerprint, whole_folder, write_atomically
+
+# Bytes in a name that common file systems hold.
+LONGEST = 255
 
 
 @dataclass(frozen=True)
@@ -74,24 +76,31 @@ class Output:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A new or empty folder, or with `overwrite` one that holds nothing but `files`."""
+    """A new or empty folder, or with `overwrite` one that holds an earlier export and nothing else.
+
+    `files` are patterns of the names of an export's files; `is_export` says whether a folder of
+    such files is one.
+    """
 
     path: Path
     files: tuple[str, ...]
     overwrite: bool = False
+    is_export: Callable[[Path], bool] = Path.is_dir
 
     def check(self) -> Self:
         """Raise where filling the folder would cost somebody a file, or is not possible."""
         path = self.path
         if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
             raise InputError(f"--out {path} is not a folder. Name a new one.")
-        if Path.cwd().is_relative_to(path.resolve()):  # it will be another folder of that name
+        # The folder there will be another one of that name.
+        if Path.cwd().is_relative_to(path.resolve()):
             raise InputError(f"You are in {path.resolve()}. Name another folder.")
-        inside = sorted(p.name for p in path.iterdir()) if path.is_dir() else []
-        if others := [name for name in inside if name not in self.files]:
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+        others = [file for file in inside if not self._is_ours(file)]
+        if others or (inside and not self.is_export(path)):
             raise InputError(
-                f"--out {path} holds {others[0]}, so it is not an earlier export that may be "
-                "replaced. Name a new or empty folder."
+                f"--out {path} holds {(others or inside)[0].name}, so it is not an earlier export "
+                "that may be replaced. Name a new or empty folder."
             )
         if inside and not self.overwrite:
             raise InputError(
@@ -100,6 +109,9 @@ class OutputFolder:
             )
         _check_permission(path)
         return self
+
+    def _is_ours(self, file: Path) -> bool:
+        return file.is_file() and any(fnmatchcase(file.name, pattern) for pattern in self.files)
 
 
 def _check_permission(path: Path) -> None:
@@ -120,9 +132,6 @@ def run_of(path: Path) -> Path | None:
         if is_run_file(inside) and listed(folder) is not None:
             return folder
     return None
-
-
-LONGEST = 255  # bytes in a name that common file systems hold
 
 
 def check_sorting(source: Path, target: Path, *others: Path) -> None:
@@ -175,7 +184,7 @@ def sort_images(
     home = source if source.is_dir() else source.parent
     width = len(str(max(clusters, default=0)))
     place: Callable[[Path, Path], object] = _link if link else shutil.copy2
-    with _whole(target.resolve()) as partial:
+    with whole_folder(target.resolve()) as partial:
         kept = [(path, k) for path, k in zip(paths, clusters, strict=True) if k >= 0]
         for path, cluster in kept:
             folder = partial / _folder_name(cluster, names.get(cluster), width)
@@ -186,27 +195,6 @@ def sort_images(
 
 def _is_image(path: Path) -> bool:
     return path.is_file() and is_image(path)
-
-
-@contextmanager
-def _whole(target: Path) -> Iterator[Path]:
-    """Yield a folder to fill, which becomes `target` on success and is removed on failure."""
-    there = target.exists()
-    # An existing folder may be a mount point, onto which nothing can be renamed.
-    home = target if there else target.parent
-    partial = home / f"{_cut(target.name, 200)}.partial-{secrets.token_hex(4)}"
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-        if not there:
-            partial.rename(target)
-            return
-        for folder in partial.iterdir():
-            folder.rename(target / folder.name)
-        partial.rmdir()
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def _link(file: Path, where: Path) -> None:
