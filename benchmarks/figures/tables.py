@@ -122,16 +122,6 @@ def scored(title: str, lines: dict[str, Sequence[Run]]) -> str:
     return table(f"{title} | ACC | NMI | ARI", rows)
 
 
-def best_in_bold(methods: Sequence[Sequence[Run]], theirs: float = 0.0) -> list[str]:
-    """Return ACC of some methods, the highest mean in bold unless the paper's is higher."""
-    means = [fmean(run["acc"] for run in runs) if runs else 0.0 for runs in methods]
-    best = max(*means, theirs / 100)
-    return [
-        f"**{score(runs)}**" if mean == best else score(runs)
-        for runs, mean in zip(methods, means, strict=True)
-    ]
-
-
 def paper(numbers: Run, name: str = "acc") -> str:
     """Return the paper's number in brackets, with its deviation where it prints one."""
     if name not in numbers:
