@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from probagg.dpac.model import Model
 from probagg.dpac.views import Views
-from probagg.environment import free_memory as free_on_machine
+from probagg.environment import free_memory
 from probagg.opa.targets import as_float
 from probagg.progress import logger
 
@@ -42,7 +42,7 @@ class Feed:
         self.images, self.device = images, device
         self.shape = images.read(np.arange(1)).shape[1:]
         wanted = len(images) * int(np.prod(self.shape))
-        self.resident = wanted <= share * free_memory(device)
+        self.resident = wanted <= share * free_on_device(device)
         self._store: Tensor | None = None
         if not self.resident:
             logger.info("%.1f GB of images are read batch by batch.", wanted / 1e9)
@@ -114,11 +114,11 @@ class Joined:
         return out
 
 
-def free_memory(device: torch.device) -> float:
+def free_on_device(device: torch.device) -> float:
     """Return the free bytes of a device; for a CPU, half of what this process can still take."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    return free_on_machine() / 2
+    return free_memory() / 2
 
 
 @torch.no_grad()
