@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from statistics import fmean, median, pstdev
+from statistics import fmean, median
 from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.paper.expected import expected as expected
 from benchmarks.paper.methods import ONCE as ONCE
 from benchmarks.record import Results, Row
+from benchmarks.study import percent as percent
 from benchmarks.study import printed as printed
 
 SETS = {
@@ -105,12 +106,6 @@ def table(header: str, rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [titles, ["---"] * len(titles), *rows])
 
 
-def percent(*shares: float) -> str:
-    """Return shares in percent: one as it is, several as mean ± standard deviation."""
-    mean = f"{100 * fmean(shares):.1f}"
-    return mean if len(shares) == 1 else f"{mean} ± {100 * pstdev(shares):.1f}"
-
-
 def score(runs: Sequence[Run], name: str = "acc") -> str:
     """Return one score of some runs."""
     return percent(*(run[name] for run in runs))
@@ -127,11 +122,12 @@ def scored(title: str, lines: dict[str, Sequence[Run]]) -> str:
     return table(f"{title} | ACC | NMI | ARI", rows)
 
 
-def best_in_bold(methods: Sequence[Sequence[Run]]) -> list[str]:
-    """Return ACC of some methods, the highest mean in bold."""
-    means = [fmean(run["acc"] for run in runs) for runs in methods]
+def best_in_bold(methods: Sequence[Sequence[Run]], theirs: float = 0.0) -> list[str]:
+    """Return ACC of some methods, the highest mean in bold unless the paper's is higher."""
+    means = [fmean(run["acc"] for run in runs) if runs else 0.0 for runs in methods]
+    best = max(*means, theirs / 100)
     return [
-        f"**{score(runs)}**" if mean == max(means) else score(runs)
+        f"**{score(runs)}**" if mean == best else score(runs)
         for runs, mean in zip(methods, means, strict=True)
     ]
 
@@ -167,6 +163,8 @@ def circumstances(env: Mapping[str, Any]) -> str:
     """Return machine and versions."""
     versions = {"Python": env["python"], **env["packages"]}
     packages = ("Python", "numpy", "scikit-learn", "torch", "probagg")
+    if env["python"] is None:
+        return f"{env['gpu']}; versions not recorded"
     parts = [
         *([env["gpu"]] if env["gpu"] else []),
         f"{env['cpus']} CPUs ({(env['processor'] or env['machine']).replace('(R)', '')})",

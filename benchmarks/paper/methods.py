@@ -137,9 +137,9 @@ MORE = {
     "mini-batch": minibatch,
 }
 METHODS = PRINTED | MORE
-TEN = {"pac-of-10", "k-means-of-10"}  # starts inside
-ONCE = TEN | {"rcc", "finch", "hdbscan"}  # or no random start: one run says all
-FOR_FEATURES = {name: METHODS[name] for name in METHODS if name not in TEN} | {
+# Ten starts inside, or no random start: one run says all.
+ONCE = {"pac-of-10", "k-means-of-10", "rcc", "finch", "hdbscan"}
+FOR_FEATURES = {name: METHODS[name] for name in METHODS if name != "pac-of-10"} | {
     "pac": pac_cosine,
     "fcm": partial(fcm, m=1.05),  # the paper's for networks: Table 3
 }

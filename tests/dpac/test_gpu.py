@@ -80,7 +80,7 @@ def test_a_compiled_step_trains_like_the_eager_one(images, task):
 
 def test_images_that_do_not_fit_are_streamed(images, monkeypatch):
     resident, _ = fit(images, device="cuda", precision="fp32")
-    monkeypatch.setattr("probagg.dpac.feed.free_on_device", lambda device: 0.0)
+    monkeypatch.setattr("probagg.dpac.feed.device_memory", lambda device: 0.0)
     streamed, _ = fit(images, device="cuda", precision="fp32")
     np.testing.assert_allclose(streamed[:4], resident[:4], rtol=2e-3)
     assert torch.cuda.is_available()

@@ -39,7 +39,7 @@ from probagg.opa.diagnose import Diagnosis, diagnose
 FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
 COMPILING = 60.0  # seconds, on CUDA
 ENOUGH = 2.0  # seconds of timing, after which no batch is started
-REPEATS = 5  # of the largest batch
+REPEATS = 5  # timings of the largest batch
 DIAGNOSED = 2000  # images that `diagnosis_` is computed from
 
 
@@ -281,10 +281,13 @@ class DPAC(ClusterMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
-    """What is decided before training. Network and fingerprint are computed when first needed."""
+    """What is decided before training: images as given and as opened, the estimator's parameters.
 
-    images: Any  # as they were given
-    parameters: dict[str, Any]  # of the estimator
+    Network and fingerprint are computed when first needed.
+    """
+
+    images: Any
+    parameters: dict[str, Any]
     data: ImageSet
     recipe: Recipe
     device: torch.device

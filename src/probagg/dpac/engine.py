@@ -61,7 +61,7 @@ class Progress:
     epoch: int  # completed epochs
     epochs: int
     step: int  # completed steps of the current epoch
-    steps: int  # per epoch
+    steps: int  # steps per epoch
     metrics: dict[str, float] | None = None  # means over an epoch that has just ended
 
 
@@ -98,11 +98,11 @@ class Engine:
         self.position = Position()
         self.history = History(out if is_first_process() else None)
         self._restored: TrainingState | None = None
-        self._states: dict[str, dict[str, Tensor]] = {}  # of each stage so far
-        self._strata: Tensor | None = None  # of the epoch
+        self._states: dict[str, dict[str, Tensor]] = {}  # the state of each stage so far
+        self._strata: Tensor | None = None  # the epoch's
         self._began = self._saved = time.monotonic()
         self._kept = 0  # steps that the newest checkpoint has
-        self._slowest = 0.0  # seconds of a step
+        self._slowest = 0.0  # seconds of the slowest step
         self.stop = ""
 
     def resume(self) -> bool:

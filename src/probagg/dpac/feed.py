@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from probagg.arrays import chunks
+from probagg.data.threads import read_ahead
 from probagg.dpac.model import Model
 from probagg.dpac.views import Views
 from probagg.environment import free_memory
@@ -18,7 +19,7 @@ from probagg.opa.targets import as_float
 from probagg.progress import logger
 
 AHEAD = 3  # batches that are read in advance
-PIXELS = 2**21  # per batch of views: 2048 views of 32 x 32, 227 of 96 x 96
+PIXELS = 2**21  # pixels of a batch without gradient: 2048 views of 32 x 32, 227 of 96 x 96
 STATISTICS = 5000  # images from which batch norm statistics are estimated
 CHUNK = 4096  # images read at a time when all are moved to the device
 
@@ -42,7 +43,7 @@ class Feed:
         self.images, self.device = images, device
         self.shape = images.read(np.arange(1)).shape[1:]
         wanted = len(images) * int(np.prod(self.shape))
-        self.resident = wanted <= share * free_on_device(device)
+        self.resident = wanted <= share * device_memory(device)
         self._store: Tensor | None = None
         if not self.resident:
             logger.info("%.1f GB of images are read batch by batch.", wanted / 1e9)
@@ -58,40 +59,27 @@ class Feed:
             for chosen in whole.split([len(r) for r in rows]):  # one transfer, not one per batch
                 yield store.index_select(0, chosen), chosen
         else:
-            yield from self._read_ahead(rows)
-
-    def _resident(self) -> Tensor:
-        if self._store is None:
-            store = torch.empty(len(self.images), *self.shape, dtype=torch.uint8)
-            for first in range(0, len(store), CHUNK):
-                rows = np.arange(first, min(first + CHUNK, len(store)))
-                store[first : first + CHUNK] = torch.from_numpy(self.images.read(rows))
-            self._store = store.to(self.device)
-        return self._store
-
-    def _read_ahead(self, rows: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        pin = self.device.type == "cuda"
-
-        def read(chosen: Tensor) -> tuple[Tensor, Tensor]:
-            images = torch.from_numpy(np.ascontiguousarray(self.images.read(chosen.numpy())))
-            return (images.pin_memory(), chosen.pin_memory()) if pin else (images, chosen)
-
-        waiting: list[Future[tuple[Tensor, Tensor]]] = []
-        pool = ThreadPoolExecutor(AHEAD)
-        try:
-            remaining = iter(rows)
-            while True:
-                while len(waiting) < AHEAD and (chosen := next(remaining, None)) is not None:
-                    waiting.append(pool.submit(read, chosen))
-                if not waiting:
-                    return
-                images, chosen = waiting.pop(0).result()
+            for images, chosen in read_ahead(self._read, rows, AHEAD):
                 yield (
                     images.to(self.device, non_blocking=True),
                     chosen.to(self.device, non_blocking=True),
                 )
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the images of rows, and the rows, ready to be moved to the device."""
+        images = torch.from_numpy(np.ascontiguousarray(self.images.read(rows.numpy())))
+        if self.device.type == "cuda":
+            return images.pin_memory(), rows.pin_memory()
+        return images, rows
+
+    def _resident(self) -> Tensor:
+        if self._store is None:
+            store = torch.empty(len(self.images), *self.shape, dtype=torch.uint8)
+            for chunk in chunks(len(store), CHUNK):
+                rows = np.arange(chunk.start, chunk.stop)
+                store[chunk] = torch.from_numpy(self.images.read(rows))
+            self._store = store.to(self.device)
+        return self._store
 
 
 class Joined:
@@ -114,7 +102,7 @@ class Joined:
         return out
 
 
-def free_on_device(device: torch.device) -> float:
+def device_memory(device: torch.device) -> float:
     """Return the free bytes of a device; for a CPU, half of what this process can still take."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
@@ -156,7 +144,7 @@ def estimate_statistics(network: nn.Module, views: Views, feed: Feed) -> None:
     network.eval()
     for layer in layers:
         layer.reset_running_stats()
-        layer.train().momentum = None  # the mean over batches
+        layer.train().momentum = None  # statistics are then the mean over batches
     rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:STATISTICS]
     n_batches = -(-len(rows) * views.settings.size**2 // PIXELS)
     for images, _ in feed.batches(rows.tensor_split(n_batches)):

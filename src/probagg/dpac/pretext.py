@@ -103,7 +103,7 @@ class MomentumContrast(nn.Module):
             update_average(self.key_backbone, backbone, self.key_momentum)
             update_average(self.key_projector, self.projector, self.key_momentum)
             x1, x2 = self.key_backbone(torch.cat(views)).chunk(2)
-            key = self.key_projector(torch.cat([x2, x1]))  # of the other view
+            key = self.key_projector(torch.cat([x2, x1]))  # the other view's
         with full_precision(query):
             query = F.normalize(as_float(query), dim=1)
             key = F.normalize(as_float(key), dim=1)
@@ -146,7 +146,7 @@ class BootstrapLatent(nn.Module):
             update_average(self.target_backbone, backbone, self.momentum)
             update_average(self.target_projector, self.projector, self.momentum)
             x1, x2 = self.target_backbone(torch.cat(views)).chunk(2)
-            target = self.target_projector(torch.cat([x2, x1]))  # of the other view
+            target = self.target_projector(torch.cat([x2, x1]))  # the other view's
         with full_precision(prediction):
             cosine = F.cosine_similarity(as_float(prediction), as_float(target), dim=1)
             return (2.0 - 2.0 * cosine).mean()

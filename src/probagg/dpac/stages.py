@@ -43,7 +43,7 @@ class Setup:
     feed: Feed
     recipe: Recipe
     seed: int = 0
-    autocast: Callable[[], AbstractContextManager] = nullcontext  # in the precision of training
+    autocast: Callable[[], AbstractContextManager] = nullcontext  # in training's precision
 
 
 class NetworkStage(Stage):
@@ -260,7 +260,7 @@ class SmoothedLabels(SelfLabelStage):
         super().__init__(setup)
         K = self.model.n_clusters
         self.pseudo_labels = torch.full((len(self.feed), K), 1.0 / K, device=self.feed.device)
-        self.mass = self.pseudo_labels.sum(0)  # of each cluster, by the classifier
+        self.mass = self.pseudo_labels.sum(0)  # each cluster's, by the classifier
 
     @property
     def state(self) -> dict[str, Tensor]:

@@ -28,13 +28,13 @@ from probagg.progress import logger
 from probagg.smoothing import count_nearest, sharpen, sharpness, smooth
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # annealed runs often reach a lower objective
-ROUNDS = 5  # of smoothing before runs are compared
+ROUNDS = 5  # rounds of smoothing before runs are compared
 ROWS = 512  # batch size when a head is fitted
-PASSES = 30  # over the features
-STEPS = 500  # at least, for small sets
-LINEAR_STEPS = 3500  # of a linear head: on features of norm 0.3, 500 leave its confidence low
-FEWEST = 50  # rows of two clusters that are divided anew; more than eigsh's 40 vectors
-SIMILARITIES = 2**27  # computed at a time: 512 MB
+PASSES = 30  # least passes over the features
+STEPS = 500  # least steps, for small sets
+LINEAR_STEPS = 3500  # least steps of a linear head: 500 leave it unsure at features of norm 0.3
+FEWEST = 50  # least rows of two clusters that are divided anew; eigsh needs more than 40
+SIMILARITIES = 2**27  # similarities computed at a time, 512 MB
 
 
 def initialize_classifier(

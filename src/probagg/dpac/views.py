@@ -28,8 +28,8 @@ from probagg.dpac.recipe import RANGES, ViewSettings
 from probagg.errors import InputError
 
 RATIOS = 3 / 4, 4 / 3  # width to height of a random crop
-TRIES = 10  # at a crop that fits; then the largest central one is used
-SIGMAS = 0.1, 2.0  # of the blur, in pixels
+TRIES = 10  # attempts at a crop that fits, before the largest central one is used
+SIGMAS = 0.1, 2.0  # deviations of the blur in pixels
 FRAME = 2 * TRIES + 3  # random numbers of a crop (areas, ratios, corner) and a flip
 WEAK = [FRAME, 5, 9, 1, 2]  # random numbers of frame, affine map, jitter, greyscale and blur
 

@@ -43,7 +43,8 @@ from probagg.progress import log_progress
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 STARTS = 3  # runs of PAC, of which the one with the lowest objective is taken
-REFINING = 0.1  # of the learning rate, for OPA from there: a full one leaves good clusters
+REFINING = 0.1  # share of the learning rate after PAC's start: a full one leaves good clusters
+CHUNK = 4096  # rows predicted at a time
 FORMAT = "probagg.opa-head/1"
 _SAVED = ("balance_", "n_iter_", "n_features_in_")
 
@@ -259,7 +260,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     def _proba(self, X: Any) -> Any:
         device = X.device if isinstance(X, Tensor) else torch.device("cpu")
-        network, slices = copy.deepcopy(self.network_).to(device), chunks(len(X), 4096)
+        network, slices = copy.deepcopy(self.network_).to(device), chunks(len(X), CHUNK)
         with torch.inference_mode(), torch.autocast(device.type, enabled=False):
             P = torch.cat([network(self._standard(X[rows])).softmax(1) for rows in slices])
         return P if isinstance(X, Tensor) else P.numpy()
