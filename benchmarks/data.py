@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.data.benchmarks import load
 from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.named import load_rows
 from probagg.data.opening import open_images
 from probagg.data.photo import decode_photo
 from probagg.data.threads import in_threads, stack_in_threads
@@ -42,7 +42,7 @@ def open_lab_rows(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     """Return rows in float32, classes and metric of a matrix, or of features of images."""
     if name in PHOTOS or name == "cifar10-simclr" or _given(name).is_file():
         return *load_features(name)[:2], "cosine"
-    matrix = load(name)
+    matrix = load_rows(name)
     return np.asarray(matrix.X, np.float32), np.asarray(matrix.y), "sqeuclidean"
 
 

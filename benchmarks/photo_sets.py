@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import load_features, open_lab_images, photo_features
-from probagg.data.benchmarks import load as load_rows
 from probagg.data.images import ArrayImages
+from probagg.data.named import load_rows
 
 MOST = {"cifar10": 2_000}  # photos of a set that go through the network
 ROWS = 5_000  # of a set of features

@@ -36,10 +36,9 @@ LOW = 1e-4  # above the lowest objective: the same optimum
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
     """Return features, classes, metric and m."""
-    path = Path(name)
-    X, y, metric = (
-        (*read_features(path), "cosine") if path.suffix == ".npz" else open_lab_rows(name)
-    )
+    if name.endswith(".npz"):
+        return *read_features(Path(name)), "cosine", 1.02
+    X, y, metric = open_lab_rows(name)
     return X, y, metric, 1.02 if metric == "cosine" else PAC().m
 
 
