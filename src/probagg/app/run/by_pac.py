@@ -40,10 +40,13 @@ FEATURE_DEFAULTS: dict[str, dict[str, Any]] = {
     "pac": {"metric": "cosine", "m": "auto", "n_init": 3},
     "opa": {"metric": "cosine"},
 }
-TABLES = ("id", "scale", "drop")  # options of tables
-IMAGES = ("smooth", "deduplicate")  # and of images
-ENOUGH_TO_CHOOSE = 50_000  # rows of a file from which K is chosen
-LONG = 10.0  # seconds of fitting from which progress is shown
+# The options of tables, and those of images.
+TABLES = ("id", "scale", "drop")
+IMAGES = ("smooth", "deduplicate")
+# The most rows of a file that K is chosen from.
+ENOUGH_TO_CHOOSE = 50_000
+# Seconds of fitting from which progress is shown.
+LONG = 10.0
 
 
 class ByPac:
@@ -199,7 +202,8 @@ class ByPac:
         self._check_kept(K, X)
         model = self._estimator(K)
         if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
-            model.set_params(verbose=2)  # sweeps and epochs on standard error
+            # Sweeps and epochs are logged.
+            model.set_params(verbose=2)
         model.fit(X)
         model.set_params(verbose=0)
         if samples.preparation is not None:
@@ -275,7 +279,8 @@ class ByPac:
         from probagg import select_n_clusters
 
         shared = {key: self.params[key] for key in ("m", "metric", "balance") if key in self.params}
-        if shared.get("balance") == "auto":  # which is chosen for one K
+        # The estimator chooses it for one K.
+        if shared.get("balance") == "auto":
             del shared["balance"]
         began = time.perf_counter()
         selection = select_n_clusters(
