@@ -272,7 +272,7 @@ def test_resume_never_starts_over(tmp_path):
     [
         (("--recipe", "digit"), "Did you mean 'digits/fast'?"),
         (("--set", "cluster.mm=1.05"), "Did you mean 'cluster.m'?"),
-        (("--method", "spectral"), "possible are auto, pac, opa, dpac"),
+        (("--method", "spectral"), "possible are auto, pac, dpac"),
         (("--m", 1.5, "--n-init", 7), "m, n_init: not used by method dpac"),
         (("--resume", "maybe"), "resume is 'maybe'"),
         (("-k", 1000), "1797 images are too few for 1000 clusters"),
