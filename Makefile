@@ -13,7 +13,9 @@ endif
 
 .PHONY: demo test test-faults test-tools lint format docs gallery results bench clean
 
+# PAC's page is there in seconds, before DPAC trains for minutes.
 demo: $(VENV)/.deep
+	$(BIN)/probagg cluster digits -k 10 --method pac --out runs/demo-pac --overwrite
 	$(BIN)/probagg cluster digits -k 10 --out runs/demo --overwrite
 
 test: lint

@@ -122,16 +122,6 @@ def scored(title: str, lines: dict[str, Sequence[Run]]) -> str:
     return table(f"{title} | ACC | NMI | ARI", rows)
 
 
-def best_in_bold(methods: Sequence[Sequence[Run]], theirs: float = 0.0) -> list[str]:
-    """Return ACC of some methods, the highest mean in bold unless the paper's is higher."""
-    means = [fmean(run["acc"] for run in runs) if runs else 0.0 for runs in methods]
-    best = max(*means, theirs / 100)
-    return [
-        f"**{score(runs)}**" if mean == best else score(runs)
-        for runs, mean in zip(methods, means, strict=True)
-    ]
-
-
 def paper(numbers: Run, name: str = "acc") -> str:
     """Return the paper's number in brackets, with its deviation where it prints one."""
     if name not in numbers:
@@ -147,27 +137,23 @@ def seconds(rows: Sequence[Row]) -> str:
 
 
 def made(name: str) -> str:
-    """Return the line that names script, machines, versions and commits of a result file."""
+    """Return the line that names the file, the script and the machines of a result."""
     found = recorded(name)
-    commits: dict[str, list[str]] = {}
-    for env in found.environments:
-        here = circumstances(env | {"gpu": env.get("gpu") or found.settings.get("gpu")})
-        commits.setdefault(here, []).append(env["commit"] or "not recorded")
-    ran = " and ".join(f"{here}; commit {', '.join(each)}" for here, each in commits.items())
-    path = found.path.relative_to(ROOT)
-    link = f"[`{found.script}/{found.size}.json`](../{path})"
-    return f"*{link}, by `python -m benchmarks {found.script}`: {ran}.*"
+    here = (
+        circumstances(e | {"gpu": e.get("gpu") or found.settings.get("gpu")})
+        for e in found.environments
+    )
+    link = f"[`{found.script}/{found.size}.json`](../{found.path.relative_to(ROOT)})"
+    return (
+        f"*{link}, by `python -m benchmarks {found.script}`: {' and '.join(dict.fromkeys(here))}.*"
+    )
 
 
 def circumstances(env: Mapping[str, Any]) -> str:
-    """Return machine and versions."""
-    versions = {"Python": env["python"], **env["packages"]}
-    packages = ("Python", "numpy", "scikit-learn", "torch", "probagg")
+    """Return the machine and the version of torch; the file has the others."""
     if env["python"] is None:
         return f"{env['gpu']}; versions not recorded"
-    parts = [
-        *([env["gpu"]] if env["gpu"] else []),
-        f"{env['cpus']} CPUs ({(env['processor'] or env['machine']).replace('(R)', '')})",
-        ", ".join(f"{package} {versions[package]}" for package in packages if package in versions),
-    ]
-    return "; ".join(parts)
+    gpu = f"{env['gpu']}; " if env["gpu"] else ""
+    processor = (env["processor"] or env["machine"]).replace("(R)", "")
+    torch = env["packages"].get("torch", "not recorded")
+    return f"{gpu}{env['cpus']} CPUs ({processor}); torch {torch}"

@@ -378,11 +378,11 @@ def _import_package(name: str) -> ModuleType:
 
 def parts_of(P: Any) -> Iterator[slice]:
     """Return slices of all rows of P (n, K), at least one."""
-    n, size = P.shape[0], max(1, PART_NUMBERS // P.shape[1])
-    return chunks(n, size) if n else iter([slice(0, 0)])
+    size = max(1, PART_NUMBERS // P.shape[1])
+    return chunks(P.shape[0], size) if P.shape[0] else iter([slice(0, 0)])
 
 
-def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple]:
+def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple[int, int, float, int]]:
     """Return the pairs of clusters that the model confuses most, the worst first.
 
     Each is (first, second, mean_probability, samples): the mean probability that samples of either
@@ -472,9 +472,7 @@ class Yardstick:
 
 def _rows(X: Any, metric: str) -> np.ndarray:
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64)
-    if metric != "cosine":
-        return X
-    return unit_rows(X)
+    return unit_rows(X) if metric == "cosine" else X
 
 
 def _chunks(X: Any) -> Iterator[slice]:

@@ -128,17 +128,19 @@ class Review:
                     "before. Undo this merge."
                 )
 
+    @property
+    def _added(self) -> list[int]:
+        """The numbers of the clusters that the review adds to the run's."""
+        return [*self.created, *(k for split in self.splits for k in split.parts)]
+
     def n_numbers(self, n_clusters: int) -> int:
         """Return the number after that of the last cluster, of a run of `n_clusters`."""
-        new = [*self.created, *(k for split in self.splits for k in split.parts)]
-        return max([n_clusters, *(k + 1 for k in new)])
+        return max([n_clusters, *(k + 1 for k in self._added)])
 
     def clusters(self, n_clusters: int) -> list[int]:
         """Return the clusters that remain after merges and splits."""
         split = {split.cluster for split in self.splits}
-        new = [*self.created, *(k for split in self.splits for k in split.parts)]
-        found = {*range(n_clusters), *new} - self.merged.keys() - split
-        return sorted(found)
+        return sorted({*range(n_clusters), *self._added} - self.merged.keys() - split)
 
     def groups(self, n_clusters: int) -> np.ndarray:
         """Return the cluster that each is merged into, or itself: of the run, then the new ones."""
@@ -246,8 +248,7 @@ class Split:
                 f"The split of cluster {self.cluster} was made on {means.shape[1]} features, but "
                 f"the samples have {X.shape[1]}. Use the review with the run that it was made for."
             )
-        rows = np.asarray(X, np.float64)
-        rows = unit_rows(rows)
+        rows = unit_rows(np.asarray(X, np.float64))
         squares = (rows * rows).sum(1)[:, None] - 2.0 * rows @ means.T + (means * means).sum(1)
         scores = np.array(self.weight) * (squares + np.array(self.spread))
         return np.array(self.parts)[scores.argmin(1)]

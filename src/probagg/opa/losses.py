@@ -1,4 +1,4 @@
-"""The losses as modules: each is a function of `functional` and a reduction."""
+"""The losses as modules: each is a function of `targets` and a reduction."""
 
 from __future__ import annotations
 

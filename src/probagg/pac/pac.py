@@ -20,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
+from probagg.aggregation import Array
 from probagg.arrays import is_tensor, to_numpy
 from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
@@ -278,7 +279,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         elif hasattr(self, "moments_"):  # of an earlier fit
             del self.moments_, self.cluster_means_
 
-    def _keep(self, rows: RowSource, P: Any) -> None:
+    def _keep(self, rows: RowSource, P: Array | None) -> None:
         """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
         if P is None and keeps_probabilities(rows, self.n_clusters):
             P = self._probabilities(rows)
@@ -288,11 +289,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         else:
             self.labels_ = labels_of(P)
 
-    def _probabilities(self, rows: RowSource) -> Any:
+    def _probabilities(self, rows: RowSource) -> Array:
         found = self._clusters
         return map_rows(rows, found.probabilities, found.numbers_per_row, width=found.n_clusters)
 
-    def _labels(self, rows: RowSource) -> Any:
+    def _labels(self, rows: RowSource) -> Array:
         found = self._clusters
         return map_rows(rows, found.labels, found.numbers_per_row, dtype=np.int64)
 

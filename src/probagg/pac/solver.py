@@ -250,7 +250,7 @@ def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
         sums = rows.sums * (sample.total_weight / weight)
     else:
         kept = list(like(checkpoint.kept, sample.X))
-        sums = kept[0]
+        sums = like(checkpoint.kept, sample.X).sum(0)
     clusters = LinearClusters(update, critical_m, coordinates, sums)
     sweeps = ChunkSweeps(data, tracked, clusters, parameters.block_size, kept, checkpoint.block)
     run = converge(

@@ -6,7 +6,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import probagg
 from probagg.app import assignments
-from probagg.app.run import profiles, samples
+from probagg.app.run import samples, tables
 from probagg.app.run.monitor import Monitor
 from probagg.pac import solver
 from probagg.pac.files import FileRows
@@ -90,12 +90,12 @@ def test_the_number_of_clusters_of_a_large_file_can_be_chosen(sources, tmp_path,
 
 def test_profiles_of_a_large_matrix_are_those_of_a_sample(sources, tmp_path, monkeypatch):
     exact = probagg.cluster(sources[1], K, out=tmp_path / "exact", report=False)
-    monkeypatch.setattr(profiles, "LARGE", 0)
-    monkeypatch.setattr(profiles, "SAMPLE", 1000 * D)
+    monkeypatch.setattr(tables, "LARGE", 0)
+    monkeypatch.setattr(tables, "SAMPLE", 1000 * D)
     rough = probagg.cluster(sources[1], K, out=tmp_path / "rough", report=False)
-    tables = [
+    found = [
         np.loadtxt(run.path / "profiles.csv", delimiter=",", skiprows=1, usecols=(0, 2, 3, 4, 5))
         for run in (exact, rough)
     ]
-    np.testing.assert_allclose(*tables, atol=0.5)
-    assert (tables[0] != tables[1]).any()
+    np.testing.assert_allclose(*found, atol=0.5)
+    assert (found[0] != found[1]).any()

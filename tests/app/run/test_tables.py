@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 
 import probagg
 from probagg.app.run import samples
-from probagg.app.run.preparation import FILE, Preparation
+from probagg.app.run.tables import FILE, Preparation
 from probagg.data.tables import table_of_frame
 from probagg.errors import InputError, NoData
 

@@ -94,7 +94,7 @@ def parquet(folder):
 
 
 def read_table(path):
-    from probagg.app.run.preparation import Preparation
+    from probagg.app.run.tables import Preparation
     from probagg.data.opening import open_source
 
     return Preparation.fit(open_source(path))

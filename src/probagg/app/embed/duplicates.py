@@ -143,8 +143,8 @@ def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
 
 def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """Return in how many bits the two rows of each pair differ; NaN where one is unknown."""
-    some = [pairs[rows] for rows in chunks(len(pairs), PIECE)]
-    counts = [np.abs(bits[pair[:, 0]] - bits[pair[:, 1]]).sum(1) for pair in some]
+    some = (pairs[rows] for rows in chunks(len(pairs), PIECE))
+    counts = [np.abs(bits[ends[:, 0]] - bits[ends[:, 1]]).sum(1) for ends in some]
     return np.concatenate(counts) if counts else np.empty(0)
 
 

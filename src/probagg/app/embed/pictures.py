@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,30 +39,40 @@ class Item:
     stamp: Stamp | None = None
 
 
-class Pictures(Protocol):
-    """A set of images as pictures with a digest of their content."""
+class Pictures:
+    """A set of images as pictures with a digest of their content; here of images as arrays."""
+
+    def __init__(self, images: ImageSet) -> None:
+        self._images = images
 
     def name(self, row: int) -> str | int:
         """Return the path of an image, or its row."""
+        return row
 
     def stamps(self) -> list[Stamp | None]:
         """Return the stamp of each image, without reading it."""
+        return [None] * len(self._images)
 
     def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
         """Return the images of these rows; `known` are the digests that all stamps had."""
+        return [
+            Item(row, _pixel_digest(pixels), functools.partial(_picture, pixels))
+            for row, pixels in zip(rows.tolist(), self._images.read(rows), strict=True)
+        ]
 
 
 def pictures_of(images: ImageSet, near: int | None) -> Pictures:
     """Return the pictures of a set; JPEG files are decoded to at least twice `near`."""
     if isinstance(images, HubImages):
         return Encoded(images, near)
-    return Files(images, near) if isinstance(images, FolderImages) else Pixels(images)
+    return Files(images, near) if isinstance(images, FolderImages) else Pictures(images)
 
 
-class Files:
+class Files(Pictures):
     """Image files, not cropped to the size of the set."""
 
     def __init__(self, images: FolderImages, near: int | None) -> None:
+        super().__init__(images)
         self._folder, self._paths = images.folder.resolve(), images.paths
         self._near = near
         self._stamps: list[Stamp | None] = [None] * len(images)
@@ -86,17 +96,12 @@ class Files:
         return list(in_threads(item, rows.tolist()))
 
 
-class Encoded:
+class Encoded(Pictures):
     """Encoded images of a Hugging Face Dataset, not cropped to the size of the set."""
 
     def __init__(self, images: HubImages, near: int | None) -> None:
-        self._images, self._near = images, near
-
-    def name(self, row: int) -> str | int:
-        return row
-
-    def stamps(self) -> list[Stamp | None]:
-        return [None] * len(self._images)
+        super().__init__(images)
+        self._encoded, self._near = images, near
 
     def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
         def item(pair: tuple[int, bytes | Path]) -> Item:
@@ -104,31 +109,12 @@ class Encoded:
             digest = _file_digest(file) if isinstance(file, Path) else _digest(file)
             return Item(row, digest, lambda: open_photo(as_source(file), self._near))
 
-        pairs = list(zip(rows.tolist(), self._images.files(rows), strict=True))
+        pairs = list(zip(rows.tolist(), self._encoded.files(rows), strict=True))
         return list(in_threads(item, pairs))
 
 
 def _digest(data: bytes) -> bytes:
     return bytes.fromhex(fingerprint([data], 16))
-
-
-class Pixels:
-    """Images that a set returns as arrays."""
-
-    def __init__(self, images: ImageSet) -> None:
-        self._images = images
-
-    def name(self, row: int) -> str | int:
-        return row
-
-    def stamps(self) -> list[Stamp | None]:
-        return [None] * len(self._images)
-
-    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
-        return [
-            Item(row, _pixel_digest(pixels), functools.partial(_picture, pixels))
-            for row, pixels in zip(rows.tolist(), self._images.read(rows), strict=True)
-        ]
 
 
 def _picture(pixels: np.ndarray) -> Image:

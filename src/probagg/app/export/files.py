@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from probagg.app.embed.backbone import LITE
-from probagg.app.embed.networks import SIZES, Pooled
+from probagg.app.embed.networks import Pooled, lite_network, timm_options
 from probagg.app.export.heads import HEADS, Division, SmoothedHead
 from probagg.app.export.labeller import Input, Labeller, labeller_of_network, steps_of
 from probagg.dpac.model import build_model
@@ -157,18 +157,13 @@ def export_safetensors(labeller: Labeller, *, names: Sequence[str], description:
     """
     facts = labeller.describe(names, description)
     weights = labeller.state_dict()
-    _check_features(labeller, _filled(facts, weights), facts)
-    return to_safetensors(FORMAT, {k: t.numpy() for k, t in weights.items()}, facts)
-
-
-def _check_features(labeller: Labeller, again: Labeller, facts: dict[str, Any]) -> None:
-    """Raise an error if the rebuilt network computes other features of a picture."""
-    batch = labeller.examples(1)
+    again, batch = _filled(facts, weights), labeller.examples(1)
     with torch.inference_mode():
         expected, found = labeller.steps[:-1](batch), again.steps[:-1](batch)
     difference = float((found - expected).abs().max() / expected.abs().max())
     if not difference <= TOLERANCE:
         raise _misfit(facts, f"its features differ by {100 * difference:.2g} %")
+    return to_safetensors(FORMAT, {k: t.numpy() for k, t in weights.items()}, facts)
 
 
 def load_exported(path: str | PathLike[str]) -> tuple[Labeller, dict[str, Any]]:
@@ -240,12 +235,9 @@ def _network(backbone: dict[str, Any]) -> nn.Module:
             "Export as ONNX, which contains the network too."
         )
     if architecture == LITE:
-        library = import_optional("efficientnet_lite_pytorch", "This model", "lite")
-        network = library.EfficientNet.from_name(LITE)
-        network._fc = nn.Identity()
-        return network
+        return lite_network()
     timm = import_optional("timm", "This model", "deep")
     if not timm.is_model(architecture):  # else timm would look in the hub
         raise InputError(f"The timm that is installed has no {architecture}. Install a newer one.")
-    options = {"img_size": SIZES[architecture]} if architecture in SIZES else {}
+    options = timm_options(architecture)
     return timm.create_model(architecture, pretrained=False, num_classes=0, **options)

@@ -24,6 +24,9 @@ from probagg.pac.clusters import LinearClusters
 from probagg.pac.pac import PAC
 from probagg.smoothing import Smoothing, mean_over, to_power
 
+# The cluster that each is merged into, or itself; None: no cluster is merged.
+Groups = np.ndarray | Sequence[int] | None
+
 
 class PACHead(nn.Module):
     """`PAC.predict_proba`: scores against K moments, then Eq. 8.
@@ -232,7 +235,7 @@ class Reviewed(nn.Module):
         return found
 
 
-def checked_groups(groups: Any, n_clusters: int) -> np.ndarray:
+def checked_groups(groups: Groups, n_clusters: int) -> np.ndarray:
     """Return the cluster each is merged into, itself by default, or raise an error."""
     found = np.arange(n_clusters) if groups is None else np.asarray(groups)
     if (

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from probagg.app.embed.backbone import LITE, Backbone
-from probagg.app.export.heads import Division, Head, Reviewed, checked_groups, head_of
+from probagg.app.export.heads import Division, Groups, Reviewed, checked_groups, head_of
 from probagg.app.review import Split
 from probagg.dpac.dpac import DPAC
 from probagg.dpac.model import Model
@@ -94,7 +94,7 @@ class Labeller(nn.Module):
         takes: Input,
         steps: dict[str, nn.Module],
         n_clusters: int,
-        groups: Any,
+        groups: Groups,
         facts: dict[str, Any],
         splits: Sequence[Division] = (),
     ) -> None:
@@ -155,7 +155,7 @@ class Labeller(nn.Module):
 def labeller_of(
     model: PAC | Smoothing | DPAC,
     backbone: Backbone | None = None,
-    groups: Any = None,
+    groups: Groups = None,
     splits: Sequence[Split] = (),
     *,
     size: tuple[int, int] | None = None,
@@ -202,7 +202,13 @@ def labeller_of(
         takes = _pictures(backbone)
         steps = steps_of(takes, body, head)
         return Labeller(takes, steps, model.n_clusters, groups, facts, divisions)
-    _warn_if_far(head)
+    if head.offset > FAR:
+        warnings.warn(
+            f"A column is {head.offset:.0f} times the data's spread away from zero, and the "
+            "exported model takes float32, which rounds such values. Subtract a typical value from "
+            "it and cluster again if small differences matter.",
+            stacklevel=2,
+        )
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None else tuple(map(str, names))
     takes = Input("features", (int(model.n_features_in_),), columns=columns)
@@ -278,7 +284,7 @@ def steps_of(takes: Input, body: nn.Module, head: nn.Module) -> dict[str, nn.Mod
 
 
 def labeller_of_network(
-    takes: Input, model: Model, recipe: Recipe, groups: Any, splits: Sequence[Division] = ()
+    takes: Input, model: Model, recipe: Recipe, groups: Groups, splits: Sequence[Division] = ()
 ) -> Labeller:
     """Return the labeller of DPAC's network: clean view, backbone, the head that predicts."""
     head = model.self_labeller if model.self_labelled else model.classifier
@@ -325,13 +331,3 @@ def _architecture_of(backbone: Backbone) -> str | None:
         return LITE
     config = getattr(backbone.module.network, "pretrained_cfg", None) or {}
     return config.get("architecture")
-
-
-def _warn_if_far(head: Head) -> None:
-    if head.offset > FAR:
-        warnings.warn(
-            f"A column is {head.offset:.0f} times the data's spread away from zero, and the "
-            "exported model takes float32, which rounds such values. Subtract a typical value from "
-            "it and cluster again if small differences matter.",
-            stacklevel=3,
-        )

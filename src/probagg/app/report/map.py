@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from probagg.arrays import chunks
 from probagg.errors import InputError
-
-Progress = Callable[[int, int], None]
+from probagg.progress import Progress
 
 LANDMARKS = 2_000  # t-SNE takes seconds on two cores; of 50,000 rows it takes many minutes
 DIMENSIONS = 50  # after PCA, about as t-SNE's authors do
@@ -70,15 +68,11 @@ def _reduced(X: Any, random_state: int) -> np.ndarray:
     return TruncatedSVD(kept, random_state=random_state).fit_transform(X)
 
 
-def _chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
-    return (rows[some] for some in chunks(len(rows), _CHUNK))
-
-
 def _frame(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the middle of each column (D,) and half the widest range; 0: the rows are equal."""
     low, high = np.full(X.shape[1], np.inf), np.full(X.shape[1], -np.inf)
-    for chunk in _chunks(rows):
-        x = X[chunk].astype(np.float64)
+    for chunk in chunks(len(rows), _CHUNK):
+        x = X[rows[chunk]].astype(np.float64)
         finite = np.isfinite(x)
         low = np.minimum(low, x.min(axis=0, where=finite, initial=np.inf))
         high = np.maximum(high, x.max(axis=0, where=finite, initial=-np.inf))
@@ -105,8 +99,10 @@ def _principal_axes(X: np.ndarray, rows: np.ndarray, rng: np.random.Generator) -
     pca = PCA(kept, svd_solver="auto", random_state=seed)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # one row, or equal rows, have no variance
-        pca.fit(np.concatenate([_framed(X[chunk], *frame) for chunk in _chunks(some)]))
-    Z = np.concatenate([pca.transform(_framed(X[chunk], *frame)) for chunk in _chunks(rows)])
+        parts = chunks(len(some), _CHUNK)
+        pca.fit(np.concatenate([_framed(X[some[part]], *frame) for part in parts]))
+    parts = chunks(len(rows), _CHUNK)
+    Z = np.concatenate([pca.transform(_framed(X[rows[part]], *frame)) for part in parts])
     return np.pad(Z.astype(np.float32), ((0, 0), (0, max(0, 2 - kept))))
 
 

@@ -14,7 +14,6 @@ from probagg.app.run.estimates import (
     seconds_of_smoothing,
 )
 from probagg.app.run.folder import DUPLICATES
-from probagg.app.run.preparation import FILE, Preparation
 from probagg.app.run.result import (
     Clustering,
     begin,
@@ -22,6 +21,7 @@ from probagg.app.run.result import (
     probabilities_of_all,
     text_table,
 )
+from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
 from probagg.smoothing import PER_CLUSTER, Smoothing
 

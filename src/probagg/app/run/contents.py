@@ -19,7 +19,7 @@ from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents, Pair, Profiles, Row
 from probagg.app.review import Review, ReviewError
 from probagg.app.run.folder import CONFIG, DUPLICATES, REVIEW, RunFolderError, add_to_run
-from probagg.app.run.preparation import FILE, Preparation
+from probagg.app.run.tables import FILE, Preparation
 from probagg.data.arrays import read_npz
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData, reading

@@ -35,7 +35,7 @@ from probagg.app.run.folder import (
 )
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.output import Output, OutputFolder
-from probagg.app.run.preparation import FILE, Preparation
+from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
 from probagg.storage import checksum, whole_file, whole_folder
 

@@ -16,8 +16,8 @@ import tomli_w
 
 from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps, parts_of
 from probagg.app.run.folder import SMOOTHING, RunFolder
-from probagg.app.run.profiles import profiles_table
 from probagg.app.run.samples import Samples
+from probagg.app.run.tables import profiles_table
 from probagg.environment import environment
 from probagg.progress import duration
 from probagg.storage import PATH, TEXT, marked
@@ -74,7 +74,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     if left_out := (*samples.skipped, *samples.others):
         folder.write("skipped.csv", text_table("path reason", left_out, samples.heading))
     if samples.images is None:
-        folder.write("profiles.csv", profiles_table(samples, clustering.labels, K))
+        X = samples.features if samples.units is None else samples.units
+        profiles = profiles_table(X, clustering.labels, K, samples.columns, samples.preparation)
+        folder.write("profiles.csv", profiles)
     else:
         folder.write("embeddings.npy", _npy(clustering.X.astype(np.float32)))
     if clustering.records:

@@ -31,9 +31,9 @@ from probagg.app.run.folder import (
 from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.output import sort_images
 from probagg.app.run.pages import serve_review, summary_html, write_report
-from probagg.app.run.preparation import FILE, Preparation
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of, is_in_file
+from probagg.app.run.tables import FILE, Preparation
 from probagg.data.arrays import read_numpy
 from probagg.data.photos import FolderImages
 from probagg.errors import InputError, NoData

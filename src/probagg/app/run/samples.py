@@ -13,7 +13,7 @@ import numpy as np
 
 from probagg.app.assignments import COLUMNS
 from probagg.app.run.monitor import Monitor
-from probagg.app.run.preparation import Preparation, Prepared
+from probagg.app.run.tables import Preparation, Prepared
 from probagg.data.arrays import Matrix, matrix_of_table
 from probagg.data.images import ImageSet
 from probagg.data.labels import Classes, read_labels

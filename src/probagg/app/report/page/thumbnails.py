@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from probagg.data.images import ImageSet, converted
 from probagg.data.photo import BadImage, decode_photo, open_photo, to_picture
 from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 TINY = 48  # pixels; smaller images are enlarged with sharp edges
 MAX_PICTURES = 2_600  # more make a browser slow
@@ -115,7 +118,7 @@ def _side(images: ImageSet) -> int:
     return max(sides, default=TINY + 1)
 
 
-def _data_uri(image: Any, quality: int) -> str:
+def _data_uri(image: Image, quality: int) -> str:
     file = io.BytesIO()
     if max(image.size) <= TINY:
         kind = "png"
@@ -136,7 +139,7 @@ def image_rows(images: ImageSet | None, samples: Assignments) -> list[int | None
     return [rows.get(name) for name in samples.names]
 
 
-def read_picture(images: ImageSet | None, row: int | None) -> Any:
+def read_picture(images: ImageSet | None, row: int | None) -> Image | None:
     """Return one image as Pillow's Image; None where it cannot be read."""
     if images is None or row is None:
         return None
@@ -149,7 +152,7 @@ def read_picture(images: ImageSet | None, row: int | None) -> Any:
     return to_picture(pixels)
 
 
-def read_whole(images: ImageSet | None, row: int | None, most: int) -> Any:
+def read_whole(images: ImageSet | None, row: int | None, most: int) -> Image | None:
     """Return one image uncropped, at most `most` pixels long; None where it cannot be read."""
     if not isinstance(images, FolderImages):
         return read_picture(images, row)

@@ -9,13 +9,16 @@ import json
 import math
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents
 from probagg.app.report.page.thumbnails import TINY, image_rows, read_picture, read_whole
 from probagg.app.review import Review, ReviewError, Split
 from probagg.data.images import ImageSet, converted
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 LARGE = 1600  # pixels of the longer side of an enlarged picture
 THUMBNAIL = 192  # pixels: sharp at the largest size on the page, nearly so on high-density screens
@@ -121,7 +124,7 @@ class Session:
             )
 
 
-def _jpeg(picture: Any) -> bytes | None:
+def _jpeg(picture: Image | None) -> bytes | None:
     """Return a Pillow image as JPEG; None for None."""
     if picture is None:
         return None

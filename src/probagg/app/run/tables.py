@@ -1,4 +1,4 @@
-"""From the columns of a table to numbers of comparable scale, and the same again for new rows.
+"""From the columns of a table to numbers of comparable scale, for new rows too, and back to units.
 
 scikit-learn's transformers do the work. What they learned is saved as plain JSON, one entry per
 column, and they are rebuilt from it.
@@ -6,7 +6,10 @@ column, and they are rebuilt from it.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,17 +17,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from probagg.app.run.columns import Roles, assign_roles
-from probagg.app.run.describing import describe_column, describe_preparation, few
-from probagg.app.run.transformers import (
+from probagg.app.run.columns import (
     NO_CATEGORY,
     Part,
-    groups,
-    learned,
-    new_transformer,
-    rebuild,
+    Roles,
+    assign_roles,
+    describe_column,
+    describe_columns,
+    few,
 )
-from probagg.data.tables import CATEGORY, DATE, NUMBER, Column, Table
+from probagg.data.tables import BOOLEAN, CATEGORY, DATE, NUMBER, Column, Table, date_text, places
 from probagg.errors import InputError, NoData, reading
 from probagg.storage import read_bytes
 from probagg.svg import short
@@ -37,6 +39,9 @@ FILE = "preparation.json"
 AGAIN = "Copy the whole run folder there again."
 SCALINGS = ("auto", "standard", "robust", "none")
 FACTOR = 10.0  # between scales, from which "auto" standardises
+LARGE, SAMPLE = 2**26, 2**24  # numbers in a matrix of which profiles.csv is of a sample; in that
+MOST_COLUMNS = 60  # of a matrix that profiles.csv holds
+QUARTILES = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,10 @@ class Preparation:
             scales = _scales(M, parts)
             scale = "none" if scales is None else "standard"
             why = _why(scales, parts)
-        transformer = new_transformer(parts, scale).fit(M)
-        parts = learned(parts, scale, transformer)
-        made = cls(table.names, table.is_named, roles.id, scale, parts, roles.left_out, [])
-        lines = describe_preparation(made, why, roles.why_id, n_rows - len(rows))
-        made = replace(made, lines=lines)
+        transformer = _new_transformer(parts, scale).fit(M)
+        parts = _learned(parts, scale, transformer)
+        lines = describe_columns(roles, parts, scale, why, n_rows - len(rows))
+        made = cls(table.names, table.is_named, roles.id, scale, parts, roles.left_out, lines)
         return made, made._prepared(M, rows, transformer, ids, lines)
 
     def apply(self, table: Table) -> Prepared:
@@ -127,7 +131,7 @@ class Preparation:
         ids = None
         if self.id is not None and self.id in table.names:
             ids = [cell or "" for cell in table[self.id].texts()]
-        return self._prepared(M[rows], rows, rebuild(self.parts, self.scaling), ids, lines)
+        return self._prepared(M[rows], rows, _rebuild(self.parts, self.scaling), ids, lines)
 
     def _find(self, table: Table) -> list[Column]:
         """Return the columns of the parts, read as their kinds."""
@@ -159,20 +163,20 @@ class Preparation:
         )
 
     @property
-    def _groups(self) -> list[Part]:
+    def _in_order(self) -> list[Part]:
         """The parts in the order of the transformed columns."""
-        return [part for group in groups(self.parts) for part in group]
+        return [part for group in _groups(self.parts) for part in group]
 
     @property
     def outputs(self) -> list[str]:
         """The names of the columns of X."""
-        return [name for part in self._groups for name in part.outputs]
+        return [name for part in self._in_order for name in part.outputs]
 
     @property
     def kinds(self) -> list[str]:
         """What each column of `Prepared.units` shows: a number, a date or a share."""
         kinds = {NUMBER: "number", DATE: "date"}
-        return [kinds.get(part.kind, "share") for part in self._groups for _ in part.outputs]
+        return [kinds.get(part.kind, "share") for part in self._in_order for _ in part.outputs]
 
     def _prepared(
         self, M: np.ndarray, rows: np.ndarray, transformer: Any, ids: Any, lines: list[str]
@@ -181,7 +185,7 @@ class Preparation:
             raise NoData("No row has a value in any column of the run. Give rows with values.")
         X = np.asarray(transformer.transform(M), np.float64)
         units, place = [], {part.name: j for j, part in enumerate(self.parts)}
-        for part in self._groups:
+        for part in self._in_order:
             column = M[:, place[part.name]]
             if part.kind == CATEGORY:
                 units += [(column == k).astype(float) for k in range(len(part.categories))]
@@ -223,7 +227,7 @@ class Preparation:
             raise ValueError(f"scaling is {made.scaling!r:.40}")
         for part in parts:
             part.check(len(made.columns))
-        rebuild(parts, made.scaling)
+        _rebuild(parts, made.scaling)
         return made
 
     def table(self) -> list[dict[str, str]]:
@@ -306,3 +310,133 @@ def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
         return None
     places = [*amounts, -1]  # -1: the share
     return replace(found, largest=places[found.largest], smallest=places[found.smallest])
+
+
+def _groups(parts: list[Part]) -> tuple[list[Part], list[Part], list[Part]]:
+    """Return amounts, booleans and categories, which are transformed together."""
+    return (
+        [part for part in parts if part.kind in (NUMBER, DATE)],
+        [part for part in parts if part.kind == BOOLEAN],
+        [part for part in parts if part.kind == CATEGORY],
+    )
+
+
+def _new_transformer(parts: list[Part], scaling: str) -> Any:
+    """Return the transformer of the parts' columns of M, not fitted."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
+
+    scalers = {"standard": StandardScaler, "robust": RobustScaler}
+    scaler = scalers[scaling]() if scaling in scalers else "passthrough"
+    steps = [("fill", SimpleImputer(strategy="median")), ("scale", scaler)]
+    amounts, flags, categories = _groups(parts)
+    codes = [np.arange(float(len(part.categories))) for part in categories]
+    encoder = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False)
+    steps_of = [
+        ("amounts", Pipeline(steps), amounts),
+        ("booleans", SimpleImputer(strategy="most_frequent"), flags),
+        ("categories", encoder, categories),
+    ]
+    return ColumnTransformer(
+        [(n, t, [parts.index(p) for p in group]) for n, t, group in steps_of if group]
+    )
+
+
+def _learned(parts: list[Part], scaling: str, transformer: Any) -> list[Part]:
+    """Return the parts with what the transformers learned."""
+    found: dict[str, Part] = {}
+    amounts, flags, _ = _groups(parts)
+    if amounts:
+        steps = transformer.named_transformers_["amounts"].named_steps
+        n, scaler = len(amounts), steps["scale"]
+        centers, scales = np.zeros(n), np.ones(n)
+        if scaling == "standard":
+            centers, scales = scaler.mean_, scaler.scale_
+        elif scaling == "robust":
+            centers, scales = scaler.center_, scaler.scale_
+        for j, part in enumerate(amounts):
+            found[part.name] = replace(
+                part,
+                fill=float(steps["fill"].statistics_[j]),
+                center=float(centers[j]),
+                scale=float(scales[j]),
+            )
+    if flags:
+        fills = transformer.named_transformers_["booleans"].statistics_
+        found |= {p.name: replace(p, fill=float(f)) for p, f in zip(flags, fills, strict=True)}
+    return [found.get(part.name, part) for part in parts]
+
+
+def _rebuild(parts: list[Part], scaling: str) -> Any:
+    """Return the fitted transformer, from what it learned.
+
+    Imputers and the encoder learn their parameters again from one row that holds them.
+    """
+    row = np.array([[0.0 if part.kind == CATEGORY else part.fill for part in parts]])
+    transformer = _new_transformer(parts, scaling).fit(row)
+    amounts = _groups(parts)[0]
+    if amounts and scaling != "none":
+        scaler = transformer.named_transformers_["amounts"].named_steps["scale"]
+        centers = np.array([part.center for part in amounts])
+        setattr(scaler, "mean_" if scaling == "standard" else "center_", centers)
+        scaler.scale_ = np.array([part.scale for part in amounts])
+    return transformer
+
+
+def profiles_table(
+    X: Any, labels: np.ndarray, K: int, columns: list[str] | None, preparation: Preparation | None
+) -> str:
+    """Return mean and quartiles per cluster, as CSV, of the columns that differ most.
+
+    Those of a table are in its units: dates as dates, and for categories and booleans the share of
+    rows, which has no quartiles. Missing values do not count.
+    """
+    names = columns or places(X.shape[1])
+    kinds = ["number"] * X.shape[1] if preparation is None else preparation.kinds
+    is_table = preparation is not None
+    X, labels = _some(X, labels)
+    clusters = [k for k in range(K) if (labels == k).any()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a cluster without any value of a column
+        means = np.array([np.nanmean(X[labels == k], 0, dtype=np.float64) for k in clusters])
+        spread = np.nanstd(means, 0) / np.maximum(np.nanstd(X, 0, dtype=np.float64), 1e-300)
+        shown = np.sort(np.argsort(-spread, kind="stable")[:MOST_COLUMNS])
+        rows = []
+        for k, mean in zip(clusters, means, strict=True):
+            quartiles = np.nanquantile(X[labels == k][:, shown], QUARTILES, axis=0)
+            for i, j in enumerate(shown):
+                cells = _profile(kinds[j], mean[j], quartiles[:, i])
+                rows.append([k, names[j], *cells, *([kinds[j]] * is_table)])
+    heads = ["cluster", "column", "mean", "q25", "median", "q75"]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerows([[*heads, *(["kind"] * is_table)], *rows])
+    return text.getvalue()
+
+
+def _some(X: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows, or a sample of them where they are many, in memory and dense."""
+    if X.shape[0] * X.shape[1] > LARGE:
+        size = min(X.shape[0], max(1, SAMPLE // X.shape[1]))
+        some = np.sort(np.random.default_rng(0).choice(X.shape[0], size, replace=False))
+        X, labels = X[some], labels[some]
+    else:
+        X = X[:]
+    return (X.toarray() if hasattr(X, "toarray") else X), labels
+
+
+def _profile(kind: str, mean: float, quartiles: np.ndarray) -> list[str]:
+    if kind == "share":
+        return [_write_number(mean), "", "", ""]
+    write = _write_date if kind == "date" else _write_number
+    return [write(float(value)) for value in (mean, *quartiles)]
+
+
+def _write_number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.6g}"
+
+
+def _write_date(value: float) -> str:
+    return "" if np.isnan(value) else date_text(np.floor(value))
