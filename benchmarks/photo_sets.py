@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.data import open_lab_images
 from probagg.app.embed import extract_features, open_backbone
-from probagg.data.benchmarks import load as load_rows
 from probagg.data.images import ArrayImages
+from probagg.data.named import load_rows
 
 MOST = {"cifar10": 2_000}  # photos of a set that go through the network
 ROWS = 5_000  # of a set of features

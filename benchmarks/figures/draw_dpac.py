@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from benchmarks.figures.drawing import arguments, save
-from probagg.data.benchmarks import load_images
+from probagg.data.named import load_images
 
 STAGES = {"pretrain": "#4477aa", "cluster": "#cc6677", "self_label": "#228833"}
 

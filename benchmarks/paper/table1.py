@@ -15,8 +15,8 @@ from benchmarks.paper.expected import expected, misprint
 from benchmarks.paper.table2 import digest
 from benchmarks.record import Cell, Row
 from benchmarks.study import Run, Study
-from probagg.data.benchmarks import NAMES as MATRICES
-from probagg.data.benchmarks import load
+from probagg.data.named import NAMES as MATRICES
+from probagg.data.named import load_rows
 from probagg.errors import NoData
 
 METHOD = "load"
@@ -32,13 +32,16 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
 def run(cell: Cell, size: str) -> Run:
     """Load a data set; return its sizes, or why it is not there."""
     try:
-        return {"found": True, **(_matrix if cell.data in MATRICES else _images)(cell.data)}
+        return {
+            "found": True,
+            **(_matrix if cell.data in (*MATRICES, "coil100") else _images)(cell.data),
+        }
     except NoData as error:
         return {"found": False, "why": str(error)}
 
 
 def _matrix(name: str) -> Run:
-    matrix = load(name)
+    matrix = load_rows(name)
     samples, dimension = matrix.X.shape
     sizes = {"samples": samples, "classes": len(np.unique(matrix.y)), "dimension": dimension}
     return {**sizes, "settings": {"hash": digest(matrix.X)}}

@@ -20,7 +20,7 @@ from benchmarks.paper.methods import FOR_FEATURES, ONCE
 from benchmarks.paper.table2 import score, some_rows
 from benchmarks.record import Cell, Row
 from benchmarks.study import Run, Study, beside_paper
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 
 NAMES = ("cifar10", "cifar10-byol", "cifar100-20", "imagenette", "imagenet-dogs")
 ROWS = {"full": None, "small": 5000, "tiny": 300}
@@ -51,7 +51,7 @@ def run(cell: Cell, size: str) -> Run:
 def unit_rows(data: str) -> tuple[np.ndarray, np.ndarray, str]:
     """Return normalized features, classes and where the features are from."""
     if data == "digits":
-        matrix = load(data)
+        matrix = load_rows(data)
         X, y, source = matrix.X, matrix.y, "pixels"
     else:
         X, y, source = load_features(data)

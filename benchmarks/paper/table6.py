@@ -24,7 +24,7 @@ from benchmarks.study import DEEP_SIZES, Run, Study
 from probagg import OPAHead
 from probagg.aggregation import critical_m
 from probagg.data.arrays import read_numpy
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 from probagg.errors import NoData
 from probagg.metrics import evaluate
 
@@ -95,7 +95,7 @@ def frozen(data: str) -> tuple[np.ndarray, np.ndarray, str]:
         X, y = read_numpy(path)
         metric = "cosine"
     else:
-        matrix = load(data)
+        matrix = load_rows(data)
         X, y, metric = matrix.X, matrix.y, "sqeuclidean"
     assert y is not None
     return X.astype(np.float32), y, metric

@@ -25,7 +25,7 @@ from sklearn.cluster import KMeans
 
 from benchmarks.record import Cell, record
 from probagg import PAC, evaluate
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 
 NAMES = ("pendigits", "isolet", "mnist-test", "cifar10-simclr")
 SEEDS = {"PAC": 5, "EVoC": 2, "EVoC, asked for K": 2}  # the others: one run
@@ -37,7 +37,7 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     if name == "cifar10-simclr":
         with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
             return file["X"].astype(np.float32), file["y"], "cosine"
-    data = load(name)
+    data = load_rows(name)
     return np.ascontiguousarray(data.X, np.float32), data.y, "sqeuclidean"
 
 

@@ -27,7 +27,7 @@ import torch
 from benchmarks.record import Cell, Row, record
 from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 from probagg.dpac.start import INITS, modularity, nearest
 from probagg.smoothing import sharpness, smooth
 
@@ -42,7 +42,7 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
     if name.endswith(".npz"):
         with np.load(name) as file:
             return file["X"].astype(np.float32), file["y"], "cosine", 1.02
-    data = load(name)
+    data = load_rows(name)
     return np.asarray(data.X, np.float32), data.y, "sqeuclidean", PAC().m
 
 

@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from benchmarks.record import Cell, record
 from benchmarks.study import percent
 from probagg import PAC, OPAHead
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 from probagg.metrics import evaluate
 
 NAMES = ("digits", "pendigits", "isolet", "mnist-test")
@@ -41,7 +41,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = []
     for name in NAMES:
-        data = load(name)
+        data = load_rows(name)
         for method, make in METHODS.items():
             found = []
             for seed in range(SEEDS):

@@ -16,7 +16,7 @@ from sklearn.base import ClusterMixin
 
 from benchmarks.record import Cell, record
 from probagg import PAC, OPAHead, clustering_accuracy
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 
 NAMES = ("digits", "isolet", "mnist-test", "cifar10-simclr")
 FACTORS = (0.125, 0.35, 1.0, 2.8, 8.0)
@@ -29,7 +29,7 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
         with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
             X, y, metric = file["X"].astype(np.float32), file["y"], "cosine"
     else:
-        data = load(name)
+        data = load_rows(name)
         X, y, metric = np.asarray(data.X, np.float32), np.asarray(data.y), "sqeuclidean"
     rows = np.random.default_rng(0).permutation(len(X))[:3000]
     return X[rows], y[rows], metric

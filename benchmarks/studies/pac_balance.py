@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 from benchmarks.data import open_lab_images
 from benchmarks.record import Cell, Results
 from probagg import PAC, clustering_accuracy
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 
 BLOBS = {
     "blobs 2000/50/50/50": (2000, 50, 50, 50),
@@ -64,7 +64,7 @@ def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     if name == "cifar10-simclr":
         with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
             return file["X"].astype(np.float32), file["y"], "cosine"
-    data = load(name)
+    data = load_rows(name)
     X = np.asarray(data.X, np.float32)
     return StandardScaler().fit_transform(X) if scaling else X, np.asarray(data.y), "sqeuclidean"
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.data import open_lab_images
 from benchmarks.record import Cell, Results
-from probagg.data.benchmarks import load
+from probagg.data.named import load_rows
 from probagg.pac.n_clusters import select_n_clusters
 
 DESIGN = ("blobs", "clouds", "digits", "pendigits", "isolet", "imagenette")
@@ -72,7 +72,7 @@ def open_set(name):
 
         images = open_lab_images(name)
         return extract_features(images, open_backbone("efficientnet-lite0")).X, images.y, "cosine"
-    data = load(name)
+    data = load_rows(name)
     return np.asarray(data.X, np.float32), data.y, "sqeuclidean"
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import data
-from probagg.data.benchmarks import n_classes
+from probagg.data.named import n_classes
 
 EVERY = slice(None)
 

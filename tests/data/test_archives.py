@@ -11,7 +11,7 @@ from PIL import Image
 
 from probagg.data.archives import (
     IMAGENETTE,
-    locate,
+    find_release,
     read_cifar10,
     read_cifar100,
     read_imagenet,
@@ -166,7 +166,7 @@ def test_invalid_bytes_are_not_read_as_classes_or_images(tmp_path):
 
 
 def test_a_missing_release_names_every_file(tmp_path):
-    assert locate(tmp_path, "stl10") is None
+    assert find_release(tmp_path, "stl10") is None
     with pytest.raises(NoData, match=r"lacks train\.bin, test\.bin of the binary cifar100"):
         read_cifar100(tmp_path)
 

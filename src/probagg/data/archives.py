@@ -67,7 +67,7 @@ IMAGENETTE = {
 }
 
 
-def locate(folder: Folder, release: str) -> Path | None:
+def find_release(folder: Folder, release: str) -> Path | None:
     """Return the folder, at or below `folder`, that contains a file of the release, or None."""
     for candidate in (Path(folder), *(Path(folder, name) for name in RELEASES[release].folders)):
         if any(_plain_or_gz(candidate / file) for file in RELEASES[release].files):
@@ -78,7 +78,7 @@ def locate(folder: Folder, release: str) -> Path | None:
 def _files(folder: Folder, release: str) -> list[Path]:
     """Return the path of every file of a release, or raise an error that names all missing ones."""
     files = RELEASES[release].files
-    place = locate(folder, release)
+    place = find_release(folder, release)
     found = [_plain_or_gz((place or Path(folder)) / file) for file in files]
     missing = [file for file, path in zip(files, found, strict=True) if path is None]
     if missing:

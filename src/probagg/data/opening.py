@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from probagg.data import benchmarks
+from probagg.data import named
 from probagg.data.arrays import (
     Matrix,
     checked_rows,
@@ -112,7 +112,7 @@ def open_images(
 
 def is_named(source: Any) -> TypeGuard[str]:
     """Return whether a source is the name of a set, and no path has it."""
-    is_name = isinstance(source, str) and source in benchmarks.ALL_NAMES
+    is_name = isinstance(source, str) and source in named.ALL_NAMES
     return is_name and not Path(source).exists()
 
 
@@ -137,11 +137,9 @@ def _open_path(
     source: str | PathLike[str], prefer: str, progress: Progress | None
 ) -> ImageSet | Matrix | Table:
     if is_named(source):
-        if source in benchmarks.NAMES and (
-            prefer != "images" or source not in benchmarks.IMAGE_NAMES
-        ):
-            return benchmarks.load(source)
-        return benchmarks.load_images(source, progress=progress)
+        if source in named.NAMES and (prefer != "images" or source not in named.IMAGE_NAMES):
+            return named.load_rows(source)
+        return named.load_images(source, progress=progress)
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
     if path.is_dir():
@@ -149,8 +147,8 @@ def _open_path(
     if not path.exists():
         raise NoData(
             f"{str(source)!r} is not a file, a folder or a known data set: matrices "
-            f"{', '.join(benchmarks.NAMES)}; images {', '.join(benchmarks.IMAGE_NAMES)}."
-            f"{suggest(str(source), benchmarks.ALL_NAMES)}"
+            f"{', '.join(named.NAMES)}; images {', '.join(named.IMAGE_NAMES)}."
+            f"{suggest(str(source), named.ALL_NAMES)}"
         )
     if is_image(path) and path.is_file():
         return FolderImages(path.parent, FILE_SIZE, name=path.stem, paths=[path.name])

@@ -13,7 +13,7 @@ from commands import probagg
 
 from probagg import DPAC, PAC, __version__, clustering_accuracy
 from probagg.app.run.folder import unfinished
-from probagg.data.benchmarks import load, load_images
+from probagg.data.named import load_images, load_rows
 from probagg.errors import NoData
 
 
@@ -296,16 +296,16 @@ def test_version_and_help():
 def test_named_sets_are_read_from_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PROBAGG_DATA", raising=False)
     with pytest.raises(NoData, match="PROBAGG_DATA is not set"):
-        load("pendigits")
+        load_rows("pendigits")
     monkeypatch.setenv("PROBAGG_DATA", str(tmp_path))
     with pytest.raises(NoData, match="does not exist"):
-        load("mnist-test")
+        load_rows("mnist-test")
     (tmp_path / "isolet.npz").write_text("no zip")
     with pytest.raises(NoData, match="cannot be read as a NumPy file"):
-        load("isolet")
+        load_rows("isolet")
     X = np.arange(12_000 * 4, dtype=np.uint8).reshape(-1, 2, 2)
     np.savez(tmp_path / "mnist.npz", X=X, y=np.arange(12_000) % 10)
-    data = load("mnist-test")
+    data = load_rows("mnist-test")
     assert data.X.shape == (10_000, 4)
     assert data.X.dtype == np.float32
     assert data.n_classes == 10

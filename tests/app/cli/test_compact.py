@@ -17,7 +17,7 @@ from probagg import DPAC
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import LOCK
-from probagg.data.benchmarks import load_images
+from probagg.data.named import load_images
 from probagg.processes import hold
 from probagg.storage import seal, unseal
 

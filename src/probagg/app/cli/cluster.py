@@ -20,7 +20,7 @@ from probagg.app.cli.terminal import Give, Terminal, guarded
 from probagg.app.run.options import default_out
 from probagg.app.run.output import check_sorting
 from probagg.app.run.pipeline import Job, plan
-from probagg.data.benchmarks import IMAGE_NAMES, NAMES
+from probagg.data.named import IMAGE_NAMES, NAMES
 from probagg.progress import duration
 
 EXAMPLE = example(

@@ -15,7 +15,7 @@ from probagg.app.run.folder import unfinished
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.result import Clustering, begin, scores
 from probagg.app.run.samples import readable
-from probagg.data import benchmarks
+from probagg.data import named
 from probagg.data.opening import is_named
 from probagg.errors import InputError
 from probagg.progress import duration
@@ -54,7 +54,7 @@ class ByDpac:
         if samples.kind != "images":
             raise InputError(
                 f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
-                f"array of images, {', '.join(benchmarks.IMAGE_NAMES)}."
+                f"array of images, {', '.join(named.IMAGE_NAMES)}."
             )
         from probagg import DPAC  # which loads torch
 
@@ -154,4 +154,7 @@ def recipe_of(source: Any) -> str:
     """Return the name of a set's own recipe, or of the most similar set's."""
     if not is_named(source):
         return "own"
-    return {"mnist-test": "mnist", "imagenette": "imagenet10", "coil100": "own"}.get(source, source)
+    return {
+        "mnist-test": "mnist",
+        "imagenette": "imagenet10",
+    }.get(source, source)

@@ -17,7 +17,7 @@ import numpy as np
 from probagg.app.run.folder import is_finished
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.samples import Samples, open_samples
-from probagg.data import benchmarks
+from probagg.data import named
 from probagg.data.opening import is_named
 from probagg.errors import InputError
 
@@ -329,7 +329,7 @@ class Request:
         if self.options.n_clusters is not None:
             return self.options.n_clusters
         if is_named(self.source):
-            return benchmarks.n_classes(self.source)
+            return named.n_classes(self.source)
         if isinstance(self.source, str | PathLike) and not Path(self.source).expanduser().exists():
             # That the source is not there is said first.
             self.open(Monitor())
@@ -380,4 +380,4 @@ def choose_method(source: Any, method: str) -> str:
         raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
     if method != "auto":
         return method
-    return DPAC if is_named(source) and source in benchmarks.IMAGE_NAMES else PAC
+    return DPAC if is_named(source) and source in named.IMAGE_NAMES else PAC

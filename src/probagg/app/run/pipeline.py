@@ -19,7 +19,7 @@ from probagg.app.run.options import DPAC, Options, Request
 from probagg.app.run.pages import save_map, write_report
 from probagg.app.run.result import Clustering, describe_result, write
 from probagg.app.run.run import Run
-from probagg.data import benchmarks
+from probagg.data import named
 from probagg.errors import first_line
 
 
@@ -205,7 +205,7 @@ def _outline(source: Any, monitor: Monitor) -> Any:
     """Return the outline of a named set that is not on this computer, and say so; or None."""
     if not isinstance(source, str) or Path(source).exists():
         return None
-    found = benchmarks.outline(source)
+    found = named.outline(source)
     if found is not None:
         monitor.say(f"{source} is not on this computer: it is downloaded first.")
     return found

@@ -1,4 +1,8 @@
-"""Named data sets: `digits` comes with scikit-learn, the others from $PROBAGG_DATA or the web."""
+"""Named data sets: from scikit-learn, from files in $PROBAGG_DATA, or from the web.
+
+Releases of images are read by `archives` and not by torchvision, which unpickles CIFAR, knows no
+superclasses of CIFAR-100, and loads the 100,000 unlabelled images of STL-10 into memory.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,19 @@ from probagg.data.arrays import Matrix, read_numpy
 from probagg.data.download import is_here, obtain
 from probagg.data.images import ArrayImages, ImageSet, converted
 from probagg.data.photos import FolderImages
-from probagg.errors import NoData, did_you_mean
+from probagg.errors import NoData, did_you_mean, first_line
 from probagg.progress import Progress
+from probagg.storage import cache_folder
 
-_FILES = {  # name -> file in $PROBAGG_DATA, and the rows of it that the paper's Table 2 uses
-    "pendigits": ("pendigits.npz", slice(None)),
-    "isolet": ("isolet.npz", slice(None)),
-    "mnist-test": ("mnist.npz", slice(-10_000, None)),
-    "coil100": ("coil100_32.npz", slice(None)),
+_OPENML = {"pendigits": 32, "isolet": 300}  # numbers of the sets at OpenML
+_PACKED = "coil100"  # only as a file of ours in $PROBAGG_DATA: not listed
+_FILES = {  # name -> file in $PROBAGG_DATA that comes first
+    "pendigits": "pendigits.npz",
+    "isolet": "isolet.npz",
+    "mnist-test": "mnist.npz",
+    _PACKED: "coil100_32.npz",
 }
-NAMES = ("digits", *_FILES)
+NAMES = ("digits", "pendigits", "isolet", "mnist-test")
 
 _SYNSETS = {
     "imagenet10": (
@@ -60,7 +67,7 @@ _DOWNLOADED = {  # name -> release, file in $PROBAGG_DATA that replaces it, and 
     "cifar100-20": ("cifar100", None, (60_000, 32, 32, 3)),
     "stl10": ("stl10", None, (13_000, 96, 96, 3)),
 }
-ALL_NAMES = tuple(_N_CLASSES)  # for `load`, `load_images` or both
+ALL_NAMES = tuple(name for name in _N_CLASSES if name != _PACKED)
 
 
 def n_classes(name: str) -> int:
@@ -74,10 +81,10 @@ def n_classes(name: str) -> int:
     return _N_CLASSES[name]
 
 
-def load(name: str) -> Matrix:
+def load_rows(name: str) -> Matrix:
     """Return a named data set, its rows flattened to float32 vectors.
 
-    >>> load("digits").X.shape
+    >>> load_rows("digits").X.shape
     (1797, 64)
     """
     if name == "digits":
@@ -87,9 +94,31 @@ def load(name: str) -> Matrix:
         return Matrix(name, X.astype(np.float32), y)
     if name not in _FILES:
         raise _unknown(name, NAMES)
-    file, rows = _FILES[name]
-    X, y = _arrays(name, file)
-    return Matrix(name, X[rows].reshape(len(X[rows]), -1).astype(np.float32), y[rows])
+    if name in _OPENML and not _has(_FILES[name]):
+        return _from_openml(name)
+    if name == "mnist-test":
+        images = _mnist_test(None)
+        X, y = images.read(np.arange(len(images))), images.y
+    else:
+        X, y = _arrays(name, _FILES[name])
+    return Matrix(name, X.reshape(len(X), -1).astype(np.float32), y)
+
+
+def _from_openml(name: str) -> Matrix:
+    """Return a set of OpenML, which scikit-learn downloads once and checks by its MD5."""
+    from sklearn.datasets import fetch_openml
+
+    try:
+        found = fetch_openml(
+            data_id=_OPENML[name], as_frame=False, parser="liac-arff", data_home=cache_folder()
+        )
+    except (OSError, ValueError) as error:
+        raise NoData(
+            f"{name!r} could not be fetched from OpenML ({first_line(error)}). Run again, or save "
+            f"its arrays X and y as {_FILES[name]} in the folder that PROBAGG_DATA names."
+        ) from error
+    X, y = np.asarray(found.data, np.float32), np.unique(found.target, return_inverse=True)[1]
+    return Matrix(name, X, y)
 
 
 def load_images(
@@ -115,7 +144,11 @@ def outline(name: str) -> ImageSet | None:
         return None
     release, file, shape = _DOWNLOADED[name]
     folder = _data_folder()
-    if (file and _has(file)) or (folder and archives.locate(folder, release)) or is_here(release):
+    if (
+        (file and _has(file))
+        or (folder and archives.find_release(folder, release))
+        or is_here(release)
+    ):
         return None
     return ArrayImages(np.broadcast_to(np.uint8(0), shape), name=name)
 
@@ -161,7 +194,7 @@ def _release(
 ) -> ArrayImages:
     """Return a public release from $PROBAGG_DATA where it is there, else from the cache."""
     folder = _data_folder()
-    place = archives.locate(folder, name) if folder else None
+    place = archives.find_release(folder, name) if folder else None
     return reader(place or obtain(name, progress=progress))
 
 
@@ -242,4 +275,4 @@ _READERS: dict[str, Callable[[Progress | None], ArrayImages | FolderImages]] = {
     "imagenet10": lambda progress: _imagenet("imagenet10"),
     "imagenet-dogs": lambda progress: _imagenet("imagenet-dogs"),
 }
-IMAGE_NAMES = tuple(_READERS)
+IMAGE_NAMES = tuple(name for name in _READERS if name != _PACKED)

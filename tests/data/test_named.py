@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn.datasets
+import sklearn.utils
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from probagg.data import archives, benchmarks, download
-from probagg.data.benchmarks import ALL_NAMES, IMAGE_NAMES, NAMES, load_images, n_classes
+from probagg.data import archives, download, named
 from probagg.data.images import ArrayImages
+from probagg.data.named import ALL_NAMES, IMAGE_NAMES, NAMES, load_images, load_rows, n_classes
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
@@ -46,7 +48,7 @@ def test_digits_need_no_file(data_folder):
 def test_the_number_of_classes_is_known_without_loading(data_folder):
     assert [n_classes(name) for name in ("isolet", "cifar100-20", "imagenet-dogs")] == [26, 20, 15]
     assert set(ALL_NAMES) == {*NAMES, *IMAGE_NAMES}
-    assert [len(s.split()) for s in benchmarks._SYNSETS.values()] == [10, 15]
+    assert [len(s.split()) for s in named._SYNSETS.values()] == [10, 15]
     with pytest.raises(
         NoData, match=r"'cifar100' is not a known data set.*Did you mean 'cifar100-20'"
     ):
@@ -115,7 +117,7 @@ def test_a_release_is_read_from_the_data_folder_or_else_the_cache(
         return ArrayImages(np.zeros((10, 8, 8, 3), np.uint8), np.arange(10), name=name)
 
     monkeypatch.setattr(archives, reader, note)
-    monkeypatch.setattr(benchmarks, "obtain", lambda release, progress: Path("cache", release))
+    monkeypatch.setattr(named, "obtain", lambda release, progress: Path("cache", release))
     load_images(name)
     place = data_folder / archives.RELEASES[release].folders[0]
     place.mkdir()
@@ -139,7 +141,7 @@ def test_imagenet_subsets_come_from_the_imagenet_folder(data_folder, tmp_path, m
     monkeypatch.setenv("PROBAGG_IMAGENET", str(tmp_path / "imagenet"))
     with pytest.raises(NoData, match=r"lacks the ImageNet classes n02056570, .*n07747607"):
         load_images("imagenet10")
-    synsets = set(" ".join(benchmarks._SYNSETS.values()).split())
+    synsets = set(" ".join(named._SYNSETS.values()).split())
     for synset in synsets:
         (tmp_path / "imagenet" / "train" / synset).mkdir(parents=True)
         photo = Image.new("RGB", (30, 20))
@@ -168,3 +170,36 @@ def test_the_real_files_contain_the_data_of_the_paper(name, shape):
     if name == "mnist":
         assert images.y[:5].tolist() == [5, 0, 4, 1, 9]
         assert images.y[60_000:60_005].tolist() == [7, 2, 1, 0, 4]
+
+
+@pytest.mark.parametrize("name", ["pendigits", "isolet"])
+def test_a_set_of_openml_is_fetched_by_its_number(data_folder, monkeypatch, name):
+    """As scikit-learn returns it: float64 features and classes as text."""
+    asked = []
+
+    def fetch(**options):
+        asked.append(options)
+        X, y = np.arange(12.0).reshape(4, 3), np.array(["10", "2", "10", "2"], object)
+        return sklearn.utils.Bunch(data=X, target=y)
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    found = load_rows(name)
+    assert (found.X.dtype, found.X.shape) == (np.float32, (4, 3))
+    assert found.y.tolist() == [0, 1, 0, 1]
+    assert asked[0]["data_id"] == {"pendigits": 32, "isolet": 300}[name]
+    np.savez(data_folder / f"{name}.npz", X=np.ones((2, 3)), y=np.zeros(2, int))
+    assert load_rows(name).X.shape == (2, 3)
+    assert len(asked) == 1
+
+
+def test_a_set_of_openml_that_cannot_be_fetched_says_what_to_do(data_folder, monkeypatch):
+    def refuse(**options):
+        raise OSError("no network")
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", refuse)
+    with pytest.raises(NoData, match=r"could not be fetched from OpenML .*pendigits\.npz in the"):
+        load_rows("pendigits")
+
+
+def test_only_sets_that_anybody_can_get_are_listed(data_folder):
+    assert "coil100" not in ALL_NAMES
