@@ -1,7 +1,18 @@
-"""Image sets that the benchmarks read from packed files in the folder that PROBAGG_DATA names.
+"""The data of the benchmarks: images, rows and features, from the folder that PROBAGG_DATA names.
 
 CIFAR is packed as sheets of 50 x 50 tiles in two zip files, photos as JPEGs joined in one .npz. The
 library reads the public releases of these sets; the packings are smaller, and private.
+
+Features of images, one row each, are from networks that are trained already:
+
+    cifar10         cifar10_simclr.npz, also called cifar10-simclr
+    imagenette      EfficientNet-Lite0 on photos of 96 pixels, kept in probagg's cache of features
+    imagenet-dogs   the same
+    NAME            NAME.npz (X and y) in the folder that PROBAGG_FEATURES names, before the others;
+                    `python -m benchmarks training --features` writes such files
+
+The paper's features are of SimCLR on each set. EfficientNet-Lite0 was trained with ImageNet's
+labels, so its rows compare methods with each other, not with the paper.
 """
 
 from __future__ import annotations
@@ -14,13 +25,63 @@ from pathlib import Path
 import numpy as np
 
 from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.named import load_rows
 from probagg.data.opening import open_images
 from probagg.data.photo import decode_photo
 from probagg.data.threads import in_threads, stack_in_threads
+from probagg.errors import NoData
 
 TILES, SIDE = 50, 32  # tiles per row and column of a sheet, pixels of a tile
 SHEETS = {"cifar10": ("cifar10", "y.npy"), "cifar100-20": ("cifar100", "coarse.npy")}
 PHOTOS = {"imagenette": "imagenette_96.npz", "imagenet-dogs": "imagenet_dogs_96.npz"}
+BACKBONE = "efficientnet-lite0"
+Rows = tuple[np.ndarray, np.ndarray]  # and their classes
+
+
+def open_lab_rows(name: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return rows in float32, classes and metric of a matrix, or of features of images."""
+    if name in PHOTOS or name == "cifar10-simclr" or _given(name).is_file():
+        return *load_features(name)[:2], "cosine"
+    matrix = load_rows(name)
+    return np.asarray(matrix.X, np.float32), np.asarray(matrix.y), "sqeuclidean"
+
+
+def load_features(name: str) -> tuple[np.ndarray, np.ndarray, str]:
+    """Return features and classes of an image set, and where the features are from."""
+    packed = _folder("PROBAGG_DATA") / f"{name.removesuffix('-simclr')}_simclr.npz"
+    for path in (_given(name), packed):
+        if path.is_file():
+            return *read_features(path), path.name
+    if name not in PHOTOS:
+        raise NoData(
+            f"{name!r} needs {packed.name} in the folder that PROBAGG_DATA names, or {name}.npz "
+            "with X and y in the folder that PROBAGG_FEATURES names. python -m benchmarks training "
+            "--stages pretrain --features writes such a file."
+        )
+    return *photo_features(open_lab_images(name)), BACKBONE
+
+
+def read_features(path: Path) -> Rows:
+    """Return X in float32 and y of a file."""
+    with np.load(path) as arrays:
+        return arrays["X"].astype(np.float32), arrays["y"]
+
+
+def photo_features(images: ImageSet) -> Rows:
+    """Return EfficientNet-Lite0's features of photos, and their classes."""
+    from probagg.app.embed import extract_features, open_backbone
+
+    assert images.y is not None
+    found = extract_features(images, open_backbone(BACKBONE))
+    return found.X, np.asarray(images.y)[found.rows]
+
+
+def _given(name: str) -> Path:
+    return _folder("PROBAGG_FEATURES") / f"{name}.npz"
+
+
+def _folder(variable: str) -> Path:
+    return Path(os.environ.get(variable) or "missing").expanduser()
 
 
 def open_lab_images(source: str) -> ImageSet:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data import open_lab_images
-from probagg.app.embed import extract_features, open_backbone
+from benchmarks.data import load_features, open_lab_images, photo_features
 from probagg.data.images import ArrayImages
 from probagg.data.named import load_rows
 
@@ -33,30 +32,14 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
             return X[rows], y[rows]
     base, _, network = name.rpartition(":")
     if network == "lite0":
-        X, y = lite_features(base)
+        X, y = photo_features(ArrayImages(*pixels(base)))
     elif network == "pixels":
         data = load_rows(base)
         X, y = np.asarray(data.X, np.float32), data.y
     else:
-        with np.load(feature_file(base, network)) as file:
-            X, y = file["X"].astype(np.float32), file["y"]
+        X, y, _ = load_features("cifar10-simclr" if network == "simclr" else base)
     rows = some(len(X), ROWS)
     return X[rows], np.unique(y[rows], return_inverse=True)[1]
-
-
-def feature_file(base: str, network: str) -> Path:
-    """Return the file of X and y that holds the features of a network of ours."""
-    folder = Path(os.environ["PROBAGG_DATA"])
-    if (base, network) == ("cifar10", "simclr"):
-        return folder / "cifar10_simclr.npz"
-    return Path(os.environ.get("PROBAGG_FEATURES", folder)) / f"{base}.npz"
-
-
-def lite_features(base: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return EfficientNet-Lite0's features of a set of photos."""
-    images, y = pixels(base)
-    found = extract_features(ArrayImages(images, y), open_backbone("efficientnet-lite0"))
-    return found.X, y
 
 
 def pixels(base: str) -> tuple[np.ndarray, np.ndarray]:

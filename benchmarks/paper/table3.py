@@ -1,7 +1,7 @@
 """Table 3: the methods of Table 2 on features of networks, with rows of length 1.
 
-The features are not the paper's; `deep_features.py` says where they are from. Methods whose time or
-memory grows with the square of the number of rows get a random sample; a run records its rows.
+The features are not the paper's; `data.py` says where they are from. Methods whose time or memory
+grows with the square of the number of rows get a random sample; a run records its rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import not_
 import numpy as np
 from sklearn.preprocessing import normalize
 
-from benchmarks.paper.deep_features import BACKBONE, load_features
+from benchmarks.data import BACKBONE, load_features
 from benchmarks.paper.methods import FOR_FEATURES, ONCE
 from benchmarks.paper.table2 import score, some_rows
 from benchmarks.record import Cell, Row

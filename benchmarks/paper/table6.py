@@ -8,14 +8,13 @@ no cluster forms, probabilities are near 1/K (`state` is "uniform") and ACC mean
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import open_lab_rows
 from benchmarks.paper.deep import ON_GPU, Experiment, available
 from benchmarks.paper.expected import expected
 from benchmarks.paper.table2 import digest, some_rows
@@ -23,9 +22,6 @@ from benchmarks.record import Cell
 from benchmarks.study import DEEP_SIZES, Run, Study
 from probagg import OPAHead
 from probagg.aggregation import critical_m
-from probagg.data.arrays import read_numpy
-from probagg.data.named import load_rows
-from probagg.errors import NoData
 from probagg.metrics import evaluate
 
 NAMES = ("cifar10", "stl10", "cifar100-20")
@@ -54,7 +50,7 @@ def run(cell: Cell, size: str) -> Run:
         pretrained = experiment.pretrained()
         end = experiment.trained("cluster", pretrained, f"cluster.m={cell.setting}")
         return experiment.row(pretrained, end) | {"m": float(cell.setting)}
-    X, y, metric = frozen(cell.data)
+    X, y, metric = open_lab_rows(cell.data)
     X, y = some_rows(X, y, ROWS[size])
     threshold = critical_m(X, metric)
     near = NEAR.get(cell.setting)
@@ -84,21 +80,6 @@ def run(cell: Cell, size: str) -> Run:
         "seconds": seconds,
         "settings": {"epochs": EPOCHS[size], "rows": len(X), "hash": digest(X)},
     }
-
-
-def frozen(data: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return rows, classes and the metric of a data set."""
-    if data == "cifar10-simclr":
-        path = Path(os.environ.get("PROBAGG_DATA", "")) / "cifar10_simclr.npz"
-        if not path.is_file():
-            raise NoData(f"{path} is missing. Set PROBAGG_DATA to the folder that contains it.")
-        X, y = read_numpy(path)
-        metric = "cosine"
-    else:
-        matrix = load_rows(data)
-        X, y, metric = matrix.X, matrix.y, "sqeuclidean"
-    assert y is not None
-    return X.astype(np.float32), y, metric
 
 
 STUDY = Study("table6", cells, run, seeds=3, sizes=DEEP_SIZES)

@@ -14,31 +14,20 @@ process, without numba's compilation.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from sklearn.cluster import KMeans
 
+from benchmarks.data import open_lab_rows
 from benchmarks.record import Cell, record
 from probagg import PAC, evaluate
-from probagg.data.named import load_rows
 
 NAMES = ("pendigits", "isolet", "mnist-test", "cifar10-simclr")
 SEEDS = {"PAC": 5, "EVoC": 2, "EVoC, asked for K": 2}  # the others: one run
 MOST_ROWS = {"fast_hdbscan": 10_000}
-
-
-def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return rows, classes and PAC's metric."""
-    if name == "cifar10-simclr":
-        with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
-            return file["X"].astype(np.float32), file["y"], "cosine"
-    data = load_rows(name)
-    return np.ascontiguousarray(data.X, np.float32), data.y, "sqeuclidean"
 
 
 def methods(K: int, n: int, metric: str) -> dict[str, Callable[[np.ndarray, int], np.ndarray]]:
@@ -79,7 +68,7 @@ def main() -> None:
         fit(warm, 0)
     rows = []
     for name in parser.parse_args().names:
-        X, y, metric = read(name)
+        X, y, metric = open_lab_rows(name)
         for method, fit in methods(len(np.unique(y)), len(X), metric).items():
             for seed in range(SEEDS.get(method, 1)):
                 some = np.random.default_rng(seed).permutation(len(X))[: MOST_ROWS.get(method)]

@@ -15,7 +15,6 @@ writes one.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from pathlib import Path
@@ -24,10 +23,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.data import open_lab_rows, read_features
 from benchmarks.record import Cell, Row, record
 from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
-from probagg.data.named import load_rows
 from probagg.dpac.start import INITS, modularity, nearest
 from probagg.smoothing import sharpness, smooth
 
@@ -36,14 +35,11 @@ LOW = 1e-4  # above the lowest objective: the same optimum
 
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray, str, float]:
-    """Features, classes, metric and m."""
-    if name == "cifar10-simclr":
-        name = str(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz")
+    """Return features, classes, metric and m."""
     if name.endswith(".npz"):
-        with np.load(name) as file:
-            return file["X"].astype(np.float32), file["y"], "cosine", 1.02
-    data = load_rows(name)
-    return np.asarray(data.X, np.float32), data.y, "sqeuclidean", PAC().m
+        return *read_features(Path(name)), "cosine", 1.02
+    X, y, metric = open_lab_rows(name)
+    return X, y, metric, 1.02 if metric == "cosine" else PAC().m
 
 
 def compare(name: str) -> list[Row]:

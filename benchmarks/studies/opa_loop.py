@@ -12,13 +12,12 @@ clusters, the mean KL, and the largest deviation of a batch's mass from 1/K.
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.data import load_features
 from benchmarks.record import Cell, record
 from probagg import PAC, OPALoss, clustering_accuracy, opa_targets
 from probagg.dpac.pretext import mlp
@@ -68,8 +67,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     a = parser.parse_args()
-    with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
-        X, y = torch.from_numpy(file["X"].astype(np.float32)), file["y"]
+    features, y, _ = load_features("cifar10-simclr")
+    X = torch.from_numpy(features)
     pac = PAC(K, m=M, metric="cosine", n_init=10, random_state=0).fit(X.numpy())
     P = torch.from_numpy(pac.probabilities_).float()
     torch.manual_seed(0)

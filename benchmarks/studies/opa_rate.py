@@ -7,32 +7,18 @@ number of features.
 """
 
 import argparse
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 from sklearn.base import ClusterMixin
 
+from benchmarks.data import open_lab_rows
 from benchmarks.record import Cell, record
 from probagg import PAC, OPAHead, clustering_accuracy
-from probagg.data.named import load_rows
 
 NAMES = ("digits", "isolet", "mnist-test", "cifar10-simclr")
 FACTORS = (0.125, 0.35, 1.0, 2.8, 8.0)
-SEEDS = 3
-
-
-def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return rows, classes and the metric."""
-    if name == "cifar10-simclr":
-        with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
-            X, y, metric = file["X"].astype(np.float32), file["y"], "cosine"
-    else:
-        data = load_rows(name)
-        X, y, metric = np.asarray(data.X, np.float32), np.asarray(data.y), "sqeuclidean"
-    rows = np.random.default_rng(0).permutation(len(X))[:3000]
-    return X[rows], y[rows], metric
+SEEDS, ROWS = 3, 3000
 
 
 def estimators(K: int, metric: str, seed: int) -> dict[tuple[str, str], ClusterMixin]:
@@ -51,7 +37,9 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = []
     for name in NAMES:
-        X, y, metric = read(name)
+        X, y, metric = open_lab_rows(name)
+        some = np.random.default_rng(0).permutation(len(X))[:ROWS]
+        X, y = X[some], y[some]
         for seed in range(SEEDS):
             for (start, setting), estimator in estimators(len(np.unique(y)), metric, seed).items():
                 accuracy = clustering_accuracy(y, estimator.fit(X).labels_)

@@ -11,18 +11,15 @@ keep their results.
 from __future__ import annotations
 
 import argparse
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import StandardScaler, normalize
 
-from benchmarks.data import open_lab_images
+from benchmarks.data import open_lab_rows
 from benchmarks.record import Cell, Results
 from probagg import PAC, clustering_accuracy
-from probagg.data.named import load_rows
 
 BLOBS = {
     "blobs 2000/50/50/50": (2000, 50, 50, 50),
@@ -41,7 +38,6 @@ REAL = {
     "imagenette": (1, 10, 50),
     "imagenet-dogs": (1, 10, 50),
 }
-PHOTOS = ("imagenette", "imagenet-dogs")
 MOST = 6000  # rows of a set, 1000 of a class
 
 
@@ -53,20 +49,10 @@ def blobs(sizes: tuple[int, ...], rng: np.random.Generator) -> tuple[np.ndarray,
 
 
 def read(name: str) -> tuple[np.ndarray, np.ndarray, str]:
-    """Return rows, classes and the metric."""
+    """Return rows, classes and the metric; "standardised" in the name scales the columns."""
     name, _, scaling = name.partition(" ")
-    if name in PHOTOS:
-        from probagg.app.embed import extract_features, open_backbone
-
-        images = open_lab_images(name)
-        X = extract_features(images, open_backbone("efficientnet-lite0")).X
-        return X, np.asarray(images.y), "cosine"
-    if name == "cifar10-simclr":
-        with np.load(Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz") as file:
-            return file["X"].astype(np.float32), file["y"], "cosine"
-    data = load_rows(name)
-    X = np.asarray(data.X, np.float32)
-    return StandardScaler().fit_transform(X) if scaling else X, np.asarray(data.y), "sqeuclidean"
+    X, y, metric = open_lab_rows(name)
+    return StandardScaler().fit_transform(X) if scaling else X, y, metric
 
 
 def tail(y: np.ndarray, ratio: float, rng: np.random.Generator) -> np.ndarray:

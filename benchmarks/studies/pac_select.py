@@ -10,16 +10,13 @@ beside those of `now`. Sets named on the command line replace theirs; the others
 """
 
 import argparse
-import os
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data import open_lab_images
+from benchmarks.data import open_lab_rows
 from benchmarks.record import Cell, Results
-from probagg.data.named import load_rows
 from probagg.pac.n_clusters import select_n_clusters
 
 DESIGN = ("blobs", "clouds", "digits", "pendigits", "isolet", "imagenette")
@@ -58,24 +55,6 @@ def shapes(N, D, K, seed):
     return rng.uniform(-10, 10, (K, D))[y] + spread[y] * rng.standard_normal((N, D))
 
 
-def open_set(name):
-    """Return rows, classes and metric of a real set."""
-    packed = Path(os.environ.get("PROBAGG_FEATURES", "")) / f"{name}.npz"
-    if name == "cifar10-simclr":
-        packed = Path(os.environ["PROBAGG_DATA"]) / "cifar10_simclr.npz"
-    if packed.is_file():
-        with np.load(packed) as file:
-            return file["X"].astype(np.float32), file["y"], "cosine"
-    if name in ("imagenette", "imagenet-dogs"):
-        from probagg.app.embed.features import extract_features
-        from probagg.app.embed.opening import open_backbone
-
-        images = open_lab_images(name)
-        return extract_features(images, open_backbone("efficientnet-lite0")).X, images.y, "cosine"
-    data = load_rows(name)
-    return np.asarray(data.X, np.float32), data.y, "sqeuclidean"
-
-
 def samples(name, runs):
     """Yield the variant, rows, true K (0 for none), metric and seed of every run."""
     if name == "blobs":
@@ -93,7 +72,7 @@ def samples(name, runs):
                 rng = np.random.default_rng(seed + D)
                 yield f"{kind}, {D} columns", getattr(rng, kind)(size=(N, D)), 0, None, seed
     else:
-        X, y, metric = open_set(name)
+        X, y, metric = open_lab_rows(name)
         for N, seed in runs:
             some = np.random.default_rng(seed).permutation(len(X))[:N]
             yield "", X[some], len(np.unique(y[some])), metric, seed

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from benchmarks.data import read_features
 from benchmarks.record import Cell, Row, record
 from probagg import PAC
 from probagg.dpac.start import fit_head, nearest
@@ -47,10 +48,9 @@ def refresh(X: Tensor, start: Tensor, way: str) -> list[np.ndarray]:
 
 def measure(path: Path) -> list[Row]:
     """Return sizes and scores of both ways on some rows of a file of features."""
-    with np.load(path) as arrays:
-        X, y = arrays["X"], arrays["y"]
+    X, y = read_features(path)
     rows = np.sort(np.random.default_rng(0).permutation(len(X))[:ROWS])
-    X, y = X[rows].astype(np.float32), y[rows]
+    X, y = X[rows], y[rows]
     K = len(np.unique(y))
     pac = PAC(K, metric="cosine", m=1.02, balance=1.0, random_state=0).fit(X)
     results = []

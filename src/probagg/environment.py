@@ -14,7 +14,8 @@ from typing import Any
 
 from probagg.errors import InputError
 
-CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
+# The limits of a container.
+CGROUP = Path("/sys/fs/cgroup")
 PACKAGES = (
     "probagg",
     "numpy",
@@ -100,7 +101,8 @@ def free_memory() -> float:
     free = [1024.0 * machine["MemAvailable"], *_left_by_limits()]
     limit, used = _number(CGROUP / "memory.max"), _number(CGROUP / "memory.current")
     if limit is not None and used is not None:
-        kept = _fields(CGROUP / "memory.stat").get("inactive_file", 0.0)  # files, given up first
+        # Cached files are given up first.
+        kept = _fields(CGROUP / "memory.stat").get("inactive_file", 0.0)
         free.append(limit - used + kept)
     return max(0.0, min(free))
 

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
-EXTRAS = {  # the packages of each optional dependency in pyproject.toml
+# The packages of each optional dependency in pyproject.toml.
+EXTRAS = {
     "deep": ("torch", "torchvision", "timm>=1.0.26", "pillow"),
     "report": ("jinja2", "pillow"),
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
@@ -24,7 +25,8 @@ EXTRAS = {  # the packages of each optional dependency in pyproject.toml
     "dask": ("dask", "distributed"),
     "anndata": ("anndata",),
 }
-MAX_REASON = 200  # characters of another library's message in ours
+# The most characters of another library's message in ours.
+MAX_REASON = 200
 
 
 class ProbaggError(Exception):

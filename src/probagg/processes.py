@@ -17,9 +17,12 @@ from types import FrameType
 from probagg.errors import ProbaggError
 from probagg.progress import logger
 
-PAUSE = 0.02  # seconds between attempts
-_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # some network file systems
-_FAR = 2**30  # Windows locks bytes: one that nobody reads
+# Seconds between attempts.
+PAUSE = 0.02
+# Errors of file systems without locks, as some network file systems are.
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+# Windows locks bytes: this one nobody reads.
+_FAR = 2**30
 
 if sys.platform == "win32":
     import msvcrt

@@ -7,11 +7,14 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-Progress = Callable[[int, int], None]  # called with how much is done and the total (0: unknown)
+# Called with how much is done and the total (0: unknown).
+Progress = Callable[[int, int], None]
 
 logger = logging.getLogger("probagg")
-_UNSEEN = ("Cc", "Cs", "Zl", "Zp")  # control characters, lone surrogates, line separators
-_TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # the reading direction
+# Categories of control characters, lone surrogates and line separators.
+_UNSEEN = ("Cc", "Cs", "Zl", "Zp")
+# Characters that change the reading direction.
+_TURNING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
 def log_progress(wanted: bool, message: str, *values: Any) -> None:

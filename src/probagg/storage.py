@@ -18,7 +18,8 @@ from typing import Any
 
 from probagg.errors import InputError, reading
 
-SEAL = "checksum"  # the key under which a value or a file keeps the digest of its own content
+# The key under which a value or a file keeps the digest of its own content.
+SEAL = "checksum"
 RESTORE = "Copy the whole file there again, or make it again."
 # Marks before a cell that a spreadsheet would run: "./" leads to the same file, and an apostrophe
 # is what spreadsheets themselves put before text.
@@ -69,7 +70,8 @@ def check_mapped(array: Any) -> None:
 
     Reading what is gone would end the process (SIGBUS), so whoever reads a map for long asks first.
     """
-    while getattr(array.base, "filename", None) is not None:  # a view has the offset of its map
+    # A view has the offset of its map.
+    while getattr(array.base, "filename", None) is not None:
         array = array.base
     name = getattr(array, "filename", None)
     if name is not None and os.stat(name).st_size < array.offset + array.nbytes:
@@ -257,7 +259,8 @@ def to_safetensors(kind: str, tensors: dict[str, Any], description: dict[str, An
     header["__metadata__"] = {"description": text, "format": kind}
     header["__metadata__"][SEAL] = _digest(header, data)
     head = json.dumps(header, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)  # tensors begin at a multiple of eight bytes
+    # Tensors begin at a multiple of eight bytes.
+    head += b" " * (-len(head) % 8)
     return b"".join([len(head).to_bytes(8, "little"), head, data])
 
 

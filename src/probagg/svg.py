@@ -13,9 +13,11 @@ import numpy as np
 
 Element = ElementTree.Element
 
-WIDTH, HEIGHT = 320.0, 150.0  # of a curve
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 308.0, 12.0, 124.0  # the area of its line
-HEADING = 18.0  # above a stack and each of its curves
+# The size of a curve, and the area of its line.
+WIDTH, HEIGHT = 320.0, 150.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 308.0, 12.0, 124.0
+# The height above a stack and each of its curves.
+HEADING = 18.0
 STYLE = """
 .stack { font: 12px system-ui, sans-serif; fill: currentColor }
 .stack .grid { stroke: currentColor; opacity: 0.3 }

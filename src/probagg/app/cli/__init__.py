@@ -15,7 +15,8 @@ def main() -> None:
     """Run the console script; Ctrl-C and other signals are handled from its first moment."""
     keep_memory()
     with on_signals(leave):
-        from probagg.app.cli.commands import app  # takes seconds
+        # Importing it takes seconds.
+        from probagg.app.cli.commands import app
 
         with on_signals(stop):
             app()

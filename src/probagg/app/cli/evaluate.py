@@ -19,7 +19,8 @@ EXAMPLE = example(
     "absolute, or relative to the folder that was clustered. A file with further columns needs a "
     "header that names the columns path and class.",
 )
-WIDEST = 20  # classes that the terminal shows as a matrix
+# The most classes that the terminal shows as a matrix.
+WIDEST = 20
 
 
 def evaluate_command(

@@ -114,7 +114,8 @@ def _output(out: Path, files: list[str], overwrite: bool) -> Output:
 
 
 STDIN, LIST = "-", "@"
-SIZE = 96  # of the images of a folder, of which only the paths are used
+# A size for the images of a folder; only their paths are used.
+SIZE = 96
 
 
 def read_sources(words: list[str]) -> str | list[str]:

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from probagg.app.run.monitor import Progress
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
-SILENCE = 60.0  # seconds after which training is reported without a terminal too
-SOON = 10.0  # the same for its first step, from which the time left is known
-_PLAIN = str.maketrans({"█": "#", "±": "~"})  # for encodings that lack these
+# Seconds after which training is reported without a terminal too.
+SILENCE = 60.0
+# The same for its first step, from which the time left is known.
+SOON = 10.0
+# Replacements for encodings that lack these characters.
+_PLAIN = str.maketrans({"█": "#", "±": "~"})
 
 
 def show(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -61,7 +64,8 @@ def deliver(text: str) -> None:
         _silence(sys.stdout)
         sys.exit(FAILED)
     except OSError as error:
-        _silence(sys.stdout)  # or Python would fail again when it exits
+        # Otherwise Python would fail again when it exits.
+        _silence(sys.stdout)
         fail(f"The result cannot be written to standard output ({error.strerror}).", FAILED)
 
 
@@ -132,7 +136,8 @@ class TrainingLine:
         self.wanted, self.live = wanted, is_terminal(sys.stderr)
         self._shown, self._began, self._stage = 0.0, time.monotonic(), ""
         self._loss = self._last = ""
-        self._estimated = False  # whether the time left has been shown
+        # Whether the time left has been shown.
+        self._estimated = False
 
     def __call__(self, progress: Progress) -> None:
         """Show the progress."""
@@ -251,12 +256,13 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
     except KeyboardInterrupt:  # Ctrl-C for the second time in training
         fail(f"Interrupted. {_left(out)}", INTERRUPTED)
     except Exception as error:
-        kind = type(error).__name__  # by name, so that neither package is imported for this
-        if kind == "InvalidParameterError":  # scikit-learn's, of an estimator's parameter
+        # Errors of scikit-learn and torch are told by name, so that neither is imported for this.
+        kind = type(error).__name__
+        if kind == "InvalidParameterError":
             fail(str(error), InputError.exit_code)
-        if kind == "OutOfMemoryError":  # torch's
+        if kind == "OutOfMemoryError":
             fail(OUT_OF_MEMORY.format(first_line(error)), FAILED)
-        if isinstance(error, MemoryError) or "allocate memory" in str(error):  # NumPy's, torch's
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
             fail(NO_MEMORY.format(first_line(error)), FAILED)
         for line in traceback.format_exc().splitlines():
             show(printable(line), err=True)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from probagg.app.run.folder import RunFolder
     from probagg.app.run.options import Request
 
-LONG_ON_A_CPU = 3600.0  # seconds of training from which a GPU is advised
-COMPARED = 10**8  # pixel values up to which PAC on the pixels takes seconds
+# Seconds of training from which a GPU is advised.
+LONG_ON_A_CPU = 3600.0
+# Pixel values up to which PAC on the pixels takes seconds.
+COMPARED = 10**8
 
 
 class ByDpac:

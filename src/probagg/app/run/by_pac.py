@@ -34,11 +34,15 @@ if TYPE_CHECKING:
 # Defaults for features of a network: they differ in direction, and the critical m of few or
 # similar photos may lie below 1.03.
 FEATURE_DEFAULTS: dict[str, Any] = {"metric": "cosine", "m": "auto", "n_init": 3}
-FITTED = ("objective", "n_iter", "m", "critical_m", "balance")  # attributes for result.json
-TABLES = ("id", "scale", "drop")  # options of tables
-IMAGES = ("smooth", "deduplicate")  # and of images
-ENOUGH_TO_CHOOSE = 50_000  # rows of a file from which K is chosen
-LONG = 10.0  # seconds of fitting from which progress is shown
+# Fitted attributes that go into result.json.
+FITTED = ("objective", "n_iter", "m", "critical_m", "balance")
+# The options of tables, and those of images.
+TABLES = ("id", "scale", "drop")
+IMAGES = ("smooth", "deduplicate")
+# The most rows of a file that K is chosen from.
+ENOUGH_TO_CHOOSE = 50_000
+# Seconds of fitting from which progress is shown.
+LONG = 10.0
 
 
 class ByPac:
@@ -187,7 +191,8 @@ class ByPac:
         self._check_kept(K, X)
         model = self._estimator(K)
         if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
-            model.set_params(verbose=2)  # sweeps on standard error
+            # Sweeps are logged.
+            model.set_params(verbose=2)
         model.fit(X)
         model.set_params(verbose=0)
         if samples.preparation is not None:
@@ -266,7 +271,8 @@ class ByPac:
         from probagg import select_n_clusters
 
         shared = {key: self.params[key] for key in ("m", "metric", "balance") if key in self.params}
-        if shared.get("balance") == "auto":  # which is chosen for one K
+        # The estimator chooses it for one K.
+        if shared.get("balance") == "auto":
             del shared["balance"]
         began = time.perf_counter()
         selection = select_n_clusters(

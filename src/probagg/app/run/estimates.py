@@ -16,7 +16,8 @@ import numpy as np
 from probagg.smoothing import SAMPLE
 
 ROUNDS = 40
-IDLE = 0.096  # seconds of `_work` on the two idle ARM cores that the estimates were measured on
+# Seconds of `_work` on the two idle ARM cores.
+IDLE = 0.096
 
 
 @functools.cache
@@ -25,7 +26,8 @@ def slowness() -> float:
 
     Other programs that use the processor count, so the time on the wall is taken.
     """
-    _work(2)  # the first call loads libraries
+    # The first call loads libraries.
+    _work(2)
     began = time.perf_counter()
     _work(ROUNDS)
     return (time.perf_counter() - began) / IDLE

@@ -28,13 +28,21 @@ from probagg.storage import (
 
 FORMAT = "probagg.run/1"
 MANIFEST = "manifest.json"
-REVIEW = "review.json"  # what a person decided about a run
+# What a person decided about a run.
+REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
 SMOOTHING = "smoothing.safetensors"
-LOCK = ".probagg.lock"  # held by the process that writes
-UNFINISHED = ".probagg-unfinished"  # the sub-folder that a run is built in
-CHECKPOINTS = "checkpoints/step-*/*"  # of an unfinished run of DPAC
+# Held by the process that writes.
+LOCK = ".probagg.lock"
+# The sub-folder that a run is built in.
+UNFINISHED = ".probagg-unfinished"
+# Files of an unfinished run of DPAC.
+CHECKPOINTS = "checkpoints/step-*/*"
+# Seconds that adding a file to a finished run waits for another process.
+PATIENCE = 10.0
+# Files that `write_atomically` had not finished.
+LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")
 # Every file that a run may consist of, as patterns of paths in its folder. Nothing else is written
 # there or removed from there, whatever a manifest lists: it may have been edited by a stranger.
 RUN_FILES = (
@@ -112,10 +120,6 @@ def is_being_written(run: str | PathLike[str]) -> bool:
     return any((unfinished(run) / name).exists() for name in (CONFIG, MANIFEST))
 
 
-PATIENCE = 10.0  # seconds that adding a file to a finished run waits for another process
-LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")  # files that `write_atomically` had not finished
-
-
 class RunFolderError(ProbaggError, RuntimeError):
     """A folder that cannot take a run; the message says why and what to do."""
 
@@ -133,7 +137,8 @@ def add_to_run(
     with alone(Path(run), PATIENCE):
         if check is not None:
             check()
-        hashes = read_manifest(run) if manifest.exists() else None  # a damaged one stops here
+        # A damaged manifest stops here.
+        hashes = read_manifest(run) if manifest.exists() else None
         write_atomically(path, data)
         if hashes is not None:
             write_manifest(run, hashes | {name: checksum(path)})
@@ -207,7 +212,8 @@ class RunFolder:
         self.path, self.work = Path(path), unfinished(path)
         self._overwrite = overwrite
         self._locked = contextlib.ExitStack()
-        self._files: set[str] = set()  # of this run, for the manifest
+        # The files of this run, for the manifest.
+        self._files: set[str] = set()
         self._resumable: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -218,7 +224,8 @@ class RunFolder:
             self.work.mkdir(exist_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error, "Name another folder.") from error
-        if (self.work / MANIFEST).exists():  # killed after the seal
+        # A run that was killed after its seal is whole, and is put in place now.
+        if (self.work / MANIFEST).exists():
             try:
                 self._put_in_place()
                 self.check()
@@ -281,7 +288,7 @@ class RunFolder:
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
         """Write one file of the run, whole or not at all; text may come in parts."""
         if not is_run_file(name):
-            raise ValueError(f"{name} is not in the list of files of a run, {__package__}.layout.")
+            raise ValueError(f"{name} is not in the list of files of a run, {__name__}.RUN_FILES.")
         path = self.work / name
         data = iter([data]) if isinstance(data, str) else data
         write_atomically(path, data if isinstance(data, bytes) else map(encode, data))
@@ -297,7 +304,8 @@ class RunFolder:
         return self.write(name, json.dumps(value, indent=2) + "\n")
 
     def _seal(self) -> None:
-        remove_files(self.work, run_files(self.work) - self._files)  # of an attempt before
+        # Files of an earlier attempt are not part of this run.
+        remove_files(self.work, run_files(self.work) - self._files)
         hashes = {name: checksum(self.work / name) for name in sorted(self._files)}
         self.write_json(MANIFEST, {"format": FORMAT, "sha256": hashes})
 

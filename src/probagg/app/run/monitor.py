@@ -10,7 +10,8 @@ from probagg.progress import log_progress, printable
 if TYPE_CHECKING:
     from probagg.dpac.engine import Progress
 
-Counter = Callable[[int, int], None]  # done, total
+# Called with how much is done and the total.
+Counter = Callable[[int, int], None]
 
 
 class Monitor:

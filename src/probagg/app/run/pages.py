@@ -176,13 +176,15 @@ def _fitted(X: np.ndarray, n: int) -> Any:
     from probagg.pac.pac import PAC  # scikit-learn is slow to import
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the page shows the parts, and a part may be empty
+        # The page shows the parts, and a part may be empty.
+        warnings.simplefilter("ignore")
         return PAC(n, **FEATURE_DEFAULTS, balance="auto", random_state=0).fit(X)
 
 
 def _split_of(pac: Any, cluster: int, parts: tuple[int, ...]) -> Split:
     """Return the rule by which a fitted PAC assigns, in unit vectors, without members."""
-    moments = pac.moments_  # of rows of length sqrt(1/2), by which cosine is a squared distance
+    # Rows have length sqrt(1/2), by which cosine is a squared distance.
+    moments = pac.moments_
     mass = np.maximum(moments.mass, np.finfo(float).tiny)
     means = moments.first / mass[:, None]
     spread = moments.second / mass - (means * means).sum(1)

@@ -160,7 +160,8 @@ class Job:
         out, monitor, options = request.out, request.monitor, request.options
         if isinstance(self.work, ByDpac) and not self.is_first_process:
             self.work.join()
-            while is_being_written(out):  # by the first process
+            # The first process writes it.
+            while is_being_written(out):
                 time.sleep(0.2)
             return Run(out)
         with RunFolder(out, overwrite=options.overwrite) as folder:

@@ -25,25 +25,31 @@ from probagg.storage import PATH, TEXT, marked
 if TYPE_CHECKING:
     from probagg.app.embed.duplicates import Duplicates
 
-MOST_BARS = 30  # clusters shown as bars
+# The most clusters shown as bars.
+MOST_BARS = 30
 # Columns of names of samples: paths, or row numbers and ids, which must match the user's table.
 NAMES = ("path", "row", "name", "representative")
 
 
 @dataclass(frozen=True)
 class Clustering:
-    """The clusters of samples, the model and how they were made."""
+    """The clusters of samples, the model and how they were made.
+
+    P (n, K) is an array or `Predicted`. X (n, D) is what distances are measured in: an array, or
+    the rows of a file. `model` can be saved, and so can `smoothing`, which assigns samples in its
+    place. `facts` go to result.json, `records` to metrics.jsonl; `files` are more files, by name.
+    """
 
     samples: Samples
-    P: Any  # (n, K): an array, or `Predicted`
-    X: Any  # (n, D): what distances are measured in; an array, or the rows of a file
+    P: Any
+    X: Any
     metric: str
-    model: Any  # anything with save(path)
+    model: Any
     seconds: float
-    facts: dict[str, Any]  # for result.json, by method
-    records: list[dict[str, Any]] = field(default_factory=list)  # for metrics.jsonl
-    files: dict[str, str] = field(default_factory=dict)  # more files, by name
-    smoothing: Any = None  # what assigns samples in place of the model, with save(path)
+    facts: dict[str, Any]
+    records: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    smoothing: Any = None
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -183,7 +189,8 @@ def classes_table(samples: Samples) -> str:
     rows = [
         (name, classes.names[k]) for name, k in zip(samples.names, classes.y, strict=True) if k >= 0
     ]
-    heading = samples.heading if samples.heading in ("path", "row") else "name"  # of an id
+    # A column of ids is called "name".
+    heading = samples.heading if samples.heading in ("path", "row") else "name"
     return text_table(f"{heading} class", rows, samples.heading)
 
 

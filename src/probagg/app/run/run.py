@@ -40,7 +40,8 @@ from probagg.errors import InputError, NoData
 from probagg.metrics import evaluate
 from probagg.storage import encode
 
-MOST_CLUSTERS = 2**17  # in a table, whose numbers anybody may have written
+# The most clusters of a table, whose numbers anybody may have written.
+MOST_CLUSTERS = 2**17
 
 
 class Run:
@@ -124,7 +125,8 @@ class Run:
 
     def model(self, device: str = "auto") -> Any:
         """Return what assigns samples: PAC, `Smoothing` of its clusters, or DPAC."""
-        import probagg  # by name below: PAC alone needs no torch
+        # Estimators are taken by name: PAC alone needs no torch.
+        import probagg
 
         if self.is_compact:
             return probagg.DPAC.load(self.path, device=device)
@@ -158,7 +160,8 @@ class Run:
     def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
         """Open new samples and assign them (see `predict`)."""
         samples = self.open_new(source, monitor)
-        model, yardstick = self.model(device), self.yardstick  # a damaged file fails before work
+        # A damaged file fails before work.
+        model, yardstick = self.model(device), self.yardstick
         if samples.images is None:
             X, P = samples.features, Predicted(model, samples.features)
         elif (backbone := self.backbone(device)) is not None:
@@ -381,7 +384,8 @@ def compare_with_classes(
     `review` names the clusters; `labels` and `folder` are as for `classes_of`.
     """
     classes = classes_of(labels, assigned.names, folder)
-    known = classes.known & (assigned.cluster >= 0)  # discarded samples do not count
+    # Discarded samples do not count.
+    known = classes.known & (assigned.cluster >= 0)
     if not known.any():
         raise NoData(
             f"No class is known of any of the {len(known):,} samples that were not discarded. Give "
