@@ -14,8 +14,11 @@ from probagg.dpac.stages import (
     ClassifierLabels,
     ClusterStage,
     PretrainStage,
+    RememberedLabels,
     Setup,
     SmoothedLabels,
+    confident_labels,
+    evaluating,
     make_views,
     self_label_stage,
 )
@@ -146,6 +149,92 @@ def test_self_labelling_is_cross_entropy_of_the_confident():
     torch.testing.assert_close(found["confident"], torch.tensor(kept / len(p1)))
 
 
+def test_remembered_labels_are_learnt_by_both_heads_with_equal_clusters():
+    """Cross-entropy on the strong view, each cluster's mean; the contrast is gated by labels."""
+    setup, batch = setup_of("self_label.labels=memory", "self_label.confidence=0.0")
+    model, stage = setup.model, self_label_stage(setup)
+    stage.before_epoch(0)
+    found = stage.loss(batch, stage.prepare(batch))
+    labels = stage.state["labels"][batch.samples]
+    kept = labels >= 0
+    assert 0 < kept.sum() < len(labels)
+    weak, strong = make_views(setup.views, ("weak", "strong"), batch)
+    features = model.backbone(torch.cat([weak, strong]))
+    for name, head in (("self_label", model.self_labeller), ("classifier", model.classifier)):
+        rows = F.cross_entropy(head(features[20:]), labels.clamp(min=0), reduction="none")
+        means = [rows[labels == k].mean() for k in labels[kept].unique()]
+        torch.testing.assert_close(found[name], torch.stack(means).mean(), atol=1e-4, rtol=1e-4)
+    P = torch.eye(K)[labels.clamp(min=0)] * kept[:, None]
+    z1, z2 = model.pretext.projector(features).chunk(2)
+    contrast = weighted_contrastive(z1, z2, P).mean()
+    torch.testing.assert_close(found["pretext"], contrast, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found["confident"], kept.float().mean())
+
+
+def test_the_classifier_labels_clean_views_in_evaluation_mode_and_moves_no_features():
+    setup, batch = setup_of("self_label.labels=memory", "self_label.confidence=0.0")
+    model, stage = setup.model, RememberedLabels(setup)
+    views = stage.prepare(batch)
+    with torch.no_grad():
+        P = model.eval()(views[2])[1].softmax(1)
+    model.train()
+    stage.labels.fill_(-1)
+    terms = stage.loss(batch, views)
+    expected = confident_labels(P, torch.full((20,), -1), 0.0)
+    assert torch.equal(stage.labels[batch.samples], expected)
+    terms["classifier"].backward()
+    assert all(p.grad is None for p in model.backbone.parameters())
+    assert all(p.grad is not None for p in model.classifier.parameters())
+
+
+def test_labels_are_given_to_the_most_confident_and_taken_from_the_unsure():
+    generator = torch.Generator().manual_seed(0)
+    P = (3 * torch.randn(40, K, generator=generator)).softmax(1)
+    before = torch.randint(-1, K, (40,), generator=generator)
+    found = confident_labels(P, before, threshold=0.6)
+    for i, p in enumerate(P):
+        k = int(p.argmax())
+        above = sum(bool(q.argmax() == k and q[k] > p[k]) for q in P)
+        new = k if above < 7 else -1  # 40 / (2 * 3), rounded up
+        kept = int(before[i]) if before[i] >= 0 else new
+        assert found[i] == (kept if p[k] >= 0.6 else -1)
+    assert (found[before < 0] >= 0).any()
+    assert (found[before >= 0] < 0).any()
+
+
+def test_a_copy_that_evaluates_follows_weights_and_statistics():
+    model = setup_of()[0].model
+    twin = evaluating(model.backbone)
+    model.backbone(torch.randn(8, 3, 8, 8))  # changes the statistics
+    with torch.no_grad():
+        next(model.backbone.parameters()).mul_(2.0)
+    x = torch.randn(4, 3, 8, 8)
+    assert model.backbone.training
+    assert torch.equal(twin(x), model.backbone.eval()(x))
+
+
+def test_remembered_labels_survive_an_interruption(tmp_path):
+    def train(out, stop_at):
+        setup, _ = setup_of("self_label.labels=memory", "self_label.confidence=0.4")
+
+        def progress(where):
+            if (where.epoch, where.step) == stop_at and where.metrics is None:
+                engine.stop = "the test"
+
+        engine = Engine(setup.model, seed=0, machine=Machine("cpu"), out=out, progress=progress)
+        engine.resume()
+        stage = self_label_stage(setup)
+        engine.train(stage)
+        return weights_hash(setup.model), stage.labels
+
+    whole = train(tmp_path / "whole", None)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", (0, 2))
+    again = train(tmp_path / "run", None)
+    assert again[0] == whole[0]
+    assert torch.equal(again[1], whole[1])
+
+
 def test_targets_carry_no_gradient():
     """The loss has a gradient to the weak view, and none to the clean view."""
     setup, batch = setup_of("pretext.task=none", "pretext.views=['weak']")
@@ -189,6 +278,15 @@ def test_byol_learns_without_negatives_and_does_not_collapse():
     other = (x @ x.T)[kinds[:, None] != kinds].mean()
     assert same > 0.9
     assert other < same - 0.2
+
+
+def test_only_byols_predictor_has_the_predictors_rate():
+    stage = PretrainStage(setup_of("pretext.task=byol", "pretext.predictor_rate=10")[0])
+    fast = {n for n, _ in stage.model.named_parameters() if stage.rate(n) == 10}
+    assert fast == {
+        f"pretext.predictor.{n}" for n, _ in stage.model.pretext.predictor.named_parameters()
+    }
+    assert all(stage.rate(n) == 1 for n, _ in stage.model.named_parameters() if n not in fast)
 
 
 @pytest.mark.parametrize("task", ["moco", "byol"])

@@ -208,7 +208,7 @@ class Engine:
         rows = [process_share(batch) for batch in order.split(batch_size)[first:steps]]
         for images, samples in stage.feed.batches(rows):
             share = (at.epoch * steps + at.step) / (plan.epochs * steps)
-            step.learning_rate.fill_(plan.learning_rate * learning_rate_factor(plan, share))
+            step.set_learning_rate(plan.learning_rate * learning_rate_factor(plan, share))
             start = time.monotonic()
             step(images, samples)
             self._slowest = max(self._slowest, time.monotonic() - start)

@@ -157,9 +157,11 @@ class Pretext:
     views: tuple[str, ...] = ("weak", "strong")  # the first one learns the targets of clustering
     weight: float = 1.0  # weight of this loss beside the clustering loss
     temperature: float = 0.5
-    head: tuple[int, ...] = (512, 128)  # the projector's layers, or the decoder's hidden ones
+    head: tuple[int, ...] = (512, 512, 128)  # the projector's layers, or the decoder's hidden ones
     queue_size: int = 4096  # number of MoCo's keys
     key_momentum: float = 0.99  # momentum of MoCo's key network and BYOL's target network
+    predictor_rate: float = 1.0  # factor of the learning rate of BYOL's predictor
+    predictor_std: float = 0.0  # of its first weights; 0 is PyTorch's own start
 
     def __post_init__(self) -> None:
         _one_of(self.task, TASKS, "task")
@@ -173,6 +175,8 @@ class Pretext:
         _widths(self.head, "head")
         _at_least(self.queue_size, 1, "queue_size")
         _within(self.key_momentum, 0.0, 1.0, "key_momentum")
+        _at_least(self.predictor_rate, 0.0, "predictor_rate")
+        _at_least(self.predictor_std, 0.0, "predictor_std")
         _require(
             len(self.views) == 2 or (len(self.views) == 1 and not pair),
             f"views is {self.views}, but the task {self.task!r} compares "
@@ -239,18 +243,19 @@ class ClusterSettings(Training):
 class SelfLabelSettings(Training):
     """The third stage: confident pseudo-labels train a linear head on strong views.
 
-    `labels` says whose they are: "classifier" takes those of the classifier on the weak view, as
-    the paper does; "neighbours" takes the linear head's probabilities, smoothed over the kNN graph
-    of the features every `refresh_epochs`.
+    `labels` says whose they are: "memory" keeps the classifier's most confident ones of clean
+    views, as TCL, which the paper follows; "classifier" takes those of the weak view at each step;
+    "neighbours" takes the linear head's probabilities, smoothed over the kNN graph of the features
+    every `refresh_epochs`.
     """
 
     confidence: float = 0.95
-    labels: str = "classifier"
+    labels: str = "memory"
     refresh_epochs: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of(self.labels, ("classifier", "neighbours"), "labels")
+        _one_of(self.labels, ("memory", "classifier", "neighbours"), "labels")
         _at_least(self.refresh_epochs, 1, "refresh_epochs")
         _within(self.confidence, 0.0, 1.0, "confidence")
 

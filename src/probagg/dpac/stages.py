@@ -10,6 +10,7 @@ A stage with another clustering term is a subclass of `ClusterStage` that overri
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from probagg.aggregation import critical_m
 from probagg.dpac.feed import Feed, estimate_statistics, infer
@@ -28,6 +29,7 @@ from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning
 from probagg.opa.losses import OPALoss, PACLoss
+from probagg.opa.processes import gather_rows
 from probagg.opa.targets import as_float
 from probagg.smoothing import sharpen, sharpness, smooth
 
@@ -63,6 +65,11 @@ class NetworkStage(Stage):
     def plan(self) -> Training:
         """Return the stage's own table of the recipe."""
         return getattr(self.recipe, self.name)
+
+    def rate(self, name: str) -> float:
+        """Return the recipe's factor for the predictor, and 1 for the rest."""
+        predictor = name.startswith("pretext.predictor.")
+        return self.recipe.pretext.predictor_rate if predictor else 1.0
 
     def infer(self) -> tuple[Tensor, Tensor]:
         """Return features and probabilities of all images, in the precision of training."""
@@ -214,10 +221,77 @@ class SelfLabelStage(NetworkStage):
             )
 
 
-class ClassifierLabels(SelfLabelStage):
-    """The paper's variant: h's confident labels of the weak view are learnt from the strong view.
+class RememberedLabels(SelfLabelStage):
+    """The paper's variant, as in TCL (Li et al., 2022): h's most confident labels, with a memory.
 
-    The losses of the clustering stage are kept.
+    h labels the clean view in evaluation mode. Of each cluster, the most confident half of a
+    batch's share gets labels. They are kept until h is less confident than the threshold, and
+    weight the pretext task. Strong views train the linear head, each cluster with the same weight,
+    and h, whose gradient stops at the features: h follows them, and the paper trains a linear
+    classifier.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.labels = torch.full((len(self.feed),), -1, device=self.feed.device)
+        self.backbone, self.classifier = map(
+            evaluating, (self.model.backbone, self.model.classifier)
+        )
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """Return the label of each image, -1 where it has none."""
+        return {"labels": self.labels}
+
+    def prepare(self, batch: Batch) -> list[Tensor]:
+        """Return the weak, strong and clean views."""
+        return make_views(self.views, ("weak", "strong", "clean"), batch)
+
+    def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
+        """Return the pretext's loss and the cross-entropies of both heads with the labels."""
+        *pair, clean = views
+        self._label(batch, clean)
+        labels = self.labels[batch.samples]
+        known = labels[:, None] == torch.arange(self.model.n_clusters, device=labels.device)
+        weight = (known / known.sum(0).clamp(min=1)).sum(1)
+        weight = weight / weight.sum().clamp(min=1e-12)
+        features = self.model.backbone(torch.cat(pair))
+        x2 = features.chunk(2)[1]
+        terms = {"pretext": self.pretext_loss(pair, features, known.float())}
+        heads = {
+            "self_label": self.model.self_labeller(x2),
+            "classifier": self.model.classifier(x2.detach()),
+        }
+        for name, logits in heads.items():
+            rows = F.cross_entropy(as_float(logits), labels.clamp(min=0), reduction="none")
+            terms[name] = (weight * rows).sum()
+        return {"loss": total(terms), **terms, "confident": known.any(1).float().mean()}
+
+    @torch.no_grad()
+    def _label(self, batch: Batch, clean: Tensor) -> None:
+        """Update the labels of a batch, in every process alike."""
+        P = as_float(self.classifier(self.backbone(clean))).softmax(1)
+        P, samples = gather_rows(P), gather_rows(batch.samples)
+        threshold = self.recipe.self_label.confidence
+        self.labels[samples] = confident_labels(P, self.labels[samples], threshold)
+
+    def before_epoch(self, epoch: int) -> Tensor | None:
+        """Label all images as the stage begins, and return the strata."""
+        if epoch == 0:
+            P = self.infer()[1].to(self.labels.device)
+            threshold = self.recipe.self_label.confidence
+            self.labels.copy_(confident_labels(P, self.labels, threshold))
+        return self.strata()
+
+    def finish(self) -> None:
+        """Choose between the linear head and the classifier that labelled for it."""
+        self.choose_head(*infer(self.model, self.views, self.feed))
+
+
+class ClassifierLabels(SelfLabelStage):
+    """FixMatch's variant: h's confident labels of the weak view are learnt from the strong view.
+
+    The losses of the clustering stage are kept. The authors' code has these lines, as a comment.
     """
 
     def prepare(self, batch: Batch) -> list[Tensor]:
@@ -315,8 +389,39 @@ class SmoothedLabels(SelfLabelStage):
 
 def self_label_stage(setup: Setup) -> SelfLabelStage:
     """Return the variant of self-labelling that the recipe names."""
-    smoothed = setup.recipe.self_label.labels == "neighbours"
-    return SmoothedLabels(setup) if smoothed else ClassifierLabels(setup)
+    variants: dict[str, Callable[[Setup], SelfLabelStage]] = {
+        "memory": RememberedLabels,
+        "classifier": ClassifierLabels,
+        "neighbours": SmoothedLabels,
+    }
+    return variants[setup.recipe.self_label.labels](setup)
+
+
+@torch.no_grad()
+def confident_labels(P: Tensor, before: Tensor, threshold: float) -> Tensor:
+    """Return the label of each row of P (n, K), or -1, given the labels (n,) before.
+
+    Rows that had none get one if they are among the n / (2K) most confident rows of their cluster.
+    Rows whose confidence is below the threshold lose theirs.
+
+    >>> P = torch.tensor([[0.9, 0.1], [0.99, 0.01], [0.2, 0.8], [0.97, 0.03]])
+    >>> confident_labels(P, torch.tensor([-1, -1, 1, 0]), threshold=0.85)
+    tensor([-1,  0, -1,  0])
+    """
+    n, K = P.shape
+    confidence, cluster = P.max(1)
+    order = confidence.argsort(descending=True, stable=True)
+    member = cluster[order][:, None] == torch.arange(K, device=P.device)
+    rank = torch.empty_like(cluster)
+    rank[order] = (member.cumsum(0) * member).sum(1)  # 1 is the most confident row of a cluster
+    new = torch.where(rank <= math.ceil(n / (2 * K)), cluster, -1)
+    return torch.where(confidence >= threshold, torch.where(before >= 0, before, new), -1)
+
+
+def evaluating(module: nn.Module) -> nn.Module:
+    """Return a copy in evaluation mode that shares all weights and statistics of the module."""
+    shared = {id(t): t for t in (*module.parameters(), *module.buffers())}
+    return copy.deepcopy(module, shared).eval()
 
 
 def total(terms: dict[str, Tensor]) -> Tensor:

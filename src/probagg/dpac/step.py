@@ -54,6 +54,10 @@ class Stage(ABC):
         """Prepare an epoch; strata (N,) may be returned, of which each batch takes its share."""
         return None
 
+    def rate(self, name: str) -> float:
+        """Return the factor of the learning rate for a parameter, by its name in the module."""
+        return 1.0
+
     @abstractmethod
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the views of a batch, without gradient."""
@@ -84,9 +88,18 @@ class Step:
     ) -> None:
         self.plan, self.device = stage.plan, device
         self.dtype = choose_precision(precision, device)
-        self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.learning_rate = torch.tensor(self.plan.learning_rate, device=device)
-        self.optimizer = _optimizer(self.parameters, self.plan, self.learning_rate)
+        groups: dict[float, list[nn.Parameter]] = {}  # by the factor of their learning rate
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                groups.setdefault(stage.rate(name), []).append(parameter)
+        self.parameters = [p for group in groups.values() for p in group]
+        self._rates = {factor: torch.zeros((), device=device) for factor in groups}
+        self.set_learning_rate(self.plan.learning_rate)
+        self.optimizer = _optimizer(
+            [{"params": groups[factor], "lr": rate} for factor, rate in self._rates.items()],
+            self.plan,
+            device,
+        )
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
         self.key = torch.zeros((), dtype=torch.int64, device=device)
         self.totals: dict[str, Tensor] = {}
@@ -122,6 +135,11 @@ class Step:
                 self._update(self._inputs)
             current.wait_stream(self._stream)
         self._done += 1
+
+    def set_learning_rate(self, value: float) -> None:
+        """Set the learning rate of each parameter to `value` times its factor."""
+        for factor, rate in self._rates.items():
+            rate.fill_(factor * value)
 
     def _record(self) -> None:
         assert self._inputs is not None
@@ -182,8 +200,8 @@ class Step:
             if k.startswith("optimizer.")
         }
         load_optimizer_tensors(self.optimizer, state)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate  # loading replaced it with a copy
+        for group, rate in zip(self.optimizer.param_groups, self._rates.values(), strict=True):
+            group["lr"] = rate  # loading replaced it with a copy
         for name, value in tensors.items():
             if name.startswith("total."):
                 self.totals[name.removeprefix("total.")] = value.to(self.device)
@@ -203,24 +221,19 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def _optimizer(
-    parameters: list[nn.Parameter], plan: Training, learning_rate: Tensor
+    groups: list[dict[str, Any]], plan: Training, device: torch.device
 ) -> torch.optim.Optimizer:
-    """Return the optimiser. Its rate is a tensor, so that a recorded step sees it change."""
-    fused = learning_rate.device.type in ("cuda", "cpu")
+    """Return the optimiser. Its rates are tensors, so that a recorded step sees them change."""
+    fused = device.type in ("cuda", "cpu")
     if plan.optimizer == "sgd":
         return torch.optim.SGD(
-            parameters,
-            lr=learning_rate,
+            groups,
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,
             fused=fused,
         )
     return torch.optim.Adam(
-        parameters,
-        lr=learning_rate,
-        weight_decay=plan.weight_decay,
-        fused=fused,
-        capturable=learning_rate.device.type == "cuda",
+        groups, weight_decay=plan.weight_decay, fused=fused, capturable=device.type == "cuda"
     )
 
 

@@ -154,7 +154,7 @@ class ByDpac:
 
 def recipe_of(source: Any) -> str:
     """Return the name of a set's own recipe, or of the most similar set's."""
-    if not is_named(source):
+    if not is_named(source) or source not in named.IMAGE_NAMES:
         return "own"
     return {
         "mnist-test": "mnist",
