@@ -272,7 +272,7 @@ def test_resume_never_starts_over(tmp_path):
     [
         (("--recipe", "digit"), "Did you mean 'digits/fast'?"),
         (("--set", "cluster.mm=1.05"), "Did you mean 'cluster.m'?"),
-        (("--method", "spectral"), "possible are auto, pac, opa, dpac"),
+        (("--method", "spectral"), "possible are auto, pac, dpac"),
         (("--m", 1.5, "--n-init", 7), "m, n_init: not used by method dpac"),
         (("--resume", "maybe"), "resume is 'maybe'"),
         (("-k", 1000), "1797 images are too few for 1000 clusters"),
@@ -296,10 +296,10 @@ def test_version_and_help():
 def test_named_sets_are_read_from_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("PROBAGG_DATA", raising=False)
     with pytest.raises(NoData, match="PROBAGG_DATA is not set"):
-        load_rows("pendigits")
+        load_images("imagenette")
     monkeypatch.setenv("PROBAGG_DATA", str(tmp_path))
     with pytest.raises(NoData, match="does not exist"):
-        load_rows("mnist-test")
+        load_images("imagenette")
     (tmp_path / "isolet.npz").write_text("no zip")
     with pytest.raises(NoData, match="cannot be read as a NumPy file"):
         load_rows("isolet")

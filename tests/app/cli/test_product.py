@@ -226,12 +226,12 @@ def test_columns_are_matched_by_name(tmp_path, blobs):
 
 
 def test_the_second_run_takes_its_features_from_the_cache(world, tmp_path):
-    options = (*LITE, "--out", tmp_path / "again", "--method", "opa", "-k", 3)
+    options = (*LITE, "--out", tmp_path / "again", "--no-smooth", "-k", 3)
     result = cluster(world / "photos", *options)
     assert result.exit_code == 0, result.stderr
     assert "features  36 of 37 images" in result.stderr.splitlines()[0]
     config = tomllib.loads((tmp_path / "again" / "config.toml").read_text())
-    assert (config["method"], config["opa"]["metric"]) == ("opa", "cosine")
+    assert (config["method"], config["pac"]["metric"]) == ("pac", "cosine")
     again = probagg("predict", tmp_path / "again", world / "new", "--json")
     found = json.loads(again.stdout)
     assert (len(found["samples"]), found["skipped"]) == (9, {})

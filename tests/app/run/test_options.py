@@ -11,7 +11,7 @@ import typer
 
 import probagg
 from probagg.app.cli.commands import app
-from probagg.app.run.options import DPAC, OPA, PAC, Options
+from probagg.app.run.options import DPAC, PAC, Options
 from probagg.errors import InputError
 
 OPTIONS = {field.name: field for field in fields(Options)}
@@ -45,7 +45,7 @@ def test_the_command_has_every_option_with_its_default():
         assert params[name].help == Options.spelling(name).help
 
 
-@pytest.mark.parametrize("method", [PAC, OPA, DPAC])
+@pytest.mark.parametrize("method", [PAC, DPAC])
 def test_an_option_that_a_method_does_not_use_is_refused(method, tmp_path):
     images = np.zeros((4, 8, 8), np.uint8)
     for name in OPTIONS:

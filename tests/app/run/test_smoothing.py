@@ -143,8 +143,8 @@ def test_near_duplicates_that_count_as_one_share_their_probabilities(folder, tmp
 def test_smooth_is_for_pac_on_images(folder, tmp_path):
     with pytest.raises(InputError, match="smooth is for images"):
         probagg.cluster(np.eye(9), 3, out=tmp_path / "run", smooth=True)
-    with pytest.raises(InputError, match="smooth: not used by method opa"):
-        run_of(folder, tmp_path / "run", smooth=True, method="opa")
+    with pytest.raises(InputError, match="smooth: not used by method dpac"):
+        run_of(folder, tmp_path / "run", smooth=True, method="dpac")
 
 
 def test_a_damaged_or_missing_smoothing_is_an_error(folder, tmp_path):

@@ -19,7 +19,7 @@ TOKENS = (
 VALUES = (
     None, True, False, 0, -1, 1, 3, 2**31, 2**63, -(2**70), 10**400, 0.0, -1.5, 1e300, 5e-324,
     float("inf"), float("nan"), "", "x", "nan", "../x", "9" * 400, "\0", [], [[]], {}, [1, "a"],
-    {"a": 1}, "mlp", "dpac", "opa", "images", "matrix",
+    {"a": 1}, "mlp", "dpac", "pac", "images", "matrix",
 )  # fmt: skip
 
 

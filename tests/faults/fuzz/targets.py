@@ -294,7 +294,7 @@ def models(folder):
         head.save(folder / "opa.safetensors")
         smoothing, _ = Smoothing.fit(ROWS, pac_of_rows.probabilities_)
         smoothing.save(folder / "smoothing.safetensors")
-        for name, model in (("pac", pac_of_rows), ("opa", head), ("smoothed", smoothing)):
+        for name, model in (("pac", pac_of_rows), ("smoothed", smoothing)):
             made = export_safetensors(labeller_of(model), names=["a", "b"], description="x")
             (folder / f"exported-{name}.safetensors").write_bytes(made)
     fit = FitCheckpoint(folder / "fit.safetensors", 3)

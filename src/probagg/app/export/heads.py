@@ -1,4 +1,4 @@
-"""The clusters of a run as torch modules: PAC, OPAHead, Smoothing, and what a review made of them.
+"""The clusters of a run as torch modules: PAC, Smoothing, and what a review made of them.
 
 A head maps features (n, D) to probabilities (n, K); `Reviewed` maps these to the clusters that
 remain after merges and splits. All compute in float64, as in NumPy: a score is a difference of
@@ -10,7 +10,6 @@ negligible next to a backbone. A module is rebuilt as `Kind(**module.settings)` 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 from probagg.aggregation import dual, embed, lift, mass_factor
 from probagg.app.review import Split
 from probagg.errors import InputError
-from probagg.opa.head import OPAHead
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.pac import PAC
 from probagg.smoothing import Smoothing, mean_over, to_power
@@ -150,50 +148,6 @@ class SmoothedHead(nn.Module):
         return share * self.rows[first].float() + (1.0 - share) * self.rows[second].float()
 
 
-class OPANetwork(nn.Module):
-    """`OPAHead.predict_proba`: rows standardised in float64, then its network in float32."""
-
-    kind: ClassVar = "opa"
-    mean: Tensor  # (D,)
-    spread: Tensor  # ()
-
-    def __init__(self, widths: list[int], metric: str) -> None:
-        super().__init__()
-        self.settings: dict[str, Any] = {"widths": list(widths), "metric": metric}
-        _add_buffers(self, mean=(widths[0],), spread=())
-        layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(widths):
-            layers += [nn.utils.skip_init(nn.Linear, inputs, outputs), nn.ReLU()]
-        self.network = nn.Sequential(*layers[:-1])
-
-    @classmethod
-    def of(cls, head: OPAHead) -> Self:
-        """Return the network of a fitted OPAHead."""
-        check_is_fitted(head, "network_")
-        widths = [int(n) for n in (head.n_features_in_, *head.hidden, head.n_clusters)]
-        module = cls(widths, head.metric)
-        module.mean.copy_(torch.as_tensor(head._standard.mean))
-        module.spread.fill_(np.asarray(head._standard.spread).item() or 1.0)
-        module.network.load_state_dict(head.network_.state_dict())
-        return module
-
-    def forward(self, X: Tensor) -> Tensor:
-        """Return P (n, K)."""
-        rows = (embed(X.to(self.mean.dtype), self.settings["metric"]) - self.mean) / self.spread
-        return self.network(rows.float()).softmax(1)
-
-    def examples(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return random rows in the range of the training rows, float32."""
-        noise = torch.randn(n, len(self.mean), generator=generator)
-        return (self.mean + self.spread * noise).float()
-
-    @property
-    def offset(self) -> float:
-        """Largest distance of a column's mean from zero, in units of the common spread."""
-        far = self.mean.abs().max() / self.spread
-        return float(far) if self.settings["metric"] == "sqeuclidean" else 0.0
-
-
 def _add_buffers(
     module: nn.Module, dtype: torch.dtype = torch.float64, **shapes: tuple[int, ...]
 ) -> None:
@@ -201,15 +155,13 @@ def _add_buffers(
         module.register_buffer(name, torch.zeros(shape, dtype=dtype))
 
 
-Head = PACHead | OPANetwork | SmoothedHead
-HEADS: dict[str, type[Head]] = {head.kind: head for head in (PACHead, OPANetwork, SmoothedHead)}
+Head = PACHead | SmoothedHead
+HEADS: dict[str, type[Head]] = {head.kind: head for head in (PACHead, SmoothedHead)}
 
 
-def head_of(model: PAC | OPAHead | Smoothing) -> Head:
+def head_of(model: PAC | Smoothing) -> Head:
     """Return the head of a fitted model."""
-    if isinstance(model, Smoothing):
-        return SmoothedHead.of(model)
-    return PACHead.of(model) if isinstance(model, PAC) else OPANetwork.of(model)
+    return PACHead.of(model) if isinstance(model, PAC) else SmoothedHead.of(model)
 
 
 class Division(nn.Module):

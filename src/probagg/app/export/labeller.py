@@ -30,7 +30,6 @@ from probagg.dpac.recipe import Recipe, ViewSettings
 from probagg.dpac.views import Views
 from probagg.environment import environment
 from probagg.errors import InputError
-from probagg.opa.head import OPAHead
 from probagg.pac.pac import PAC
 from probagg.smoothing import Smoothing
 
@@ -154,7 +153,7 @@ class Labeller(nn.Module):
 
 
 def labeller_of(
-    model: PAC | OPAHead | Smoothing | DPAC,
+    model: PAC | Smoothing | DPAC,
     backbone: Backbone | None = None,
     groups: Groups = None,
     splits: Sequence[Split] = (),
@@ -165,7 +164,7 @@ def labeller_of(
 
     Parameters
     ----------
-    model : PAC, OPAHead, Smoothing or DPAC
+    model : PAC, Smoothing or DPAC
         A labeller takes features, and pixels with `backbone` or of DPAC.
     backbone : Backbone of `probagg.app.embed` or None
         The backbone that computed the features. Not for DPAC, which has its own network.
@@ -184,10 +183,9 @@ def labeller_of(
         check_is_fitted(model, "model_")
         takes = _photos(model.recipe_, size)
         return labeller_of_network(takes, model.model_, model.recipe_, groups, divisions)
-    if not isinstance(model, PAC | OPAHead | Smoothing):
+    if not isinstance(model, PAC | Smoothing):
         raise InputError(
-            f"The model is of type {type(model).__name__}; PAC, OPAHead, Smoothing and DPAC can be "
-            "exported."
+            f"The model is of type {type(model).__name__}; PAC, Smoothing and DPAC can be exported."
         )
     if size is not None:
         raise InputError("size is for DPAC only; others use the backbone's. Leave it out.")

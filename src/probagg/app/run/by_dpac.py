@@ -52,8 +52,9 @@ class ByDpac:
         if not isinstance(recipe, Recipe):
             recipe = Recipe.of(recipe or recipe_of(request.source))
         self.recipe = recipe.override(options.settings or [])
-        samples = request.open(self.monitor)
-        if samples.kind != "images":
+        # A named matrix is refused before it is fetched.
+        is_matrix = is_named(request.source) and request.source not in named.IMAGE_NAMES
+        if is_matrix or (samples := request.open(self.monitor)).kind != "images":
             raise InputError(
                 f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
                 f"array of images, {', '.join(named.IMAGE_NAMES)}."

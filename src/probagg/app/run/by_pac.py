@@ -1,4 +1,4 @@
-"""PAC or an OPA head on rows: a matrix, or the features of a frozen network."""
+"""PAC on rows: a matrix, or the features of a frozen network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from probagg.app.run import samples as opened
 from probagg.app.run.estimates import (
     seconds_of_choice,
-    seconds_of_opa,
     seconds_of_pac,
     seconds_of_pairs,
     seconds_of_smoothing,
@@ -18,10 +17,8 @@ from probagg.app.run.folder import DUPLICATES
 from probagg.app.run.result import (
     Clustering,
     begin,
-    facts_of,
     fitted_probabilities,
     probabilities_of_all,
-    records_of,
     text_table,
 )
 from probagg.app.run.tables import FILE, Preparation
@@ -36,10 +33,9 @@ if TYPE_CHECKING:
 
 # Defaults for features of a network: they differ in direction, and the critical m of few or
 # similar photos may lie below 1.03.
-FEATURE_DEFAULTS: dict[str, dict[str, Any]] = {
-    "pac": {"metric": "cosine", "m": "auto", "n_init": 3},
-    "opa": {"metric": "cosine"},
-}
+FEATURE_DEFAULTS: dict[str, Any] = {"metric": "cosine", "m": "auto", "n_init": 3}
+# Fitted attributes that go into result.json.
+FITTED = ("objective", "n_iter", "m", "critical_m", "balance")
 # The options of tables, and those of images.
 TABLES = ("id", "scale", "drop")
 IMAGES = ("smooth", "deduplicate")
@@ -50,13 +46,13 @@ LONG = 10.0
 
 
 class ByPac:
-    """Clustering by PAC or OPA; `plan` describes what `run` will do."""
+    """Clustering by PAC; `plan` describes what `run` will do."""
 
     is_first_process = True
 
     def __init__(self, request: Request) -> None:
         options = request.options
-        self.request, self.method, self.k = request, options.method, request.clusters()
+        self.request, self.k = request, request.clusters()
         samples = request.open(request.monitor)
         self.for_tables = options.given(*TABLES)
         self.backbone: Any = None
@@ -66,7 +62,7 @@ class ByPac:
         if is_images:
             self._refuse("images")
             self.samples = samples.label(options.labels)
-            params = FEATURE_DEFAULTS[self.method] | params
+            params = FEATURE_DEFAULTS | params
         else:
             self.samples = self._prepared(samples, params.get("metric"))
             if for_images := options.given(*IMAGES):
@@ -74,18 +70,15 @@ class ByPac:
                     f"{' and '.join(for_images)} is for images, but {request.title} is a matrix. "
                     "Leave it out."
                 )
-            for_networks = ("backbone", "weights", *(["device"] if self.method == "pac" else []))
-            if options.given(*for_networks):
+            if options.given("backbone", "weights", "device"):
                 raise InputError(
                     f"backbone, weights and device are for networks, but {request.title} is a "
                     "matrix. Leave them out."
                 )
-        self.smooth = is_images and self.method == "pac" and options.smooth is not False
+        self.smooth = is_images and options.smooth is not False
         self._check_k()
         params.setdefault("balance", "auto")
-        if self.method == "opa":
-            params |= options.given("device")
-        elif not isinstance(self.k, int):
+        if not isinstance(self.k, int):
             # The m that K is chosen with.
             params.setdefault("m", "auto")
         self.params = params
@@ -121,11 +114,9 @@ class ByPac:
             )
 
     def _estimator(self, K: int) -> Any:
-        import probagg
+        from probagg import PAC  # scikit-learn is slow to import
 
-        # By name: PAC alone needs no torch.
-        estimator: Any = probagg.PAC if self.method == "pac" else probagg.OPAHead
-        return estimator(K, **self.params, random_state=self.request.seed)
+        return PAC(K, **self.params, random_state=self.request.seed)
 
     def _check_k(self) -> None:
         """Refuse, before hours of features, more clusters than samples or than can be judged."""
@@ -170,12 +161,10 @@ class ByPac:
         if self.smooths(N, K):
             how += ", smoothed"
             seconds += seconds_of_smoothing(N, D)
-        return f"{what}, {self.method.upper()} into {how}", seconds
+        return f"{what}, PAC into {how}", seconds
 
     def _seconds(self, N: int, D: int, K: int) -> float:
         """Estimate the time of clustering alone."""
-        if self.method == "opa":
-            return seconds_of_opa(N, D, K)
         return seconds_of_pac(N, D, K, self.params.get("n_init", 1), self.params["balance"])
 
     def smooths(self, N: int, K: int) -> bool:
@@ -183,14 +172,14 @@ class ByPac:
         return self.smooth and N >= PER_CLUSTER * K
 
     def advice(self, seconds: float) -> str | None:
-        """Return None: PAC and OPA run on any machine."""
+        """Return None: PAC runs on any machine."""
         return None
 
     def run(self, folder: RunFolder) -> Clustering:
         """Extract features where needed, choose K where asked for, and cluster."""
         samples, embedding = self.embedded()
         self.request.check_skipped(samples.skipped)
-        facts: dict[str, Any] = {"method": self.method}
+        facts: dict[str, Any] = {"method": "pac"}
         if embedding is not None:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
         began = time.perf_counter()
@@ -202,14 +191,14 @@ class ByPac:
         self._check_kept(K, X)
         model = self._estimator(K)
         if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
-            # Sweeps and epochs are logged.
+            # Sweeps are logged.
             model.set_params(verbose=2)
         model.fit(X)
         model.set_params(verbose=0)
         if samples.preparation is not None:
             files = files | {FILE: samples.preparation.to_json()}
         P, fitted = self._smoothed(fitted_probabilities(model, X), X)
-        if self.backbone is not None and self.method == "pac":
+        if self.backbone is not None:
             facts["smooth"] = fitted is not None
         seconds = time.perf_counter() - began
         if duplicates is not None:
@@ -227,8 +216,11 @@ class ByPac:
             metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
-            facts=facts | chosen | facts_of(model),
-            records=records_of(model),
+            facts=facts | chosen | {name: getattr(model, f"{name}_") for name in FITTED},
+            records=[
+                {"sweep": number, "objective": J}
+                for number, J in enumerate(model.objective_history_, start=1)
+            ],
             files=files,
             smoothing=fitted,
         )
@@ -309,7 +301,7 @@ class ByPac:
             config["smooth"] = facts["smooth"]
         if samples.columns is not None:
             config["columns"] = samples.columns
-        return config | {self.method: model.get_params()}
+        return config | {"pac": model.get_params()}
 
 
 def _check_metric(metric: str) -> None:

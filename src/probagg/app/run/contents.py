@@ -84,7 +84,7 @@ def read_config(run: str | PathLike[str]) -> dict[str, Any]:
 
 def _config(path: Path) -> dict[str, Any]:
     config = _shaped(tomllib.loads(_text(path)), CONFIG_TYPES)
-    for key, known in (("kind", ("images", "matrix")), ("method", ("pac", "opa", "dpac"))):
+    for key, known in (("kind", ("images", "matrix")), ("method", ("pac", "dpac"))):
         if config.get(key, known[0]) not in known:
             raise ValueError(f"{key} is {config[key]!r:.40}, not one of {', '.join(known)}")
     embed = config.get("embed", {"backbone": ""})

@@ -50,11 +50,6 @@ def seconds_of_pac(N: int, D: int, K: int, n_init: int, balance: float | str) ->
     return slowness() * (0.2 + 1e-8 * rows * D * K * n_init)
 
 
-def seconds_of_opa(N: int, D: int, K: int) -> float:
-    """Estimate the training of an OPA head."""
-    return slowness() * (1.0 + 2e-7 * N * D * K)
-
-
 def seconds_of_choice(candidates: Any, N: int, D: int) -> float:
     """Estimate the choice of K."""
     from probagg.pac.n_clusters import selection_seconds  # which loads scikit-learn

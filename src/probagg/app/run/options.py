@@ -21,9 +21,8 @@ from probagg.data import named
 from probagg.data.opening import is_named
 from probagg.errors import InputError
 
-PAC, OPA, DPAC = "pac", "opa", "dpac"
-METHODS = ("auto", PAC, OPA, DPAC)
-FLAT = (PAC, OPA)
+PAC, DPAC = "pac", "dpac"
+METHODS = ("auto", PAC, DPAC)
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Spelling:
     """How the command line spells and describes an option, and which methods use it."""
 
     help: str
-    methods: tuple[str, ...] = (PAC, OPA, DPAC)
+    methods: tuple[str, ...] = (PAC, DPAC)
     flags: tuple[str, ...] = ()
     """Flags that differ from the option's name."""
     typed: Any = None
@@ -64,8 +63,8 @@ class Options:
     method: Annotated[
         str,
         Spelling(
-            "pac; opa: train a classifier on the features by OPA; dpac: train a network on the "
-            "images; auto: dpac for a named image set, otherwise pac.",
+            "pac; dpac: train a network on the images; auto: dpac for a named image set, otherwise "
+            "pac.",
             choices=METHODS,
         ),
     ] = "auto"
@@ -75,12 +74,12 @@ class Options:
             "Images: the network whose features are clustered: any timm model, "
             "efficientnet-lite0, an .onnx file, or module:function. [default: "
             "vit_small_patch14_dinov2.lvd142m]",
-            methods=FLAT,
+            methods=(PAC,),
         ),
     ] = None
     weights: Annotated[
         str | PathLike[str] | None,
-        Spelling("Images: a file of weights for a timm backbone.", methods=FLAT, typed=str),
+        Spelling("Images: a file of weights for a timm backbone.", methods=(PAC,), typed=str),
     ] = None
     labels: Annotated[
         Any,
@@ -127,26 +126,26 @@ class Options:
     m: Annotated[
         float | str | None,
         Spelling(
-            "pac, opa: a number above 1 that controls how soft assignments are (closer to 1 is "
-            "harder); for pac also auto. [default: auto for pac on images, else 1.03]",
-            methods=FLAT,
+            "pac: a number above 1 that controls how soft assignments are (closer to 1 is harder), "
+            "or auto. [default: auto for images, else 1.03]",
+            methods=(PAC,),
             typed=str,
         ),
     ] = None
     metric: Annotated[
         str | None,
         Spelling(
-            "pac, opa: sqeuclidean or cosine; for pac also any metric of scikit-learn. [default: "
-            "cosine for images, sqeuclidean for a matrix]",
-            methods=FLAT,
+            "pac: sqeuclidean, cosine or another metric of scikit-learn. [default: cosine for "
+            "images, sqeuclidean for a matrix]",
+            methods=(PAC,),
         ),
     ] = None
     balance: Annotated[
         float | str | None,
         Spelling(
-            "pac, opa: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. "
-            "The paper's is 1. [default: auto]",
-            methods=FLAT,
+            "pac: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. The "
+            "paper's is 1. [default: auto]",
+            methods=(PAC,),
             typed=str,
         ),
     ] = None
@@ -171,7 +170,7 @@ class Options:
         bool,
         Spelling(
             "Images: count near-duplicates as one photo. duplicates.csv lists them either way.",
-            methods=FLAT,
+            methods=(PAC,),
             flags=("--deduplicate",),
         ),
     ] = False
@@ -179,7 +178,7 @@ class Options:
         str | None,
         Spelling(
             "Tables: the column with the ids of the rows. [default: an index or unique text]",
-            methods=FLAT,
+            methods=(PAC,),
         ),
     ] = None
     scale: Annotated[
@@ -188,12 +187,12 @@ class Options:
             "Tables: how to scale columns: standard, robust (median and quartiles), none, or "
             "auto: standard if standard deviations differ by a factor of more than 10. [default: "
             "auto]",
-            methods=FLAT,
+            methods=(PAC,),
         ),
     ] = None
     drop: Annotated[
         Sequence[str] | None,
-        Spelling("Tables: a column to leave out. Repeatable.", methods=FLAT, typed=list[str]),
+        Spelling("Tables: a column to leave out. Repeatable.", methods=(PAC,), typed=list[str]),
     ] = None
     max_bad: Annotated[
         int | None,

@@ -178,7 +178,7 @@ def _fitted(X: np.ndarray, n: int) -> Any:
     with warnings.catch_warnings():
         # The page shows the parts, and a part may be empty.
         warnings.simplefilter("ignore")
-        return PAC(n, **FEATURE_DEFAULTS["pac"], balance="auto", random_state=0).fit(X)
+        return PAC(n, **FEATURE_DEFAULTS, balance="auto", random_state=0).fit(X)
 
 
 def _split_of(pac: Any, cluster: int, parts: tuple[int, ...]) -> Split:

@@ -57,23 +57,6 @@ class Clustering:
         return np.concatenate([self.P[rows].argmax(1) for rows in parts_of(self.P)])
 
 
-def facts_of(model: Any) -> dict[str, Any]:
-    """Return the fitted attributes that go into result.json."""
-    names = ("objective_", "n_iter_", "m_", "critical_m_", "balance_")
-    facts = {name[:-1]: getattr(model, name) for name in names if hasattr(model, name)}
-    if hasattr(model, "diagnosis_"):
-        facts |= {"state": model.diagnosis_.state, "sharpness": model.diagnosis_.sharpness}
-    return facts
-
-
-def records_of(model: Any) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl: the objective of each sweep, or the loss of each epoch."""
-    if hasattr(model, "objective_history_"):
-        history = enumerate(model.objective_history_, start=1)
-        return [{"sweep": i, "objective": J} for i, J in history]
-    return [{"epoch": i, "loss": loss} for i, loss in enumerate(model.loss_history_, start=1)]
-
-
 def begin(folder: RunFolder, config: dict[str, Any]) -> None:
     """Write the files that say what is run and where."""
     folder.write("config.toml", tomli_w.dumps(_without_none(config)))

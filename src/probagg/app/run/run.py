@@ -124,7 +124,7 @@ class Run:
         return Yardstick.load(file) if file.is_file() else None
 
     def model(self, device: str = "auto") -> Any:
-        """Return what assigns samples: PAC, `Smoothing` of its clusters, OPAHead or DPAC."""
+        """Return what assigns samples: PAC, `Smoothing` of its clusters, or DPAC."""
         # Estimators are taken by name: PAC alone needs no torch.
         import probagg
 
@@ -134,10 +134,10 @@ class Run:
             from probagg.smoothing import Smoothing
 
             return Smoothing.load(self._file(SMOOTHING))
-        method, file = self.config["method"], self._file("model.safetensors")
-        if method == "dpac":
+        file = self._file("model.safetensors")
+        if self.config["method"] == "dpac":
             return probagg.DPAC.load(file, device=device)
-        return (probagg.PAC if method == "pac" else probagg.OPAHead).load(file)
+        return probagg.PAC.load(file)
 
     def backbone(self, device: str = "auto") -> Any:
         """Return the network whose features were clustered, or None where there is none."""
