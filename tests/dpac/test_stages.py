@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed, infer
+from probagg.dpac.matching import self_label_stage
 from probagg.dpac.model import build_model
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.stages import (
@@ -20,7 +21,6 @@ from probagg.dpac.stages import (
     confident_labels,
     evaluating,
     make_views,
-    self_label_stage,
 )
 from probagg.dpac.start import nearest
 from probagg.dpac.step import Batch

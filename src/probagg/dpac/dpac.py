@@ -27,9 +27,10 @@ from probagg.dpac.checkpoint import check_identity, read_description
 from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed, Joined, infer
 from probagg.dpac.machine import Machine, from_first_process, join_processes
+from probagg.dpac.matching import self_label_stage
 from probagg.dpac.model import Model, build_model, load_network, save_network
 from probagg.dpac.recipe import Recipe
-from probagg.dpac.stages import ClusterStage, PretrainStage, Setup, self_label_stage
+from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError

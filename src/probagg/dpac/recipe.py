@@ -246,16 +246,18 @@ class SelfLabelSettings(Training):
     `labels` says whose they are: "memory" keeps the classifier's most confident ones of clean
     views, as TCL, which the paper follows; "classifier" takes those of the weak view at each step;
     "neighbours" takes the linear head's probabilities, smoothed over the kNN graph of the features
-    every `refresh_epochs`.
+    every `refresh_epochs`; "matched" keeps those of a few images whose neighbours agree, and labels
+    the others anew at every step.
     """
 
     confidence: float = 0.95
     labels: str = "memory"
+    backbone_rate: float = 1.0  # factor of the learning rate of the backbone
     refresh_epochs: int = 5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of(self.labels, ("memory", "classifier", "neighbours"), "labels")
+        _one_of(self.labels, ("memory", "classifier", "neighbours", "matched"), "labels")
         _at_least(self.refresh_epochs, 1, "refresh_epochs")
         _within(self.confidence, 0.0, 1.0, "confidence")
 

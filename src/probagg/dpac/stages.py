@@ -195,6 +195,11 @@ class SelfLabelStage(NetworkStage):
 
     name = "self_label"
 
+    def rate(self, name: str) -> float:
+        """Return the recipe's factor for the backbone, and that of other stages for the rest."""
+        backbone = name.startswith("backbone.")
+        return self.recipe.self_label.backbone_rate if backbone else super().rate(name)
+
     @torch.no_grad()
     def head_probabilities(self, features: Tensor) -> Tensor:
         """Return the linear head's probabilities of features on the CPU."""
@@ -385,16 +390,6 @@ class SmoothedLabels(SelfLabelStage):
         near = nearest(features.to(Q.device), self.model.n_clusters, self.recipe.cluster.metric)
         Q.copy_(sharpen(smooth(near, P, mass=self.mass), to=sharpness(before)))
         fit_head(self.model.self_labeller, features, Q, self.setup.seed)
-
-
-def self_label_stage(setup: Setup) -> SelfLabelStage:
-    """Return the variant of self-labelling that the recipe names."""
-    variants: dict[str, Callable[[Setup], SelfLabelStage]] = {
-        "memory": RememberedLabels,
-        "classifier": ClassifierLabels,
-        "neighbours": SmoothedLabels,
-    }
-    return variants[setup.recipe.self_label.labels](setup)
 
 
 @torch.no_grad()
