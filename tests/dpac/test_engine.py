@@ -3,7 +3,6 @@
 import json
 import math
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -228,31 +227,29 @@ def test_out_of_time_saves_and_stops(tmp_path):
     assert (tmp_path / "checkpoints" / "step-1").is_dir()
 
 
-@pytest.mark.usefixtures("hangups")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_saves_and_stops(tmp_path, number):
-    before = signal.getsignal(number)
-    timer = threading.Timer(0.3, signal.raise_signal, [number])
-    long = Training(epochs=100_000, batch_size=8)
-    timer.start()
-    with pytest.raises(Interrupted, match=number.name):
-        train(network(), tmp_path, plan=long)
-    assert list((tmp_path / "checkpoints").glob("step-*"))
-    assert signal.getsignal(number) is before
-
-
 class Interrupting(Small):
-    """Press Ctrl-C in a given step."""
+    """Raise a signal, by default that of Ctrl-C, in a given step."""
 
-    def __init__(self, name, net, at, **options):
+    def __init__(self, name, net, at, number=signal.SIGINT, **options):
         super().__init__(name, net, **options)
-        self.left = at
+        self.left, self.number = at, number
 
     def loss(self, batch, views):
         self.left -= 1
         if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self.number)
         return super().loss(batch, views)
+
+
+@pytest.mark.usefixtures("hangups")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_saves_and_stops(tmp_path, number):
+    before, net = signal.getsignal(number), network()
+    stage = Interrupting("one", net, at=2, number=number)
+    with pytest.raises(Interrupted, match=number.name):
+        Engine(net, out=tmp_path, machine=Machine("cpu")).train(stage)
+    assert list((tmp_path / "checkpoints").glob("step-*"))
+    assert signal.getsignal(number) is before
 
 
 def test_ctrl_c_before_anything_could_be_saved_stops_at_once(tmp_path):
