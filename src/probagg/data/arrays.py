@@ -20,7 +20,8 @@ from probagg.data.tables import Table
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
 
-COORDINATES = "X_pca"  # in obsm of AnnData: what scanpy.pp.pca leaves there
+# What scanpy.pp.pca leaves in obsm of AnnData.
+COORDINATES = "X_pca"
 KEPT_MAPPED = 2**28  # bytes of a memory map from which its numbers are not converted in memory
 
 
@@ -35,7 +36,7 @@ class Matrix:
     X: np.ndarray  # (rows, columns), float32 or float64, or a map; sparse rows stay a CSR array
     y: np.ndarray | None = None
     columns: list[str] | None = None
-    names: list[str] | None = None  # of the rows, where they have any
+    names: list[str] | None = None  # the names of the rows, where they have any
 
     @property
     def n_classes(self) -> int:

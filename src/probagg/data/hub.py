@@ -52,19 +52,20 @@ def image_column(dataset: Any) -> str | None:
 def known_classes(dataset: Any) -> tuple[np.ndarray | None, list[str] | None]:
     """Return the classes in the first ClassLabel column, and their names; None where unknown."""
     names = _columns(dataset, "ClassLabel")
-    y = np.asarray(dataset.with_format("arrow")[:][names[0]].fill_null(-1)) if names else None
-    if y is None or (y < 0).any():
+    if not names:
         return None, None
-    return y, list(dataset.features[names[0]].names)
+    # That column alone, as others may hold gigabytes of images.
+    table = dataset.select_columns(names[:1]).with_format("arrow")[:]
+    y = np.asarray(table[names[0]].fill_null(-1))
+    return (None, None) if (y < 0).any() else (y, list(dataset.features[names[0]].names))
 
 
 def table_of_hub(dataset: Any) -> Table:
     """Return the columns of a Dataset; known classes are not among them."""
-    table = table_of_arrow(dataset.with_format("arrow")[:], "The Dataset")
-    classes = _columns(dataset, "ClassLabel")
-    columns = [column for column in table.columns if column.name not in classes]
     y, names = known_classes(dataset)
-    return replace(table, columns=columns, y=y, class_names=names)
+    others = dataset.remove_columns(_columns(dataset, "ClassLabel"))
+    table = table_of_arrow(others.with_format("arrow")[:], "The Dataset")
+    return replace(table, y=y, class_names=names)
 
 
 def _columns(dataset: Any, kind: str) -> list[str]:

@@ -28,7 +28,7 @@ class Classes:
 
     y: np.ndarray  # (n,) int
     names: list[str]
-    origin: str = "the known labels"  # in words
+    origin: str = "the known labels"  # where they come from, in words
 
     @property
     def known(self) -> np.ndarray:

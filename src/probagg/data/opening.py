@@ -120,7 +120,8 @@ def suggest(path: str, names: Sequence[str] = ()) -> str:
     """Return a sentence that suggests a file or folder beside a path, or a name; or nothing."""
     place = Path(path).expanduser()
     try:
-        beside = [name for name in os.listdir(place.parent) if not name.startswith(".")]
+        names_there = set(os.listdir(place.parent)) - {place.name}
+        beside = [name for name in names_there if not name.startswith(".")]
     except OSError:
         beside = []
     found = closest(place.name, sorted(beside))

@@ -33,20 +33,23 @@ PILLOW = _endings(
     "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm pnm tga jp2 j2k avif ico"
 )
 HEIF = _endings("heic heif hif")
-RAW = _endings(  # of cameras, which embed a preview
+# Files of cameras, which embed a preview.
+RAW = _endings(
     "3fr arw cr2 cr3 dcr dng erf iiq kdc mef mos mrw nef nrw orf pef raf rw2 rwl sr2 srf srw x3f"
 )
 OPTIONAL = {"heic": ("pillow_heif", HEIF), "raw": ("rawpy", RAW)}  # extra: module, endings
-CLUTTER = {"thumbs.db", "ehthumbs.db", "desktop.ini"}  # of file managers
-MOST_KINDS = 6  # that a message names
+# Files that file managers leave behind.
+CLUTTER = {"thumbs.db", "ehthumbs.db", "desktop.ini"}
+# The most kinds of files that a message names.
+MOST_KINDS = 6
 
 # Pillow opens more than these, but not only images: an .eps would start Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
-_OPTIONAL_FORMATS = ("HEIF",)  # which pillow-heif adds
+_OPTIONAL_FORMATS = ("HEIF",)  # added by pillow-heif
 _LAST_FORMATS = ("TGA",)  # has no signature, so it is tried last
 _COMPLEX = ("JPEG2000", "WEBP", "AVIF", "HEIF")  # whose decoders take 16 and more bytes per pixel
 MAX_COMPLEX = 2**26  # pixels of these
-MAX_BYTES = 2**30  # of an image file
+MAX_BYTES = 2**30  # the largest image file that is read
 MAX_METADATA = 2**24  # bytes of a JPEG: previews and profiles have less
 LARGE = 2**24  # pixels from which images are decoded one at a time and converted in bands
 _ONE_AT_A_TIME = threading.Lock()

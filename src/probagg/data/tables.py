@@ -24,8 +24,10 @@ NUMBER, BOOLEAN, DATE, CATEGORY, TEXT, OTHER = (
 )  # fmt: skip
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
-INDEX_NAMES = ("", "__index_level_0__")  # of an index that was written without a name
-MEMORY = 6.0  # bytes per byte of a text file that reading it takes, at least
+# The names of an index that was written without one.
+INDEX_NAMES = ("", "__index_level_0__")
+# Bytes of memory that each byte of a text file takes at least, when it is read.
+MEMORY = 6.0
 MISSING = frozenset(
     ("", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "<na>", "nat", "#n/a", "?", "-", "--")
 )
@@ -34,8 +36,10 @@ TRUE, FALSE = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
 POINT, COMMA, THOUSANDS = ".", ",", ",000"  # how numbers are written: 1234.5, 1.234,5 and 1,234.5
 ISO = "ISO"
 DATE_FORMATS = ("%d.%m.%Y", "%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y")
-MOSTLY = 0.9  # of the cells of a column that must be numbers for the others to be missing values
-FIRST = 20  # cells of a column that rule out what it is not
+# The share of a column's cells that must be numbers for the others to count as missing.
+MOSTLY = 0.9
+# The first cells of a column, which rule out most of what it is not.
+FIRST = 20
 _COMMA = r"[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?"
 _THOUSANDS = r"[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?"
 # With a day, as pandas reads 2024-02 and -5 as dates too, and without a T 20240131 may be a number.
@@ -170,8 +174,9 @@ def _to_numbers(cells: np.ndarray, style: str) -> np.ndarray:
 
 def _date_style(present: np.ndarray) -> str | None:
     """Return the format of a column in which all cells are dates; None for another."""
+    # pandas takes milliseconds for each format.
     if not all(_DATE.search(cell) for cell in present[:FIRST]):
-        return None  # at once, as pandas takes milliseconds for each format
+        return None
     for style in (ISO, *DATE_FORMATS):
         for cells in (present[:FIRST], present):
             if not len(cells) or np.isnan(_to_days(cells, style)).any():
@@ -192,8 +197,7 @@ def _to_days(cells: np.ndarray, style: str) -> np.ndarray:
 
 def _days(moments: Any) -> np.ndarray:
     """Return times of a Series as days since 1970, NaN where missing."""
-    values = moments.dt.tz_localize(None).to_numpy("M8[us]")
-    return _in_days(values)
+    return _in_days(moments.dt.tz_localize(None).to_numpy("M8[us]"))
 
 
 def _in_days(values: np.ndarray) -> np.ndarray:
@@ -250,7 +254,11 @@ class Table:
 
     def matrix(self) -> np.ndarray:
         """Return the columns as one float64 matrix; what is not a number is an error."""
-        columns = [_as_empty_number(column) for column in self.read().columns]
+        # A column without any value is of numbers, all missing.
+        columns = [
+            column.read_as(NUMBER, POINT) if column.is_missing.all() else column
+            for column in self.read().columns
+        ]
         others = [column.name for column in columns if column.kind != NUMBER]
         if others:
             raise NoData(
@@ -258,11 +266,6 @@ class Table:
                 "out or encode them."
             )
         return np.column_stack([column.values for column in columns])
-
-
-def _as_empty_number(column: Column) -> Column:
-    """Return a column without any value as numbers, all missing; another as it is."""
-    return column.read_as(NUMBER, POINT) if column.is_missing.all() else column
 
 
 def table_of(where: str, columns: Iterable[tuple[Any, Any]]) -> Table:
@@ -355,6 +358,8 @@ def places(width: int) -> list[str]:
 
 def read_table(path: Path) -> Table:
     """Return the table in a .csv, .tsv, .txt or .parquet file."""
+    if path.exists() and not path.is_file():
+        raise NoData(f"{path} is not a regular file. Give one.")
     if path.suffix.lower() == ".parquet":
         return _read_parquet(path)
     with reading(path, "Save it as CSV again.", NoData, "a table"):
@@ -365,8 +370,6 @@ def _read_parquet(path: Path) -> Table:
     import_optional("pyarrow", f"Reading {path}", "table")
     parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
     with reading(path, "Write the file again.", NoData, "parquet"):
-        if not path.is_file():
-            raise NoData(f"{path} is not a regular file. Give one.")
         file = parquet.ParquetFile(path)
         check_memory(
             16.0 * file.metadata.num_rows * file.metadata.num_columns,
@@ -413,7 +416,8 @@ def _decoded(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return data.decode("cp1252", "replace")  # as Excel writes in Western Europe
+        # Excel in Western Europe writes this encoding.
+        return data.decode("cp1252", "replace")
 
 
 def _delimiter(text: str) -> str | None:

@@ -66,6 +66,9 @@ def test_a_misspelt_source_names_the_nearest(tmp_path):
     assert result.exit_code == 3
     assert "Did you mean 'digits'?" in result.stderr
     assert not (tmp_path / "run").exists()
+    (tmp_path / "rows.csv").symlink_to(tmp_path / "gone.csv")
+    result = cluster(tmp_path / "rows.csv", "--out", tmp_path / "run")
+    assert (result.exit_code, "Did you mean" in result.stderr) == (3, False)
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,11 @@ def test_scikit_learn_alone_gives_the_same_numbers(run, frame):
 
 
 @pytest.mark.parametrize("scale", ["auto", "standard", "robust", "none"])
-def test_a_preparation_read_from_its_file_gives_the_same_numbers(frame, scale):
+def test_a_preparation_read_from_its_file_gives_the_same_numbers(frame, scale, tmp_path):
     table = table_of_frame(frame)
     made, prepared = Preparation.fit(table, scale=scale)
-    again = Preparation.from_json(made.to_json())
+    (tmp_path / FILE).write_text(made.to_json(), encoding="utf-8")
+    again = Preparation.load(tmp_path / FILE)
     assert again == made
     np.testing.assert_array_equal(again.apply(table).X, prepared.X)
     if scale == "robust":
@@ -120,15 +121,15 @@ def test_a_preparation_read_from_its_file_gives_the_same_numbers(frame, scale):
         np.testing.assert_array_equal(prepared.X[:, 0], frame["income"])
 
 
-def test_a_saved_preparation_is_small_readable_and_no_pickle(run):
+def test_a_saved_preparation_is_small_readable_and_no_pickle(run, tmp_path):
     saved = json.loads((run.path / FILE).read_text())
     age = next(part for part in saved["parts"] if part["name"] == "age")
     assert age["kind"] == "number"
     assert 20 < age["center"] < 70
     assert (run.path / FILE).stat().st_size < 5000
-    (run.path / "damaged").mkdir()
+    (tmp_path / FILE).write_text('{"format": "probagg.preparation/1", "parts": [{}]}')
     with pytest.raises(InputError, match=r"preparation.json cannot be read"):
-        Preparation.from_json('{"format": "probagg.preparation/1", "parts": [{}]}')
+        Preparation.load(tmp_path / FILE)
 
 
 def test_predict_repeats_the_preparation(run, frame, tmp_path):

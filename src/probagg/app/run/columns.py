@@ -26,8 +26,10 @@ from probagg.data.tables import (
 from probagg.errors import InputError, NoData, did_you_mean
 from probagg.svg import short
 
-MOST_CATEGORIES = 20  # different values of a column up to which it is one-hot encoded
-MOST_MISSING = 0.5  # of the rows, from which a column is left out
+# A column of text with more different values is left out, and so is any column of which more than
+# this share is missing.
+MOST_CATEGORIES = 20
+MOST_MISSING = 0.5
 _IDS = re.compile(r"(^|[ _.-])(id|key|uuid|guid|index)$|^(row|name)$|[a-z](ID|Id)$", re.IGNORECASE)
 NO_CATEGORY = -1.0  # the code of a missing or unseen category: a row of zeros
 SHOWN = 6  # names in a line
@@ -151,12 +153,12 @@ class Part:
     """A column that is clustered, and the numbers that prepare it."""
 
     name: str
-    place: int  # in the table
+    place: int  # its number among the columns of the table
     kind: str
     style: str = ""  # how its numbers or dates were written
-    missing: int = 0  # values
-    unreadable: int = 0  # of these, texts among numbers
-    fill: float = 0.0  # for missing values; dates are days since 1970
+    missing: int = 0  # number of missing values
+    unreadable: int = 0  # how many of them are texts among numbers
+    fill: float = 0.0  # replaces missing values; dates are days since 1970
     center: float = 0.0
     scale: float = 1.0
     categories: list[str] = field(default_factory=list)

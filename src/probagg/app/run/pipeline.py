@@ -71,17 +71,17 @@ def cluster(
         PAC, or DPAC, which trains a network on the images. "auto" is DPAC for a named set of
         images, otherwise PAC.
     backbone, weights : str or None
-        PAC on images: the network whose features are clustered, by default DINOv2, and a
-        file of weights for it.
+        PAC on images: the network whose features are clustered, by default DINOv2, and a file of
+        weights for it.
     m, metric, balance, n_init
-        Of `PAC`. The default of balance is "auto"; for features of images the
-        defaults are m="auto" (PAC), cosine distance and n_init=3, for a matrix the estimator's own.
+        Of `PAC`. The default of balance is "auto"; for features of images the defaults are
+        m="auto", cosine distance and n_init=3, for a matrix the estimator's own.
     smooth : bool or None
         PAC on images: whether probabilities are averaged over similar images, also those of new
         ones. None is True where there are 20 images per cluster; with fewer there is no smoothing.
     deduplicate : bool
-        PAC on images: whether near-duplicates count as one photo. One of each group is
-        clustered, and the others get its probabilities. duplicates.csv lists them either way.
+        PAC on images: whether near-duplicates count as one photo. One of each group is clustered,
+        and the others get its probabilities. duplicates.csv lists them either way.
     id, scale, drop
         Of tables (.csv, .parquet, a DataFrame): the column that names the rows, guessed by default;
         how numbers and dates are scaled, "standard", "robust", "none" or "auto", which standardises

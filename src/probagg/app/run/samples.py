@@ -37,14 +37,14 @@ class Samples:
 
     source: str | None  # the name of a set, or an absolute path; None for data in memory
     names: list[str]  # paths in the folder, row numbers, or ids of a table
-    heading: str  # of the names: path, row, or the name of the id column
+    heading: str  # what the names are: path, row, or the name of the id column
     X: Any = None  # features, an array or the rows of a file; images have none at first
     images: ImageSet | None = None
     columns: list[str] | None = None
     classes: Classes | None = None
     skipped: tuple[tuple[str, str], ...] = ()  # photos or rows that could not be used, and why
     others: tuple[tuple[str, str], ...] = ()  # files in the folder that are not images
-    table: Table | None = None  # which must be prepared before it has features
+    table: Table | None = None  # a table has no features before it is prepared
     units: np.ndarray | None = None  # the columns of X in the user's units
     preparation: Preparation | None = None
 

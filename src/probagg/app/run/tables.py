@@ -36,11 +36,13 @@ if TYPE_CHECKING:
 
 FORMAT = "probagg.preparation/1"
 FILE = "preparation.json"
-AGAIN = "Copy the whole run folder there again."
 SCALINGS = ("auto", "standard", "robust", "none")
-FACTOR = 10.0  # between scales, from which "auto" standardises
-LARGE, SAMPLE = 2**26, 2**24  # numbers in a matrix of which profiles.csv is of a sample; in that
-MOST_COLUMNS = 60  # of a matrix that profiles.csv holds
+# "auto" standardises where the largest scale is more than this many times the smallest.
+FACTOR = 10.0
+# From LARGE numbers on, profiles.csv is of a sample of the rows with SAMPLE numbers, and it holds
+# at most MOST_COLUMNS columns.
+LARGE, SAMPLE = 2**26, 2**24
+MOST_COLUMNS = 60
 QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -49,7 +51,7 @@ class Prepared:
     """Rows of a table as numbers: to cluster, and in the user's units."""
 
     X: np.ndarray  # (n, outputs)
-    rows: np.ndarray  # of the table, those with any value
+    rows: np.ndarray  # the rows of the table that have any value
     names: list[str] | None  # the id of each of its rows
     units: np.ndarray  # (n, outputs) in the user's units, NaN where missing; shares as 0 and 1
     lines: list[str]
@@ -59,7 +61,7 @@ class Prepared:
 class Preparation:
     """How the columns of a table become numbers."""
 
-    columns: list[str]  # of the table, in its order
+    columns: list[str]  # all columns of the table, in its order
     is_named: bool
     id: str | None
     scaling: str  # "standard", "robust" or "none"
@@ -88,7 +90,8 @@ class Preparation:
         ids = None if roles.id is None else _unique_ids(raw, roles.id)
         parts, M = _parts(table, roles)
         rows = _with_values(M, parts)
-        if len(rows) < len(table):  # which are neither counted as missing nor judged
+        # Rows without any value are neither counted as missing nor judged.
+        if len(rows) < len(table):
             table = table.only(rows)
             roles = replace(assign_roles(table, roles.id, drop, classes), why_id=roles.why_id)
             parts, M = _parts(table, roles)
@@ -202,15 +205,9 @@ class Preparation:
         return json.dumps(value | {"parts": parts}, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the preparation that `to_json` wrote."""
-        with reading(FILE, AGAIN):
-            return cls._parse(text)
-
-    @classmethod
     def load(cls, path: Path) -> Self:
         """Return the preparation in a file that holds what `to_json` wrote."""
-        with reading(path, AGAIN):
+        with reading(path, "Copy the whole run folder there again."):
             return cls._parse(read_bytes(path).decode())
 
     @classmethod

@@ -34,7 +34,8 @@ from probagg.progress import duration
 TEMPLATES = Path(__file__).parent / "templates"
 SHARED = Path(__file__).parents[1] / "templates"
 SCRIPTS = ("dots.js", "map.js", "report.js", "enlarge.js")
-MANY = 20  # with more clusters, each is closed at first
+# With more clusters, each is closed at first.
+MANY = 20
 EXAMPLES = 4  # samples shown between two clusters
 ROWS = Counts(16, 8, 8)  # rows of a matrix per cluster
 _FIGURE = 650  # bytes of HTML around a picture, about
