@@ -82,14 +82,19 @@ class Column:
         """Return a column of text as what it contains: numbers, booleans or dates, if any."""
         if self.kind != TEXT:
             return self
-        present = self.values[~self.is_missing]
+        is_present = ~self.is_missing
+        present = self.values[is_present]
         if {cell.lower() for cell in set(present)} in FLAGS:
             return replace(self, kind=BOOLEAN, values=_to_flags(self.values))
-        if (style := _number_style(present, comma_first)) is not None:
-            return self.read_as(NUMBER, style)
-        if (style := _date_style(present)) is not None:
-            return self.read_as(DATE, style)
-        return self
+        kind, (style, found) = NUMBER, _guess_numbers(present, comma_first)
+        if found is None:
+            kind, (style, found) = DATE, _guess_dates(present)
+        if found is None:
+            return self
+        values = np.full(len(self.values), np.nan)
+        values[is_present] = found
+        bad = int(np.isnan(found).sum())
+        return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
 
     def read_as(self, kind: str, style: str, comma_first: bool | None = None) -> Column:
         """Return the column as a kind that is known; cells that are not of it are missing.
@@ -98,15 +103,17 @@ class Column:
         """
         if kind == CATEGORY:
             return replace(self, kind=kind, values=self.texts())
-        values = self.values
+        values, n_missing = self.values, int(self.is_missing.sum())
         if values.dtype == object:
-            candidates = [_parse(values, kind, style)]
-            if comma_first is not None and (again := self.read(comma_first)).kind == kind:
-                candidates.append(again.values)
-            values = min(candidates, key=lambda found: int(np.isnan(found).sum()))
+            values = _parse(values, kind, style)
+            bad = int(np.isnan(values).sum()) - n_missing
+            if bad and comma_first is not None:
+                again = self.read(comma_first)
+                if again.kind == kind and np.isnan(again.values).sum() < n_missing + bad:
+                    values = again.values
         elif kind == DATE and self.kind != DATE:
             values = np.full(len(values), np.nan)
-        bad = int(np.isnan(values).sum() - self.is_missing.sum())
+        bad = int(np.isnan(values).sum()) - n_missing
         return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
 
     def texts(self) -> np.ndarray:
@@ -145,8 +152,8 @@ def _to_flags(cells: np.ndarray) -> np.ndarray:
     return _text(cells).str.lower().map(known).to_numpy(np.float64, na_value=np.nan)
 
 
-def _number_style(present: np.ndarray, comma_first: bool) -> str | None:
-    """Return how a column's numbers are written; None for a column of text.
+def _guess_numbers(present: np.ndarray, comma_first: bool) -> tuple[str, np.ndarray | None]:
+    """Return how a column's numbers are written, and the numbers; None for a column of text.
 
     At least nine in ten cells must be numbers. "1,234" is 1.234 with `comma_first`, as in a file
     that separates cells by semicolons, and 1234 otherwise.
@@ -155,9 +162,10 @@ def _number_style(present: np.ndarray, comma_first: bool) -> str | None:
         first = present[:FIRST]
         if np.isfinite(_to_numbers(first, style)).sum() < len(first) / 2:
             continue
-        if len(present) and np.isfinite(_to_numbers(present, style)).mean() >= MOSTLY:
-            return style
-    return None
+        numbers = _to_numbers(present, style)
+        if len(present) and np.isfinite(numbers).mean() >= MOSTLY:
+            return style, numbers
+    return "", None
 
 
 def _to_numbers(cells: np.ndarray, style: str) -> np.ndarray:
@@ -172,18 +180,18 @@ def _to_numbers(cells: np.ndarray, style: str) -> np.ndarray:
     return _finite(numbers.to_numpy(np.float64, na_value=np.nan, copy=True))
 
 
-def _date_style(present: np.ndarray) -> str | None:
-    """Return the format of a column in which all cells are dates; None for another."""
+def _guess_dates(present: np.ndarray) -> tuple[str, np.ndarray | None]:
+    """Return the format of a column in which all cells are dates, and the days; None for others."""
     # pandas takes milliseconds for each format.
-    if not all(_DATE.search(cell) for cell in present[:FIRST]):
-        return None
+    if not len(present) or not all(_DATE.search(cell) for cell in present[:FIRST]):
+        return "", None
     for style in (ISO, *DATE_FORMATS):
-        for cells in (present[:FIRST], present):
-            if not len(cells) or np.isnan(_to_days(cells, style)).any():
-                break
-        else:
-            return style
-    return None
+        if np.isnan(_to_days(present[:FIRST], style)).any():
+            continue
+        days = _to_days(present, style)
+        if not np.isnan(days).any():
+            return style, days
+    return "", None
 
 
 def _to_days(cells: np.ndarray, style: str) -> np.ndarray:
