@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -123,7 +122,7 @@ def _holder(path: Path) -> str:
 Handler = Callable[[int, FrameType | None], object]
 
 
-@contextmanager
+@contextlib.contextmanager
 def on_signals(handle: Handler) -> Iterator[None]:
     """Call `handle` on Ctrl-C, SIGTERM and SIGHUP; a SIGHUP that nohup ignores stays ignored.
 

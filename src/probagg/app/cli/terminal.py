@@ -12,7 +12,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -231,7 +230,7 @@ NO_MEMORY = (
 )
 
 
-@contextmanager
+@contextlib.contextmanager
 def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) -> Iterator[Give]:
     """Show warnings and errors in one line each; yield a function that prints a result as JSON."""
 
@@ -269,7 +268,7 @@ def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) 
         fail(BUG, FAILED)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _logged(terminal: Terminal) -> Iterator[None]:
     """Show the warnings in the log of the library like all others."""
     handler = logging.Handler(logging.WARNING)
