@@ -3,6 +3,8 @@
 import datetime
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -147,6 +149,24 @@ def test_a_declared_category_is_one_also_of_numbers():
     for column in (numbers, words):
         assert column.kind == CATEGORY
         assert column.values.tolist() == ["3", "1", "3"]
+    missing = table_of_frame(pd.DataFrame({"x": pd.Categorical([3, None, 3])}))["x"]
+    assert (missing.kind, missing.values.tolist()) == (CATEGORY, ["3", None, "3"])
+
+
+def test_numbers_of_several_types_are_numbers():
+    """As databases return them, and DataFrames that were put together."""
+    pd = pytest.importorskip("pandas")
+    cells = pd.Series([Decimal("1.5"), 2, None, True, Fraction(1, 4)], dtype=object)
+    column = table_of_frame(pd.DataFrame({"x": cells}))["x"]
+    assert column.kind == NUMBER
+    np.testing.assert_allclose(column.values, [1.5, 2, np.nan, 1, 0.25])
+
+
+def test_numbers_of_a_file_may_be_infinite_or_nan(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,inf\nnan,-inf\nNaN,3\n")
+    np.testing.assert_array_equal(
+        read_table(tmp_path / "t.csv").matrix(), [[1, np.nan], [np.nan, np.nan], [np.nan, 3]]
+    )
 
 
 def test_an_index_of_pandas_comes_first_where_it_says_something():
@@ -156,6 +176,8 @@ def test_an_index_of_pandas_comes_first_where_it_says_something():
     assert table_of_frame(named).names == ["who", "x"]
     cut = pd.DataFrame({"x": [1.0, 2.0, 3.0]}).iloc[[0, 2]]
     assert table_of_frame(cut).columns[0].is_index
+    files = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.Index(["a\udcff", "b"], dtype=object))
+    assert table_of_frame(files).columns[0].values.tolist() == ["a\udcff", "b"]
 
 
 def test_only_tables_need_pandas(tmp_path):

@@ -1,7 +1,7 @@
 """The table of a run: the cluster of each sample, the second one, its distance and a flag.
 
-`Assignments` is the table, with its one writer and its one reader (assignments.csv). `Yardstick`
-measures distances of samples to their clusters and says which are outliers.
+`Assignments` is the table, with the text of assignments.csv (`run.result` writes the file) and its
+one reader. `Yardstick` measures distances of samples to their clusters and says which are outliers.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -306,12 +308,15 @@ def table_of_arrow(table: Any, where: str = "The Arrow table") -> Table:
 def _column(name: str, cells: Any) -> Column:
     """Return a column of an array or a Series of any type."""
     pd = pandas()
-    cells = pd.Series(cells)
+    # With its own type: pandas would turn Python strings into UTF-8, which not all can be.
+    cells = pd.Series(cells, dtype=getattr(cells, "dtype", None))
     if isinstance(cells.dtype, pd.CategoricalDtype):
-        plain = _column(name, cells.astype(cells.dtype.categories.dtype))
+        plain = _column(name, cells.to_numpy())
         return replace(plain, kind=CATEGORY, values=plain.texts())
     found = pd.api.types.infer_dtype(cells, skipna=True)
     kind = _KINDS.get(found, OTHER)
+    if kind == OTHER and all(isinstance(cell, Real | Decimal) for cell in cells.dropna()):
+        kind = NUMBER
     if kind == TEXT:
         return Column(name, TEXT, _cells_of(cells))
     if kind == DATE:
@@ -437,7 +442,9 @@ def _numbers(text: str, delimiter: str | None, header: bool) -> Any:
     if _WORDS.search(text):
         return None  # pandas reads them as 1 and 0
     try:
-        return _read_csv(text, delimiter, dtype=np.float64, skiprows=int(header))
+        return _read_csv(
+            text, delimiter, dtype=np.float64, skiprows=int(header), na_values=["nan", "NaN", "NAN"]
+        )
     except ValueError:  # pandas' own errors are of this class
         return None
 
@@ -449,7 +456,7 @@ def _cells(path: Path, text: str, delimiter: str | None, header: bool) -> Any:
     """
     cells, error = None, None
     try:
-        cells = _read_csv(text, delimiter, dtype=object)
+        cells = _read_csv(text, delimiter, dtype=object, na_filter=False)
     except ValueError as found:
         error = found
     if cells is None or (cells.iloc[:, -1] == "").any():
@@ -471,7 +478,7 @@ def _read_csv(text: str, delimiter: str | None, **options: Any) -> Any:
         sep=r"\s+" if delimiter is None else delimiter,
         quoting=csv.QUOTE_NONE if delimiter is None else csv.QUOTE_MINIMAL,
         header=None,
-        na_filter=False,
+        keep_default_na=False,
         **options,
     )
 

@@ -1,12 +1,14 @@
 """Pretext tasks, which train the backbone beside clustering (Tables 5a and 5b of the paper).
 
 Each is a module that owns its head and returns a loss of the views of a batch and their features.
+Its buffers change in place, since a recorded CUDA graph keeps their addresses. A new task is a
+class here, an entry in `build_pretext` and a name in `recipe.TASKS`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -187,12 +189,12 @@ def build_pretext(
     settings: Pretext, backbone: nn.Module, dim: int, shape: tuple[int, int, int], norm: str
 ) -> nn.Module:
     """Return the module of a recipe's pretext task."""
-    if settings.task in ("wcl", "simclr"):
-        return Contrast(settings, dim, norm)
-    if settings.task == "moco":
-        return MomentumContrast(settings, backbone, dim, norm)
-    if settings.task == "byol":
-        return BootstrapLatent(settings, backbone, dim, norm)
-    if settings.task == "autoencoder":
-        return Reconstruction(settings, dim, shape)
-    return NoPretext()
+    tasks: dict[str, Callable[[], nn.Module]] = {
+        "wcl": lambda: Contrast(settings, dim, norm),
+        "simclr": lambda: Contrast(settings, dim, norm),
+        "moco": lambda: MomentumContrast(settings, backbone, dim, norm),
+        "byol": lambda: BootstrapLatent(settings, backbone, dim, norm),
+        "autoencoder": lambda: Reconstruction(settings, dim, shape),
+        "none": NoPretext,
+    }
+    return tasks[settings.task]()

@@ -20,7 +20,9 @@ import tomli_w
 from probagg.errors import InputError, closest, did_you_mean, first_line, reading
 from probagg.storage import read_bytes
 
-TASKS = ("wcl", "simclr", "moco", "byol", "autoencoder", "none")
+# Pretext tasks, of which the first four compare two views.
+PAIR_TASKS = ("wcl", "simclr", "moco", "byol")
+TASKS = (*PAIR_TASKS, "autoencoder", "none")
 FOLDER = Path(__file__).parent / "recipes"
 NAMES = tuple(
     sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.toml") if p.parent.name != "parts")
@@ -167,7 +169,7 @@ class Pretext:
         _one_of(self.task, TASKS, "task")
         for view in self.views:
             _one_of(view, ("weak", "strong", "clean"), "views")
-        pair = self.task in ("wcl", "simclr", "moco", "byol")
+        pair = self.task in PAIR_TASKS
         _require(
             bool(self.head) or not pair, "head is empty, but the projector needs a width, as [128]."
         )

@@ -189,8 +189,8 @@ class ClusterStage(NetworkStage):
 class SelfLabelStage(NetworkStage):
     """Confident pseudo-labels train a linear head on strong views.
 
-    `RememberedLabels` is the paper's variant, `SmoothedLabels` (`self_label.labels = "neighbours"`)
-    is ours. Each decides at the end whether the linear head or the classifier makes predictions.
+    Its variants differ in where the pseudo-labels come from: `RememberedLabels` is the paper's.
+    They decide at the end whether the linear head or the classifier makes the predictions.
     """
 
     name = "self_label"
