@@ -14,14 +14,13 @@ import typer
 
 from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
-from probagg.app.run.by_pac import ByPac
+from probagg.app.run.by_pac import ByPac, smoothed
 from probagg.app.run.options import Options, Request
 from probagg.app.run.output import Output
 from probagg.app.run.result import scores
 from probagg.arrays import unit_rows
 from probagg.environment import environment
 from probagg.errors import InputError
-from probagg.smoothing import Smoothing
 
 EXAMPLE = example(
     "probagg compare photos/ -k 10 --seeds 10",
@@ -141,7 +140,7 @@ def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
 
 
 def _smoothed(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    return Smoothing.fit(X, _fitted(X, K, metric, seed).probabilities_, seed)[1].argmax(1)
+    return smoothed(X, _fitted(X, K, metric, seed).probabilities_, seed).argmax(1)
 
 
 def _fitted(X: np.ndarray, K: int, metric: str, seed: int) -> Any:

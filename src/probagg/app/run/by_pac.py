@@ -320,3 +320,8 @@ def _open_backbone(options: Options) -> Any:
 
     name, weights, device = options.backbone or DEFAULT, options.weights, options.device or "auto"
     return open_backbone(name, None if weights is None else str(weights), device=device)
+
+
+def smoothed(X: Any, P: Any, seed: int) -> Any:
+    """Return P of the features X of images, smoothed as in a run."""
+    return Smoothing.fit(X, P, seed)[1]
