@@ -68,11 +68,11 @@ def orders(digits):
 
 
 class AtSweep(logging.Handler):
-    """Calls a function when a sweep of the parts is logged."""
+    """Calls a function when a sweep out of core is logged."""
 
     def __init__(self, sweep, action):
         super().__init__()
-        self.message, self.action = f"parts, sweep {sweep}:", action
+        self.message, self.action = f"out of core, sweep {sweep}:", action
 
     def emit(self, record):
         if record.getMessage().startswith(self.message):
@@ -307,7 +307,7 @@ def test_a_checkpoint_of_another_fit_is_refused(orders, small_sample, tmp_path):
         PAC(CLUSTERS, random_state=0, checkpoint=path).fit(X, sample_weight=np.arange(1, 1798))
     with pytest.raises(InputError, match="its shape is"):
         fit(X[:1200], checkpoint=path)
-    with pytest.raises(InputError, match="its chunks is"):  # parts are made of them
+    with pytest.raises(InputError, match="its chunks is"):  # rounds are made of them
         fit(X.rechunk({0: 15}), checkpoint=path)
 
 

@@ -273,7 +273,7 @@ def test_a_row_of_weight_zero_in_a_file_does_not_count(kind, tmp_path):
 
 class _Interrupt(logging.Handler):
     def emit(self, record):
-        if "parts, sweep 3" in record.getMessage():
+        if "out of core, sweep 3" in record.getMessage():
             raise KeyboardInterrupt
 
 

@@ -17,7 +17,7 @@ def digits():
 
 @pytest.fixture
 def few_rows(monkeypatch):
-    """Data of a few hundred rows counts as large, so that it is clustered in parts."""
+    """Data of a few hundred rows counts as large, so that it is clustered out of core."""
     monkeypatch.setattr("probagg.pac.solver.sample_size", lambda K: 60 * K)
 
 
@@ -123,7 +123,7 @@ def test_weights_and_starts_may_be_tensors_of_half_precision(digits):
 
 @pytest.mark.parametrize("order", ["shuffled", "sorted"])
 @pytest.mark.usefixtures("few_rows")
-def test_parts_of_a_large_tensor_reach_the_objective_of_a_fit_in_memory(digits, order):
+def test_rounds_of_a_large_tensor_reach_the_objective_of_a_fit_in_memory(digits, order):
     X = np.concatenate([digits, digits + 0.5])  # 3,594 rows, a sample of 600
     y = np.tile(load_digits().target, 2)
     rows = (

@@ -53,13 +53,16 @@ def read_ahead(
 ) -> Generator[Result, None, None]:
     """Yield `load(piece)` for each piece, in order, while threads load the next ones.
 
-    Each thread calls `begin` first.
+    Each thread calls `begin` first. At the end, also at an early one, no thread is at work: what is
+    being loaded is waited for, and what waits is not loaded.
     """
-    with ThreadPoolExecutor(threads, initializer=begin) as pool:
-        coming: deque[Future[Result]] = deque()
+    pool, coming = ThreadPoolExecutor(threads, initializer=begin), deque[Future[Result]]()
+    try:
         for piece in pieces:
             coming.append(pool.submit(load, piece))
             if len(coming) > threads:
                 yield coming.popleft().result()
         while coming:
             yield coming.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -200,6 +200,10 @@ class SelfLabelStage(NetworkStage):
         backbone = name.startswith("backbone.")
         return self.recipe.self_label.backbone_rate if backbone else super().rate(name)
 
+    def prepare(self, batch: Batch) -> list[Tensor]:
+        """Return the weak, strong and clean views."""
+        return make_views(self.views, ("weak", "strong", "clean"), batch)
+
     @torch.no_grad()
     def head_probabilities(self, features: Tensor) -> Tensor:
         """Return the linear head's probabilities of features on the CPU."""
@@ -225,6 +229,10 @@ class SelfLabelStage(NetworkStage):
                 stacklevel=2,
             )
 
+    def finish(self) -> None:
+        """Choose between the linear head and the classifier that labelled for it."""
+        self.choose_head(*infer(self.model, self.views, self.feed))
+
 
 class RememberedLabels(SelfLabelStage):
     """The paper's variant, as in TCL (Li et al., 2022): h's most confident labels, with a memory.
@@ -247,10 +255,6 @@ class RememberedLabels(SelfLabelStage):
     def state(self) -> dict[str, Tensor]:
         """Return the label of each image, -1 where it has none."""
         return {"labels": self.labels}
-
-    def prepare(self, batch: Batch) -> list[Tensor]:
-        """Return the weak, strong and clean views."""
-        return make_views(self.views, ("weak", "strong", "clean"), batch)
 
     def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
         """Return the pretext's loss and the cross-entropies of both heads with the labels."""
@@ -288,20 +292,12 @@ class RememberedLabels(SelfLabelStage):
             self.labels.copy_(confident_labels(P, self.labels, threshold))
         return self.strata()
 
-    def finish(self) -> None:
-        """Choose between the linear head and the classifier that labelled for it."""
-        self.choose_head(*infer(self.model, self.views, self.feed))
-
 
 class ClassifierLabels(SelfLabelStage):
     """FixMatch's variant: h's confident labels of the weak view are learnt from the strong view.
 
     The losses of the clustering stage are kept. The authors' code has these lines, as a comment.
     """
-
-    def prepare(self, batch: Batch) -> list[Tensor]:
-        """Return the weak, strong and clean views."""
-        return make_views(self.views, ("weak", "strong", "clean"), batch)
 
     def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
         """Return the clustering stage's terms and the cross-entropy of confident rows."""
@@ -322,10 +318,6 @@ class ClassifierLabels(SelfLabelStage):
     def before_epoch(self, epoch: int) -> Tensor | None:
         """Return the strata."""
         return self.strata()
-
-    def finish(self) -> None:
-        """Choose between the linear head and the classifier that labelled for it."""
-        self.choose_head(*infer(self.model, self.views, self.feed))
 
 
 class SmoothedLabels(SelfLabelStage):

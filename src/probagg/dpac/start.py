@@ -59,10 +59,10 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
 
     PAC has several optima, and the lowest objective is not always the best: on three of five sets
     of CIFAR-10 features another one, less than 0.1 % higher, had two to three points more ACC
-    (benchmarks/results/neighbours). PAC can also divide two similar classes wrongly in every
-    run, so the two most connected clusters are divided anew (`neighbours.recut`). PAC's run from
-    there is taken if it is more confident after some smoothing: where a boundary runs through a
-    dense part of the graph, smoothing leaves many rows undecided (benchmarks/notes/cifar10.md).
+    (benchmarks/results/neighbours). PAC can also divide two similar classes wrongly in every run,
+    so the two most connected clusters are divided anew (`recut`). PAC's run from there is taken if
+    it is more confident after some smoothing: where a boundary runs through a dense part of the
+    graph, smoothing leaves many rows undecided (benchmarks/notes/cifar10.md).
     """
     smoothed = [smooth(near, _probabilities(run, features)) for run in runs]
     modular = [modularity(near, Q) for Q in smoothed]

@@ -229,7 +229,7 @@ def _check_room(X: np.ndarray, K: int) -> None:
     check_memory(
         copies * N * K * X.itemsize + kept,
         f"PAC of {N:,} rows and {K:,} clusters",
-        "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in parts.",
+        "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in chunks.",
     )
 
 

@@ -43,7 +43,11 @@ class Rows(Protocol):
         """Return slices of all rows that are worth scoring at once."""
 
     def panels(self, size: int) -> Iterator[Index]:
-        """Yield panels of `size` rows, the next one when the caller is done with the last."""
+        """Yield panels of `size` rows, the next one when the caller is done with the last.
+
+        On a GPU the caller's work on one panel may be recorded and replayed for the others, so it
+        must be the same kernels for each, and read nothing back.
+        """
 
     def arrange(self, P: Array) -> Array:
         """Return P laid out for the sweeps."""

@@ -256,7 +256,7 @@ def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
     run = converge(
         sweeps,
         critical_m=critical_m,
-        name="parts",
+        name="out of core",
         history=checkpoint.history,
         after_sweep=lambda history: checkpoint.write(sweeps.kept, sweeps.block, history),
         **parameters.limits,

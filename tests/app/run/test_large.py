@@ -1,4 +1,4 @@
-"""`probagg.cluster` on matrices that are read in parts, with small ones in their place."""
+"""`probagg.cluster` on matrices that are read in chunks, with small ones in their place."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def sources(tmp_path):
 @pytest.fixture
 def all_is_large(monkeypatch):
     monkeypatch.setattr(solver, "sample_size", lambda K: 100 * K)
-    monkeypatch.setattr(samples, "READ_IN_PARTS", 0)
+    monkeypatch.setattr(samples, "READ_IN_CHUNKS", 0)
     monkeypatch.setattr("probagg.app.report.map.LANDMARKS", 50)  # seconds of t-SNE less
     monkeypatch.setattr(assignments, "PART_NUMBERS", 1000)
     monkeypatch.setattr(assignments, "PART_ROWS", 500)

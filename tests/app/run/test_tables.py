@@ -304,9 +304,9 @@ def test_sparse_rows_are_clustered_without_becoming_dense(tmp_path):
 
 
 def test_a_large_parquet_file_says_what_it_needs(frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "READ_IN_PARTS", 0)
+    monkeypatch.setattr(samples, "READ_IN_CHUNKS", 0)
     frame.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(NoData, match=r"read in parts, .* must be numbers") as error:
+    with pytest.raises(NoData, match=r"read in chunks, .* must be numbers") as error:
         probagg.cluster(tmp_path / "t.parquet", 3, out=tmp_path / "run")
     for column in ("customer", "city", "member (bool)", "since (timestamp", "comment", "country"):
         assert column in str(error.value)

@@ -109,7 +109,7 @@ class ByPac:
         if self.for_tables:
             raise InputError(
                 f"{', '.join(self.for_tables)}: for a table (.csv, a .parquet of less than "
-                f"{opened.READ_IN_PARTS / 1e6:.0f} MB, a DataFrame), but {self.request.title} is "
+                f"{opened.READ_IN_CHUNKS / 1e6:.0f} MB, a DataFrame), but {self.request.title} is "
                 f"{what}. Leave out."
             )
 

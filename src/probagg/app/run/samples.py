@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from probagg.pac.files import FileRows
 
 FEW = 5  # skipped samples with the same reason that are named one by one
-READ_IN_PARTS = 2**28  # bytes of a Parquet file from which it is
+READ_IN_CHUNKS = 2**28  # bytes from which a Parquet file is read in chunks
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Samples:
         return replace(self, X=X[:, places], columns=columns)
 
     def sample(self, size: int, seed: int) -> np.ndarray:
-        """Return the features; of a file that is read in parts, those of some random rows."""
+        """Return the features; of a file that is read in chunks, those of some random rows."""
         X = self.features
         if not is_in_file(X):
             return X
@@ -272,7 +272,7 @@ def _open_in_parts(source: Any) -> Samples:
     if others:
         raise NoData(
             f"{path} has {path.stat().st_size / 1e9:.2g} GB; a Parquet file from "
-            f"{READ_IN_PARTS / 1e9:.2g} GB is read in parts, and all of its columns must be "
+            f"{READ_IN_CHUNKS / 1e9:.2g} GB is read in chunks, and all of its columns must be "
             f"numbers without missing values. Not numbers: {', '.join(others)}. Write a file "
             "without these columns or with them encoded, or cluster a sample of the rows as a "
             "smaller file, which is prepared as a table, and predict."
@@ -295,7 +295,7 @@ def _is_large_table(source: Any) -> bool:
         return False
     path = Path(source).expanduser()
     is_table = path.suffix.lower() == ".parquet" and path.is_file()
-    return is_table and path.stat().st_size >= READ_IN_PARTS
+    return is_table and path.stat().st_size >= READ_IN_CHUNKS
 
 
 def place_of(source: Any) -> str | None:
