@@ -1,7 +1,9 @@
 """The data of the benchmarks: images, rows and features, from the folder that PROBAGG_DATA names.
 
-CIFAR is packed as sheets of 50 x 50 tiles in two zip files, photos as JPEGs joined in one .npz. The
-library reads the public releases of these sets; the packings are smaller, and private.
+CIFAR is packed as sheets of 50 x 50 tiles in two zip files, photos as JPEGs joined in one .npz,
+rows and small images as X and y in one. Where a packing is missing, the library downloads the set
+if it can. ImageNet's classes are also read from its own folders, which PROBAGG_IMAGENET names, and
+Imagenette from its release, imagenette2-160.
 
 Features of images, one row each, are from networks that are trained already:
 
@@ -24,16 +26,34 @@ from pathlib import Path
 
 import numpy as np
 
+from probagg.data.arrays import Matrix, read_numpy
 from probagg.data.images import ArrayImages, ImageSet
 from probagg.data.named import load_rows
 from probagg.data.opening import open_images
 from probagg.data.photo import decode_photo
+from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
 
 TILES, SIDE = 50, 32  # tiles per row and column of a sheet, pixels of a tile
 SHEETS = {"cifar10": ("cifar10", "y.npy"), "cifar100-20": ("cifar100", "coarse.npy")}
 PHOTOS = {"imagenette": "imagenette_96.npz", "imagenet-dogs": "imagenet_dogs_96.npz"}
+PACKED = {"pendigits": "pendigits.npz", "isolet": "isolet.npz", "mnist": "mnist.npz",
+          "mnist-test": "mnist.npz", "coil100": "coil100_32.npz"}  # fmt: skip
+SYNSETS = {
+    "imagenet10": (
+        "n02056570 n02085936 n02128757 n02690373 n02692877 n03095699 n04254680 n04285008 "
+        "n04467665 n07747607"
+    ),
+    "imagenet-dogs": (
+        "n02085936 n02086646 n02088238 n02091467 n02097130 n02099601 n02101388 n02101556 "
+        "n02102177 n02105056 n02105412 n02105855 n02107142 n02110958 n02112137"
+    ),
+    "imagenette": (
+        "n01440764 n02102040 n02979186 n03000684 n03028079 n03394916 n03417042 n03425413 "
+        "n03445777 n03888257"
+    ),
+}
 BACKBONE = "efficientnet-lite0"
 Rows = tuple[np.ndarray, np.ndarray]  # and their classes
 
@@ -42,8 +62,30 @@ def open_lab_rows(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     """Return rows in float32, classes and metric of a matrix, or of features of images."""
     if name in PHOTOS or name == "cifar10-simclr" or _given(name).is_file():
         return *load_features(name)[:2], "cosine"
-    matrix = load_rows(name)
+    matrix = lab_matrix(name)
     return np.asarray(matrix.X, np.float32), np.asarray(matrix.y), "sqeuclidean"
+
+
+def lab_matrix(name: str) -> Matrix:
+    """Return the rows of a packed set, flattened, or of a set that the library knows."""
+    packed = _packed(name)
+    if packed is None:
+        return load_rows(name)
+    X, y = packed
+    return Matrix(name, X.reshape(len(X), -1).astype(np.float32), y)
+
+
+def _packed(name: str) -> Rows | None:
+    """Return X and y of a set in one .npz file, or None where there is no such file."""
+    path = _folder("PROBAGG_DATA") / PACKED.get(name, "")
+    if not path.is_file():
+        if name == "coil100":
+            raise NoData(f"{path} does not exist. docs/reproduce.md says how to make it.")
+        return None
+    X, y = read_numpy(path)
+    assert y is not None
+    first = len(X) - 10_000 if name == "mnist-test" else 0
+    return X[first:], y[first:]
 
 
 def load_features(name: str) -> tuple[np.ndarray, np.ndarray, str]:
@@ -86,7 +128,7 @@ def _folder(variable: str) -> Path:
 
 def open_lab_images(source: str) -> ImageSet:
     """Return a packed image set by name, or whatever else `open_images` opens."""
-    folder = Path(os.environ.get("PROBAGG_DATA", ""))
+    folder = _folder("PROBAGG_DATA")
     if source in SHEETS:
         prefix, labels = SHEETS[source]
         parts = [folder / f"{prefix}_part{part}.zip" for part in (0, 1)]
@@ -94,7 +136,35 @@ def open_lab_images(source: str) -> ImageSet:
             return read_sheets(parts, labels, source)
     if source in PHOTOS and (folder / PHOTOS[source]).is_file():
         return read_photos(folder / PHOTOS[source], source)
-    return open_images(source)
+    if source in SYNSETS:
+        return read_synsets(source)
+    packed = _packed(source)
+    return open_images(source) if packed is None else ArrayImages(*packed, name=source)
+
+
+def read_synsets(name: str) -> FolderImages:
+    """Return classes of ImageNet from their folders, `n02056570/*.JPEG`; in train/, too."""
+    of_release = name == "imagenette"
+    folder, parts, size = _folder("PROBAGG_IMAGENET"), ("", "train"), 224
+    if of_release:
+        folder, parts, size = _folder("PROBAGG_DATA") / "imagenette2-160", ("train", "val"), 160
+    synsets = sorted(SYNSETS[name].split())
+    found = {
+        path.relative_to(folder).as_posix(): k
+        for k, synset in enumerate(synsets)
+        for part in parts
+        for path in (folder / part / synset).glob("*.JPEG")
+    }
+    missing = [synset for k, synset in enumerate(synsets) if k not in found.values()]
+    if missing:
+        place = "PROBAGG_DATA" if of_release else "PROBAGG_IMAGENET"
+        raise NoData(
+            f"{folder} lacks the ImageNet classes {', '.join(missing)}. Set {place} to the folder "
+            f"with {'imagenette2-160' if of_release else 'one sub-folder per class'}."
+        )
+    images = FolderImages(folder, size, name=name, paths=sorted(found))
+    images.y, images.class_names = np.array([found[path] for path in images.paths]), synsets
+    return images
 
 
 def read_sheets(archives: list[Path], labels: str, name: str) -> ArrayImages:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data import load_features, open_lab_images, photo_features
+from benchmarks.data import lab_matrix, load_features, open_lab_images, photo_features
 from probagg.data.images import ArrayImages
-from probagg.data.named import load_rows
 
 MOST = {"cifar10": 2_000}  # photos of a set that go through the network
 ROWS = 5_000  # of a set of features
@@ -34,7 +33,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     if network == "lite0":
         X, y = photo_features(ArrayImages(*pixels(base)))
     elif network == "pixels":
-        data = load_rows(base)
+        data = lab_matrix(base)
         X, y = np.asarray(data.X, np.float32), data.y
     else:
         X, y, _ = load_features("cifar10-simclr" if network == "simclr" else base)

@@ -12,12 +12,12 @@ from functools import cache, partial
 
 import numpy as np
 
+from benchmarks.data import lab_matrix
 from benchmarks.paper.methods import fcm, pac
 from benchmarks.paper.table2 import ROWS, score, some_rows
 from benchmarks.record import Cell
 from benchmarks.study import Run, Study
 from probagg.aggregation import critical_m
-from probagg.data.named import load_rows
 
 EXPONENTS = (1.01, 1.03, 1.05, 1.07, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.5, 1.6, 1.8, 2.0)
 FEW = (1.03, 1.3, 2.0)
@@ -42,7 +42,7 @@ def run(cell: Cell, size: str) -> Run:
 @cache
 def rows(data: str, size: str) -> tuple[np.ndarray, np.ndarray, float]:
     """Return rows, classes and PAC's predicted critical m."""
-    matrix = load_rows(data)
+    matrix = lab_matrix(data)
     assert matrix.y is not None
     X, y = some_rows(matrix.X, matrix.y, ROWS[size])
     return X, y, critical_m(X)

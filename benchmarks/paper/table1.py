@@ -10,13 +10,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from benchmarks.data import open_lab_images
+from benchmarks.data import lab_matrix, open_lab_images
 from benchmarks.paper.expected import expected, misprint
 from benchmarks.paper.table2 import digest
 from benchmarks.record import Cell, Row
 from benchmarks.study import Run, Study
 from probagg.data.named import NAMES as MATRICES
-from probagg.data.named import load_rows
 from probagg.errors import NoData
 
 METHOD = "load"
@@ -41,7 +40,7 @@ def run(cell: Cell, size: str) -> Run:
 
 
 def _matrix(name: str) -> Run:
-    matrix = load_rows(name)
+    matrix = lab_matrix(name)
     samples, dimension = matrix.X.shape
     sizes = {"samples": samples, "classes": len(np.unique(matrix.y)), "dimension": dimension}
     return {**sizes, "settings": {"hash": digest(matrix.X)}}

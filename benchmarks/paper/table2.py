@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from benchmarks.data import lab_matrix
 from benchmarks.paper.methods import METHODS, ONCE, Methods
 from benchmarks.record import Cell
 from benchmarks.study import Run, Study
-from probagg.data.named import load_rows
 from probagg.metrics import evaluate
 from probagg.storage import fingerprint
 
@@ -47,7 +47,7 @@ def score(cell: Cell, X: np.ndarray, y: np.ndarray, methods: Methods = METHODS) 
 
 
 def _arrays(data: str) -> tuple[np.ndarray, np.ndarray]:
-    matrix = load_rows(data)
+    matrix = lab_matrix(data)
     assert matrix.y is not None
     return matrix.X, matrix.y
 

@@ -15,12 +15,11 @@ from operator import not_
 import numpy as np
 from sklearn.preprocessing import normalize
 
-from benchmarks.data import BACKBONE, load_features
+from benchmarks.data import BACKBONE, lab_matrix, load_features
 from benchmarks.paper.methods import FOR_FEATURES, ONCE
 from benchmarks.paper.table2 import score, some_rows
 from benchmarks.record import Cell, Row
 from benchmarks.study import Run, Study, beside_paper
-from probagg.data.named import load_rows
 
 NAMES = ("cifar10", "cifar10-byol", "cifar100-20", "imagenette", "imagenet-dogs")
 ROWS = {"full": None, "small": 5000, "tiny": 300}
@@ -51,7 +50,7 @@ def run(cell: Cell, size: str) -> Run:
 def unit_rows(data: str) -> tuple[np.ndarray, np.ndarray, str]:
     """Return normalized features, classes and where the features are from."""
     if data == "digits":
-        matrix = load_rows(data)
+        matrix = lab_matrix(data)
         X, y, source = matrix.X, matrix.y, "pixels"
     else:
         X, y, source = load_features(data)

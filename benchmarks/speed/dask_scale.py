@@ -23,9 +23,9 @@ from distributed import Client, LocalCluster, wait
 import probagg.pac.dask as dask_rows
 import probagg.pac.inputs as sources
 import probagg.pac.solver as solver
+from benchmarks.data import lab_matrix
 from benchmarks.record import Cell, Results, Row
 from probagg import PAC
-from probagg.data.named import load_rows
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.dask import DaskChunks
@@ -130,7 +130,7 @@ def cell_of(data: str, part: str, **settings: str | int) -> Cell:
 
 def ordered(name: str, order: str):
     """Return a data set in random order or sorted by class, and its number of classes."""
-    matrix = load_rows(name)
+    matrix = lab_matrix(name)
     places = np.random.default_rng(0).permutation(len(matrix.X))
     X = matrix.X[places if order == "shuffled" else np.argsort(matrix.y, kind="stable")]
     return X, len(np.unique(matrix.y))

@@ -17,9 +17,9 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.data import lab_matrix
 from benchmarks.record import Cell, Row, record
 from probagg import PAC, clustering_accuracy
-from probagg.data.named import load_rows
 
 RUNS = {"pendigits": 20, "isolet": 10, "mnist-test": 10, "coil100": 5}
 
@@ -132,9 +132,9 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     rows = []
     for name, runs in RUNS.items():
-        data = load_rows(name)
+        data = lab_matrix(name)
         rows += beside_kmeans(name, data.X, data.n_classes, runs, data.y)
-    data = load_rows("pendigits")
+    data = lab_matrix("pendigits")
     quadratic = against_quadratic(data.X, data.n_classes, 2)
     rows.append(Cell("pendigits", "quadratic", seed=None).row(quadratic))
     print(f"quadratic sweeps on pendigits: {quadratic['ratio']:.0f}x slower")

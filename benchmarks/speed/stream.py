@@ -18,11 +18,11 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import normalized_mutual_info_score
 
+from benchmarks.data import lab_matrix
 from benchmarks.record import Cell, Row, record
 from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
 from probagg.aggregation import objective
-from probagg.data.named import load_rows
 
 SETS = ("digits", "pendigits", "mnist-test", "isolet")
 SEEDS = range(5)
@@ -62,7 +62,7 @@ def known_sets() -> list[Row]:
     ways += [(m, way) for way in ("shuffled", "sorted") for m in ("partial_fit", "MiniBatchKMeans")]
     rows: list[Row] = []
     for name in SETS:
-        data, of_fit = load_rows(name), 1.0
+        data, of_fit = lab_matrix(name), 1.0
         for method, way in ways:
             runs = [
                 Cell(name, method, way, seed).row(one_run(data, method, way, seed))

@@ -13,10 +13,10 @@ from sklearn.mixture import GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from benchmarks.data import lab_matrix
 from benchmarks.record import Cell, record
 from benchmarks.study import percent
 from probagg import PAC, OPAHead
-from probagg.data.named import load_rows
 from probagg.metrics import evaluate
 
 NAMES = ("digits", "pendigits", "isolet", "mnist-test")
@@ -41,7 +41,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = []
     for name in NAMES:
-        data = load_rows(name)
+        data = lab_matrix(name)
         for method, make in METHODS.items():
             found = []
             for seed in range(SEEDS):

@@ -8,10 +8,10 @@ import warnings
 
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.data import lab_matrix
 from benchmarks.record import Cell, record
 from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
-from probagg.data.named import load_rows
 
 WAYS = {
     "random order": {"shuffle": True},
@@ -27,7 +27,7 @@ def main() -> None:
     warnings.simplefilter("ignore", ConvergenceWarning)
     rows = []
     for name in ("pendigits", "isolet", "mnist-test"):
-        data = load_rows(name)
+        data = lab_matrix(name)
         for way, options in WAYS.items():
             runs = [PAC(data.n_classes, random_state=s, **options).fit(data.X) for s in range(10)]
             acc = [clustering_accuracy(data.y, pac.labels_) for pac in runs]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.data import lab_matrix
 from benchmarks.paper.expected import NotPrintedError, expected, misprint, misprints, printed
-from probagg.data.named import load_rows
 
 SOURCE = Path(os.environ.get("PROBAGG_DATA", "missing")).parent / "paper" / "dpac.tex"
 needs_source = pytest.mark.skipif(not SOURCE.is_file(), reason=f"needs the paper, {SOURCE}")
@@ -278,7 +278,9 @@ def test_the_claim_of_the_text_fails_on_one_data_set_only():
 @pytest.mark.skipif("PROBAGG_DATA" not in os.environ, reason="PROBAGG_DATA is not set")
 def test_isolet_has_one_row_more_than_the_paper_says():
     marked = misprint("table1", "isolet", "samples")
-    assert len(load_rows("isolet").y) == marked.meant == expected("table1", "isolet", "samples") + 1
+    assert (
+        len(lab_matrix("isolet").y) == marked.meant == expected("table1", "isolet", "samples") + 1
+    )
 
 
 def test_every_misprint_is_at_a_number():

@@ -7,6 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, homogeneity_score, pairwise_distances
 from sklearn.preprocessing import minmax_scale
 
+from benchmarks.data import lab_matrix
 from benchmarks.paper.expected import expected
 from benchmarks.paper.rcc import (
     NEIGHBOURS,
@@ -17,7 +18,6 @@ from benchmarks.paper.rcc import (
     robust_continuous_clustering,
 )
 from probagg import clustering_accuracy
-from probagg.data.named import load_rows
 
 
 def blobs(K, per_cluster=60, D=8, seed=0):
@@ -117,6 +117,6 @@ def test_a_row_and_its_duplicate_are_in_one_cluster():
 @pytest.mark.skipif("PROBAGG_DATA" not in os.environ, reason="PROBAGG_DATA is not set")
 def test_unscaled_pendigits_have_the_accuracy_of_table_2():
     """The paper does not say how it scaled features for RCC; unscaled ones agree with it."""
-    data = load_rows("pendigits")
+    data = lab_matrix("pendigits")
     accuracy = 100 * clustering_accuracy(data.y, cluster(data.X))
     assert accuracy == pytest.approx(expected("table2", "pendigits", "rcc", "acc"), abs=1.0)

@@ -1,39 +1,40 @@
-"""Named sets: where each is looked for, and what the real files contain."""
+"""Named sets: what scikit-learn and torchvision are asked for, and what is made of their files."""
 
-import os
-from pathlib import Path
+import pickle
+import struct
 
 import numpy as np
 import pytest
 import sklearn.datasets
 import sklearn.utils
-from PIL import Image
 from sklearn.datasets import load_digits
+from torchvision import datasets
 
-from probagg.data import archives, download, named
-from probagg.data.images import ArrayImages
-from probagg.data.named import ALL_NAMES, IMAGE_NAMES, NAMES, load_images, load_rows, n_classes
+from probagg.data.named import (
+    ALL_NAMES,
+    IMAGE_NAMES,
+    NAMES,
+    load_images,
+    load_rows,
+    n_classes,
+    outline,
+)
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)
 EVERY = slice(None)
-DATA = os.environ.get("PROBAGG_DATA")
-real = pytest.mark.skipif(DATA is None, reason="PROBAGG_DATA does not name a folder with the data")
 
 
 @pytest.fixture
 def data_folder(tmp_path, monkeypatch):
-    """Set up an empty $PROBAGG_DATA and cache, and no network."""
-    monkeypatch.setenv("PROBAGG_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("PROBAGG_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("PROBAGG_IMAGENET", raising=False)
+    """Set up an empty $PROBAGG_DATA, and no network."""
+    monkeypatch.setenv("PROBAGG_DATA", str(tmp_path))
 
     def refuse(*args, **options):
         raise OSError("no network")
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    (tmp_path / "data").mkdir()
-    return tmp_path / "data"
+    return tmp_path
 
 
 def test_digits_need_no_file(data_folder):
@@ -46,9 +47,8 @@ def test_digits_need_no_file(data_folder):
 
 
 def test_the_number_of_classes_is_known_without_loading(data_folder):
-    assert [n_classes(name) for name in ("isolet", "cifar100-20", "imagenet-dogs")] == [26, 20, 15]
+    assert [n_classes(name) for name in ("isolet", "cifar100-20", "stl10")] == [26, 20, 10]
     assert set(ALL_NAMES) == {*NAMES, *IMAGE_NAMES}
-    assert [len(s.split()) for s in named._SYNSETS.values()] == [10, 15]
     with pytest.raises(
         NoData, match=r"'cifar100' is not a known data set.*Did you mean 'cifar100-20'"
     ):
@@ -58,118 +58,87 @@ def test_the_number_of_classes_is_known_without_loading(data_folder):
 
 
 @pytest.mark.parametrize("name", ["mnist", "mnist-test", "cifar10", "cifar100-20", "stl10"])
-def test_a_failed_download_says_where_to_put_the_file(data_folder, name):
-    with pytest.raises(
-        NoData, match=r"could not be fetched from http.*\(no network\).*save the file yourself as"
-    ):
+def test_a_failed_download_says_what_to_do(data_folder, name):
+    assert len(outline(name)) > 9_999
+    with pytest.raises(NoData, match=rf"'{name}' could not be downloaded to .*set PROBAGG_DATA"):
         load_images(name)
 
 
-def test_a_set_without_a_download_says_which_file_is_needed(data_folder, monkeypatch):
-    with pytest.raises(NoData, match=r"coil100_32\.npz does not exist"):
-        load_images("coil100")
-    with pytest.raises(NoData, match="PROBAGG_IMAGENET is not set"):
-        load_images("imagenet10")
-    np.savez(data_folder / "coil100_32.npz", X=np.zeros((4, 8, 8, 3), np.uint8))
-    with pytest.raises(NoData, match=r"has no array y\. Put a \.npz file with arrays X and y"):
-        load_images("coil100")
-    with pytest.raises(
-        NoData, match=r"imagenette2-160 or .* does not exist\. Put the unpacked arc"
-    ):
-        load_images("imagenette")
-    monkeypatch.delenv("PROBAGG_DATA")
-    with pytest.raises(NoData, match=r"imagenette2 in the folder that PROBAGG_DATA names"):
-        load_images("imagenette")
+def write_idx(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    path.write_bytes(head + array.tobytes())
 
 
-def test_an_npz_in_the_data_folder_comes_first(data_folder):
-    X, y = rng.integers(0, 256, (10_005, 4, 4), dtype=np.uint8), np.arange(10_005) % 10
-    np.savez(data_folder / "mnist.npz", X=X, y=y)
-    assert len(load_images("mnist")) == 10_005
-    test = load_images("mnist-test")
-    np.testing.assert_array_equal(test.read(EVERY)[..., 0], X[5:])
-    np.testing.assert_array_equal(test.y, y[5:])
-    colour = rng.integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
-    np.savez(data_folder / "cifar10.npz", X=colour, y=np.arange(20) % 10)
-    images = load_images("cifar10")
-    np.testing.assert_array_equal(images.read(EVERY), colour)
-    assert images.class_names[9] == "truck"
-    assert load_images("cifar10", size=16).size == (16, 16)
+def test_mnist_joins_training_and_test_images(data_folder):
+    X = rng.integers(0, 256, (10_003, 4, 4), dtype=np.uint8)
+    y = (np.arange(10_003) % 10).astype(np.uint8)
+    for part, rows in (("train", slice(0, 3)), ("t10k", slice(3, None))):
+        write_idx(data_folder / "MNIST" / "raw" / f"{part}-images-idx3-ubyte", X[rows])
+        write_idx(data_folder / "MNIST" / "raw" / f"{part}-labels-idx1-ubyte", y[rows])
+    images, test = load_images("mnist"), load_rows("mnist-test")
+    np.testing.assert_array_equal(images.read(EVERY)[..., 0], X)
+    np.testing.assert_array_equal(images.y, y)
+    np.testing.assert_array_equal(test.X, X[3:].reshape(10_000, -1).astype(np.float32))
+    np.testing.assert_array_equal(test.y, y[3:])
+    assert outline("mnist-test") is None
+    raw = data_folder / "MNIST" / "raw" / "train-images-idx3-ubyte"
+    raw.write_bytes(raw.read_bytes()[:-1])
+    with pytest.raises(NoData, match=r"'mnist' could not be downloaded .* and read"):
+        load_images("mnist")
 
 
-@pytest.mark.parametrize(
-    ("name", "release", "reader"),
-    [
-        ("mnist", "mnist", "read_mnist"),
-        ("cifar10", "cifar10", "read_cifar10"),
-        ("cifar100-20", "cifar100", "read_cifar100"),
-        ("stl10", "stl10", "read_stl10"),
-    ],
-)
-def test_a_release_is_read_from_the_data_folder_or_else_the_cache(
-    data_folder, monkeypatch, name, release, reader
-):
-    """Only the names of the files matter here; tests/data/test_archives.py reads them."""
-    read = []
+def unchecked(monkeypatch, kind):
+    """Let torchvision take files of another content; their names stay."""
+    for files in ("train_list", "test_list"):
+        monkeypatch.setattr(kind, files, [[name, None] for name, _ in getattr(kind, files)])
+    if hasattr(kind, "meta"):
+        monkeypatch.setattr(kind, "meta", {**kind.meta, "md5": None})
 
-    def note(folder):
-        read.append(folder)
-        return ArrayImages(np.zeros((10, 8, 8, 3), np.uint8), np.arange(10), name=name)
 
-    monkeypatch.setattr(archives, reader, note)
-    monkeypatch.setattr(named, "obtain", lambda release, progress: Path("cache", release))
-    load_images(name)
-    place = data_folder / archives.RELEASES[release].folders[0]
+def write_cifar(kind, folder, X, **labels):
+    place = folder / kind.base_folder
     place.mkdir()
-    (place / archives.RELEASES[release].files[0]).touch()
-    load_images(name)
-    assert read == [Path("cache", release), place]
-    assert release in download.REMOTES
+    files = [name for name, _ in kind.train_list + kind.test_list]
+    for file, rows in zip(files, np.array_split(np.arange(len(X)), len(files)), strict=True):
+        planes = X[rows].transpose(0, 3, 1, 2).reshape(len(rows), -1)
+        entry = {"data": planes, **{k: [v[row] for row in rows] for k, v in labels.items()}}
+        (place / file).write_bytes(pickle.dumps(entry))
+    return place
 
 
-def test_imagenette_is_read_from_its_release(data_folder):
-    for synset in archives.IMAGENETTE:
-        (data_folder / "imagenette2-320" / "val" / synset).mkdir(parents=True)
-        photo = Image.new("RGB", (30, 20))
-        photo.save(data_folder / "imagenette2-320" / "val" / synset / "1.JPEG")
-    images = load_images("imagenette")
-    assert (images.name, images.size, len(images)) == ("imagenette", (160, 160), 10)
-    assert load_images("imagenette", size=96).size == (96, 96)
+@pytest.mark.parametrize("kind", [datasets.CIFAR10, datasets.CIFAR100])
+def test_cifar_joins_its_batches_and_cifar100_has_its_superclasses(data_folder, monkeypatch, kind):
+    unchecked(monkeypatch, kind)
+    X, y = rng.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8), np.arange(12) % 10
+    if kind is datasets.CIFAR10:
+        place = write_cifar(kind, data_folder, X, labels=y.tolist())
+        meta = {"label_names": ["airplane", "automobile"]}
+    else:
+        place = write_cifar(kind, data_folder, X, fine_labels=[0] * 12, coarse_labels=y.tolist())
+        meta = {"fine_label_names": ["apple"], "coarse_label_names": ["airplane", "automobile"]}
+    (place / kind.meta["filename"]).write_bytes(pickle.dumps(meta))
+    images = load_images("cifar10" if kind is datasets.CIFAR10 else "cifar100-20")
+    np.testing.assert_array_equal(images.read(EVERY), X)
+    np.testing.assert_array_equal(images.y, y)
+    assert images.class_names == ["airplane", "automobile"]
 
 
-def test_imagenet_subsets_come_from_the_imagenet_folder(data_folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("PROBAGG_IMAGENET", str(tmp_path / "imagenet"))
-    with pytest.raises(NoData, match=r"lacks the ImageNet classes n02056570, .*n07747607"):
-        load_images("imagenet10")
-    synsets = set(" ".join(named._SYNSETS.values()).split())
-    for synset in synsets:
-        (tmp_path / "imagenet" / "train" / synset).mkdir(parents=True)
-        photo = Image.new("RGB", (30, 20))
-        photo.save(tmp_path / "imagenet" / "train" / synset / f"{synset}_1.JPEG")
-    for name in ("imagenet10", "imagenet-dogs"):
-        images = load_images(name)
-        assert images.name == name
-        assert images.size == (224, 224)
-        assert len(images) == len(images.class_names) == n_classes(name)
-    assert load_images("imagenet10", size=96).read(np.array([0])).shape == (1, 96, 96, 3)
-
-
-@real
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("mnist", (70_000, 28, 28, 1)),
-        ("mnist-test", (10_000, 28, 28, 1)),
-        ("coil100", (7_178, 32, 32, 3)),
-    ],
-)
-def test_the_real_files_contain_the_data_of_the_paper(name, shape):
-    images = load_images(name)
-    assert (len(images), *images.size, images.channels) == shape
-    assert len(np.unique(images.y)) == n_classes(name)
-    if name == "mnist":
-        assert images.y[:5].tolist() == [5, 0, 4, 1, 9]
-        assert images.y[60_000:60_005].tolist() == [7, 2, 1, 0, 4]
+def test_stl10_is_upright_and_its_unlabelled_images_stay_on_disk(data_folder, monkeypatch):
+    unchecked(monkeypatch, datasets.STL10)
+    X, y = rng.integers(0, 256, (9, 96, 96, 3), dtype=np.uint8), np.arange(9) % 10
+    place = data_folder / "stl10_binary"
+    place.mkdir()
+    for part, rows in (("train", slice(0, 3)), ("test", slice(3, 7)), ("unlabeled", slice(7, 9))):
+        X[rows].transpose(0, 3, 2, 1).tofile(place / f"{part}_X.bin")
+        (y[rows] + 1).astype(np.uint8).tofile(place / f"{part}_y.bin")
+    (place / "class_names.txt").write_text("airplane\nbird\n")
+    images = load_images("stl10")
+    np.testing.assert_array_equal(images.read(EVERY), X[:7])
+    np.testing.assert_array_equal(images.y, y[:7])
+    np.testing.assert_array_equal(images.extra.read(EVERY), X[7:])
+    assert images.class_names == ["airplane", "bird"]
+    assert isinstance(images.extra._array, np.memmap)
 
 
 @pytest.mark.parametrize("name", ["pendigits", "isolet"])
@@ -187,9 +156,6 @@ def test_a_set_of_openml_is_fetched_by_its_number(data_folder, monkeypatch, name
     assert (found.X.dtype, found.X.shape) == (np.float32, (4, 3))
     assert found.y.tolist() == [0, 1, 0, 1]
     assert asked[0]["data_id"] == {"pendigits": 32, "isolet": 300}[name]
-    np.savez(data_folder / f"{name}.npz", X=np.ones((2, 3)), y=np.zeros(2, int))
-    assert load_rows(name).X.shape == (2, 3)
-    assert len(asked) == 1
 
 
 def test_a_set_of_openml_that_cannot_be_fetched_says_what_to_do(data_folder, monkeypatch):
@@ -197,9 +163,5 @@ def test_a_set_of_openml_that_cannot_be_fetched_says_what_to_do(data_folder, mon
         raise OSError("no network")
 
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", refuse)
-    with pytest.raises(NoData, match=r"could not be fetched from OpenML .*pendigits\.npz in the"):
+    with pytest.raises(NoData, match=r"could not be downloaded to .*no network.*PROBAGG_DATA"):
         load_rows("pendigits")
-
-
-def test_only_sets_that_anybody_can_get_are_listed(data_folder):
-    assert "coil100" not in ALL_NAMES

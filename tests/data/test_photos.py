@@ -1,6 +1,7 @@
 """Image files: which are read, their classes, and how each format is decoded."""
 
 import os
+import shutil
 
 import numpy as np
 import pillow_heif
@@ -53,7 +54,9 @@ def test_classes_are_the_first_level_folders(tmp_path):
     save(tmp_path / "loose.png", flat(0, 0, 0))
     assert FolderImages(tmp_path, 8).y is None, "an image outside the sub-folders has no class"
     assert FolderImages(tmp_path / "cat", 8).y is None
-    assert FolderImages(tmp_path, 8, only=["cat"]).y is None, "one folder is not a classification"
+    shutil.rmtree(tmp_path / "dog")
+    (tmp_path / "loose.png").unlink()
+    assert FolderImages(tmp_path, 8).y is None, "one folder is not a classification"
 
 
 def test_links_inside_the_folder_are_followed_and_loops_end(tmp_path):

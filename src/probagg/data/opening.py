@@ -34,15 +34,12 @@ from probagg.data.tables import (
     table_of_frame,
 )
 from probagg.errors import NoData, closest, did_you_mean
-from probagg.progress import Progress
 
 FILE_SIZE = 96  # pixels that image files are decoded to by default, as in STL-10
 FILES = f".npz, .npy, .h5ad, {', '.join(SUFFIXES)} or image file"
 
 
-def open_source(
-    source: Any, *, prefer: str = "images", progress: Progress | None = None
-) -> ImageSet | Matrix | Table:
+def open_source(source: Any, *, prefer: str = "images") -> ImageSet | Matrix | Table:
     """Return the images, the matrix or the table of a source; its `kind` says which it is.
 
     Images are a folder, an image file or a list of them, a uint8 array or a .npz (X, and y if
@@ -50,7 +47,7 @@ def open_source(
     or an image set. A matrix is an array of two dimensions, dense or sparse, or a file of one, or
     AnnData. A table is a .csv, .tsv, .txt or .parquet file, a DataFrame, an Arrow table, or a
     Hugging Face Dataset without images. Of a named set that is both images and a matrix, `prefer`
-    is returned. `progress` is called with the bytes of a download so far and the total.
+    is returned.
 
     Nothing is decoded yet, and image files are for squares of 96 pixels.
 
@@ -58,7 +55,7 @@ def open_source(
     ('images', 'matrix')
     """
     if _is_path(source):
-        return _open_path(source, prefer, progress)
+        return _open_path(source, prefer)
     if isinstance(source, ImageSet):
         return source
     if is_hub(source):
@@ -83,13 +80,7 @@ def open_source(
     return DatasetImages(source)
 
 
-def open_images(
-    source: Any,
-    *,
-    size: int | None = None,
-    channels: int | None = None,
-    progress: Progress | None = None,
-) -> ImageSet:
+def open_images(source: Any, *, size: int | None = None, channels: int | None = None) -> ImageSet:
     """Return the images of a source (see `open_source`); a matrix or a table is an error.
 
     They are squares of `size` pixels with `channels` where these are given.
@@ -100,7 +91,7 @@ def open_images(
     check_format(size, channels)  # before anything is read
     if isinstance(source, np.ndarray):
         return converted(ArrayImages(source), size, channels)
-    found = open_source(source, progress=progress)
+    found = open_source(source)
     if isinstance(found, Matrix | Table):
         where = str(source) if _is_path(source) else f"The {type(source).__name__}"
         raise NoData(
@@ -134,13 +125,11 @@ def _is_path(item: Any) -> bool:
     return isinstance(item, str | PathLike)
 
 
-def _open_path(
-    source: str | PathLike[str], prefer: str, progress: Progress | None
-) -> ImageSet | Matrix | Table:
+def _open_path(source: str | PathLike[str], prefer: str) -> ImageSet | Matrix | Table:
     if is_named(source):
         if source in named.NAMES and (prefer != "images" or source not in named.IMAGE_NAMES):
             return named.load_rows(source)
-        return named.load_images(source, progress=progress)
+        return named.load_images(source)
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
     if path.is_dir():

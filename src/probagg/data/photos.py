@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
@@ -30,10 +30,9 @@ class FolderImages:
     """Image files of a folder and its sub-folders, decoded to centred squares of `size` pixels.
 
     Files are recognised by their suffix and sorted by their path; hidden files are ignored. Where
-    every image is in a sub-folder and there are at least two of these, their names at
-    `class_level` (0: directly below the folder) are `class_names` and `y`, used for reporting only.
-    `only` names the first-level sub-folders to read. With `paths`, which may be absolute, exactly
-    these files are read, in this order and without classes. Nothing is decoded before `read`.
+    every image is in a sub-folder and there are at least two of these, these are `class_names` and
+    `y`, used for reporting only. With `paths`, which may be absolute, exactly these files are read,
+    in this order and without classes. Nothing is decoded before `read`.
 
     A link that leads out of the folder is not followed: `outside` has its path and the reason.
     `passed` are the paths of all other files that are not read as images, by their names.
@@ -49,8 +48,6 @@ class FolderImages:
         channels: int = 3,
         *,
         name: str | None = None,
-        only: Collection[str] | None = None,
-        class_level: int = 0,
         paths: list[str] | None = None,
     ) -> None:
         self.folder = Path(folder).expanduser()
@@ -58,10 +55,8 @@ class FolderImages:
         self._set_format(size, channels)
         self.outside: list[tuple[str, str]] = []
         self.passed: list[str] = []
-        self.paths = self._find_images(only) if paths is None else paths
-        self.y, self.class_names = None, None
-        if paths is None:
-            self.y, self.class_names = _classes(self.paths, class_level)
+        self.paths = self._find_images() if paths is None else paths
+        self.y, self.class_names = _classes(self.paths) if paths is None else (None, None)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -74,7 +69,7 @@ class FolderImages:
         self.size = (size, size)
         self.channels = channels
 
-    def _find_images(self, only: Collection[str] | None) -> list[str]:
+    def _find_images(self) -> list[str]:
         """Return the image files below the folder; note links that lead out and other files."""
         folder, paths = self.folder, []
         _check_folder(folder)
@@ -86,7 +81,7 @@ class FolderImages:
             self.outside.append((path.relative_to(folder).as_posix(), OUTSIDE))
             return False
 
-        for here, folders, files in _walk(folder, only):
+        for here, folders, files in _walk(folder):
             folders[:] = [name for name in folders if is_inside(Path(here, name))]
             for name in sorted(name for name in files if not is_clutter(name)):
                 path = Path(here, name)
@@ -182,7 +177,7 @@ def _check_folder(folder: Path) -> None:
         raise NoData(f"{folder} is a file. Pass the folder that contains it.")
 
 
-def _walk(folder: Path, only: Collection[str] | None) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield what `os.walk` does, without hidden folders and without loops of links.
 
     The caller may remove from the list of sub-folders those that it does not want.
@@ -195,9 +190,6 @@ def _walk(folder: Path, only: Collection[str] | None) -> Iterator[tuple[str, lis
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if only is not None and here == str(folder):
-            folders[:] = [name for name in folders if name in only]
-            files = []
         yield here, folders, files
 
 
@@ -207,8 +199,8 @@ def _refuse(error: OSError) -> None:
     ) from error
 
 
-def _classes(paths: list[str], level: int) -> tuple[np.ndarray | None, list[str] | None]:
-    folders = [path.split("/")[level:-1] for path in paths]
+def _classes(paths: list[str]) -> tuple[np.ndarray | None, list[str] | None]:
+    folders = [path.split("/")[:-1] for path in paths]
     names = sorted({below[0] for below in folders if below})
     if not all(folders) or len(names) < 2:
         return None, None

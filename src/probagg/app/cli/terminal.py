@@ -119,9 +119,9 @@ class Terminal(Monitor):
         super().say(f"Warning: {text}")
         show(self.lines[-1], err=True)
 
-    def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
+    def count(self, what: str, unit: str) -> Counter:
         """Return a progress line."""
-        return CountLine(what, unit, not self.quiet, scale)
+        return CountLine(what, unit, not self.quiet)
 
     def train(self, progress: Progress) -> None:
         """Show the progress of training."""
@@ -185,8 +185,8 @@ class TrainingLine:
 class CountLine:
     """Show a count in one line that is overwritten; without a terminal, a line per tenth."""
 
-    def __init__(self, what: str, unit: str, wanted: bool, scale: float = 1.0) -> None:
-        self.what, self.unit, self.scale = what, unit, scale
+    def __init__(self, what: str, unit: str, wanted: bool) -> None:
+        self.what, self.unit = what, unit
         self.wanted, self.live = wanted, is_terminal(sys.stderr)
         self._began, self._shown, self._tenth, self._width = time.monotonic(), 0.0, -1, 0
         self._first: int | None = None
@@ -201,7 +201,7 @@ class CountLine:
         if not due:
             return
         self._shown, self._tenth = now, tenth
-        text = f"{self.what}  {done / self.scale:,.0f} of {total / self.scale:,.0f} {self.unit}"
+        text = f"{self.what}  {done:,} of {total:,} {self.unit}"
         if done > self._first and done < total:
             left = (now - self._began) * (total - done) / (done - self._first)
             text += f", {duration(left)} left"

@@ -26,8 +26,8 @@ class Monitor:
         """Receive one line; control characters of the names in it become escapes."""
         self.lines.append(printable(text))
 
-    def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
-        """Return a callback for progress in `unit`, each of which is `scale` of what is counted."""
+    def count(self, what: str, unit: str) -> Counter:
+        """Return a callback for progress in `unit`."""
         return lambda done, total: None
 
     def train(self, progress: Progress) -> None:
@@ -44,7 +44,7 @@ class LogMonitor(Monitor):
         super().say(text)
         log_progress(True, "%s", self.lines[-1])
 
-    def count(self, what: str, unit: str, scale: float = 1.0) -> Counter:
+    def count(self, what: str, unit: str) -> Counter:
         """Return a callback that logs each tenth."""
         last = -1
 
@@ -53,7 +53,7 @@ class LogMonitor(Monitor):
             tenth = 10 * done // max(total, 1)
             if tenth != last:
                 last = tenth
-                amount = f"{done / scale:,.0f} of {total / scale:,.0f} {unit}"
+                amount = f"{done:,} of {total:,} {unit}"
                 log_progress(True, "%s: %s", what, amount)
 
         return show

@@ -229,8 +229,7 @@ def open_samples(
     """
     if in_parts and _is_large_table(source):
         return _open_in_parts(source)
-    progress = monitor.count("downloading", "MB", 1e6)
-    found = open_source(source, prefer=prefer, progress=progress)
+    found = open_source(source, prefer=prefer)
     classes = _classes(found.y, found.class_names)
     place = place_of(source)
     if isinstance(found, Table):

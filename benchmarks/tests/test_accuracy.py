@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from benchmarks.data import lab_matrix
 from probagg import PAC, clustering_accuracy
-from probagg.data.named import load_rows
 
 pytestmark = [
     pytest.mark.skipif("PROBAGG_DATA" not in os.environ, reason="PROBAGG_DATA is not set"),
@@ -23,7 +23,7 @@ pytestmark = [
 )
 def test_the_lowest_objective_of_ten_starts_reaches_the_paper(name, accuracy):
     """The paper has 78.0, 61.8 and 59.7 %. The start is chosen without labels."""
-    data = load_rows(name)
+    data = lab_matrix(name)
     pac = PAC(data.n_classes, n_init=10, random_state=0).fit(data.X)
     assert clustering_accuracy(data.y, pac.labels_) >= accuracy
 
@@ -31,5 +31,5 @@ def test_the_lowest_objective_of_ten_starts_reaches_the_paper(name, accuracy):
 @pytest.mark.slow
 def test_coil_100_from_one_start():
     """The paper has 65.1 %, with images of 128 pixels."""
-    data = load_rows("coil100")
+    data = lab_matrix("coil100")
     assert clustering_accuracy(data.y, PAC(100, random_state=0).fit_predict(data.X)) > 0.63
