@@ -3,7 +3,7 @@
     python -m benchmarks neighbours [NAME or FILE.npz ...]      needs PROBAGG_DATA
 
 Ten runs of PAC and two annealed ones. For each run: PAC's ACC, the ACC after smoothing ("asked" in
-the results; `probagg.smoothing`), and what is known without labels: PAC's objective, the
+the results; `probagg.neighbours.smoothing`), and what is known without labels: PAC's objective, the
 sharpness of the smoothed probabilities, and their modularity. Then the run that each rule chooses:
 of the ten the lowest objective; of the annealed ones the lower; of all twelve the sharpest
 ("surest"), and the highest modularity. `cluster.start = "pac"` compares them with runs from
@@ -27,8 +27,9 @@ from benchmarks.data import open_lab_rows, read_features
 from benchmarks.record import Cell, Row, record
 from benchmarks.study import percent
 from probagg import PAC, clustering_accuracy
-from probagg.dpac.start import INITS, modularity, nearest
-from probagg.smoothing import sharpness, smooth
+from probagg.dpac.start import INITS
+from probagg.neighbours.graph import modularity
+from probagg.neighbours.smoothing import sharpness, smooth, smoothing_graph
 
 NAMES = ("pendigits", "isolet", "mnist-test", "coil100", "cifar10-simclr")
 LOW = 1e-4  # above the lowest objective: the same optimum
@@ -46,7 +47,7 @@ def compare(name: str) -> list[Row]:
     """Return all runs; `chosen_by` of a run names the rules that choose it."""
     X, y, metric, m = read(name)
     n_clusters = len(np.unique(y))
-    near = nearest(torch.from_numpy(X), n_clusters, metric)
+    near = smoothing_graph(torch.from_numpy(X), n_clusters, metric)
     found: list[dict[str, Any]] = []
     for seed, init in enumerate(INITS):
         began = time.perf_counter()
@@ -59,7 +60,7 @@ def compare(name: str) -> list[Row]:
                 "seconds": seconds,
                 "objective": pac.objective_,
                 "sharpness": sharpness(Q),
-                "modularity": modularity(near, Q),
+                "modularity": modularity(near, Q.argmax(1)),
                 "pac": float(clustering_accuracy(y, pac.labels_)),
                 "asked": float(clustering_accuracy(y, Q.argmax(1))),
             }

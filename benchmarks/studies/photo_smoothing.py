@@ -25,8 +25,8 @@ from benchmarks.photo_sets import load
 from benchmarks.record import Cell, Row, record
 from probagg import PAC, Moments, aggregate, clustering_accuracy
 from probagg.aggregation import assign
-from probagg.dpac.start import modularity, nearest
-from probagg.smoothing import sharpness, smooth
+from probagg.neighbours.graph import modularity
+from probagg.neighbours.smoothing import sharpness, smooth, smoothing_graph
 
 DERIVE = (
     "dogs:lite0", "imagenette:lite0-tail", "cifar10:simclr", "cifar100-20:dpac-10",
@@ -44,7 +44,7 @@ def measure(name: str) -> list[Row]:
     """Return every start of every seed on one set."""
     X, y = load(name)
     n_clusters = len(np.unique(y))
-    near = nearest(torch.from_numpy(X), n_clusters, METRIC)
+    near = smoothing_graph(torch.from_numpy(X), n_clusters, METRIC)
     shared = {"m": "auto", "metric": METRIC}
     balance = PAC(n_clusters, **shared, balance="auto", random_state=0).fit(X).balance_
     settings = {"rows": len(X), "n_clusters": n_clusters, "nearest": near.shape[1]}
@@ -76,8 +76,8 @@ def look(pac: PAC, X: np.ndarray, y: np.ndarray, near: Any) -> tuple[dict[str, f
         "smoothed": clustering_accuracy(y, smoothed),
         "smoothed_5": clustering_accuracy(y, smooth(near, P, rounds=5).argmax(1).numpy()),
         "refitted": clustering_accuracy(y, refitted),
-        "modularity": modularity(near, P),
-        "modularity_smoothed": modularity(near, Q),
+        "modularity": modularity(near, P.argmax(1)),
+        "modularity_smoothed": modularity(near, Q.argmax(1)),
         "sharpness": sharpness(P),
         "sharpness_smoothed": sharpness(Q),
         "changed": (labels != smoothed).mean(),

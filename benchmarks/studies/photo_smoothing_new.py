@@ -23,9 +23,10 @@ from torch import Tensor
 
 from benchmarks import photo_sets
 from benchmarks.record import Cell, record
-from probagg import PAC, clustering_accuracy, smoothing
+from probagg import PAC, clustering_accuracy
 from probagg.aggregation import embed
-from probagg.smoothing import Smoothing
+from probagg.neighbours import smoothing
+from probagg.neighbours.smoothing import Smoothing
 
 NAMES = ("dogs:lite0", "cifar10:lite0", "imagenette:lite0", "cifar10:simclr")
 SEEDS, STEPS = 3, 60

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from benchmarks.data import read_features
 from benchmarks.record import Cell, Row, record
 from probagg import PAC
-from probagg.dpac.start import fit_head, nearest
+from probagg.dpac.start import fit_head
 from probagg.metrics import evaluate
-from probagg.smoothing import sharpen, sharpness, smooth
+from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 
 REFRESHES = 13  # as many as 60 epochs of self-labelling have
 ROWS = 10_000
@@ -33,7 +33,7 @@ WAYS = ("of the refresh before", "of the classifier")
 def refresh(X: Tensor, start: Tensor, way: str) -> list[np.ndarray]:
     """Return the head's labels after each refresh, from the probabilities of a classifier."""
     K = start.shape[1]
-    head, near = nn.Linear(X.shape[1], K), nearest(X, K, "cosine")
+    head, near = nn.Linear(X.shape[1], K), smoothing_graph(X, K, "cosine")
     found, P, mass = [], start, start.sum(0)
     for _ in range(REFRESHES):
         Q = sharpen(smooth(near, P, mass=mass), to=sharpness(start))

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.matching import MatchedLabels, self_label_stage
-from probagg.dpac.start import nearest
 from probagg.errors import Interrupted
+from probagg.neighbours.smoothing import smoothing_graph
 from tests.dpac.test_stages import K, setup_of
 
 MATCHED = "self_label.labels=matched"
@@ -22,7 +22,7 @@ def test_the_fixed_images_are_those_whose_neighbours_agree_most():
     features, P = stage.infer()
     stage.before_epoch(0)
     label = P.argmax(1)
-    near = nearest(features, K, setup.recipe.cluster.metric)
+    near = smoothing_graph(features, K, setup.recipe.cluster.metric)
     agreement = (label[near] == label[:, None]).float().mean(1)
     for k in label.unique():
         fixed = stage.rows[(stage.labels == k) & (label[stage.rows] == k)]

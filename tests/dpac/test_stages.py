@@ -22,12 +22,11 @@ from probagg.dpac.stages import (
     evaluating,
     make_views,
 )
-from probagg.dpac.start import nearest
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, Interrupted
+from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.opa.targets import weighted_contrastive
-from probagg.smoothing import sharpen, sharpness, smooth
 
 K = 3
 SMALL = [
@@ -364,7 +363,7 @@ def test_pseudo_labels_are_refreshed_at_the_start_every_few_epochs_and_at_the_en
     setup, _ = setup_of("self_label.labels=neighbours", "self_label.refresh_epochs=2")
     model, stage = setup.model, SmoothedLabels(setup)
     features, P = infer_all(setup)
-    first = sharpen(smooth(nearest(features, K, "cosine"), P), to=sharpness(P))
+    first = sharpen(smooth(smoothing_graph(features, K, "cosine"), P), to=sharpness(P))
     for epoch, refreshed in ((0, True), (1, False), (2, True), (None, True)):
         stage.pseudo_labels.copy_(before := first.roll(1, dims=1))
         if epoch is None:
@@ -405,7 +404,7 @@ def test_pseudo_labels_are_held_to_the_masses_of_the_classifier():
     stage.pseudo_labels.copy_(drifted := stage.pseudo_labels.roll(1, dims=1))
     answers = stage.head_probabilities(features)
     stage.before_epoch(setup.recipe.self_label.refresh_epochs)
-    smoothed = smooth(nearest(features, K, "cosine"), answers, mass=P.sum(0))
+    smoothed = smooth(smoothing_graph(features, K, "cosine"), answers, mass=P.sum(0))
     torch.testing.assert_close(stage.pseudo_labels, sharpen(smoothed, to=sharpness(drifted)))
 
 

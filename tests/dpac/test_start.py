@@ -9,11 +9,12 @@ from torch import nn
 from probagg.dpac import start
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import ClusterSettings
-from probagg.dpac.start import fit_head, initialize_classifier, nearest, recut, select_run
+from probagg.dpac.start import fit_head, initialize_classifier, recut, select_run
 from probagg.metrics import clustering_accuracy
+from probagg.neighbours import graph
+from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.pac import solver
 from probagg.pac.solver import Parameters, solve
-from probagg.smoothing import sharpen, sharpness, smooth
 
 
 def clusters(generator, n=300, dim=16):
@@ -79,7 +80,7 @@ def soft(labels):
 def test_the_most_modular_run_is_selected(generator):
     """A division through the middle of a group separates neighbours."""
     X, y = clusters(generator)
-    near = nearest(X, 3, "sqeuclidean")
+    near = smoothing_graph(X, 3, "sqeuclidean")
     wrong = y.clone()
     wrong[y == 1] = torch.randint(1, 3, (100,), generator=generator)
     lower, right = Run([100.0], soft(wrong)), Run([100.4], soft(y))
@@ -91,7 +92,7 @@ def test_a_run_that_cut_across_two_groups_is_repaired(generator):
     y = torch.arange(400) % 2
     X = torch.stack([6.0 * torch.rand(400, generator=generator), 4.0 * y], 1)
     X[:, 1] += 0.5 * torch.randn(400, generator=generator)
-    near = nearest(X, 2, "sqeuclidean")
+    near = smoothing_graph(X, 2, "sqeuclidean")
     across = (X[:, 0] > 3.0).long()
     run = Run([1.0], 0.94 * torch.eye(2)[across] + 0.03, Parameters(2, m=1.05))
     assert clustering_accuracy(y, across) < 0.6
@@ -118,9 +119,9 @@ def test_plain_and_annealed_runs_are_compared(generator, monkeypatch):
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
 def test_the_graph_is_that_of_the_distance_matrix(metric, generator, monkeypatch):
-    monkeypatch.setattr(start, "SIMILARITIES", 1000)  # so that there are several blocks
+    monkeypatch.setattr(graph, "SIMILARITIES", 1000)  # so that there are several blocks
     X = torch.randn(400, 6, generator=generator, dtype=torch.float64) + 1.0
-    near = nearest(X, 4, metric)
+    near = smoothing_graph(X, 4, metric)
     Y = torch.nn.functional.normalize(X, dim=1) if metric == "cosine" else X
     expected = torch.cdist(Y, Y).topk(10, largest=False).indices
     assert near.shape == (400, 10)
@@ -132,7 +133,7 @@ def test_the_graph_is_that_of_the_distance_matrix(metric, generator, monkeypatch
 )
 def test_a_small_set_has_fewer_neighbours_per_row(n, n_clusters, expected, generator):
     X = torch.randn(n, 3, generator=generator)
-    assert nearest(X, n_clusters, "sqeuclidean").shape == (n, expected)
+    assert smoothing_graph(X, n_clusters, "sqeuclidean").shape == (n, expected)
 
 
 def test_smoothing_corrects_the_labels_of_single_rows(generator):
@@ -140,7 +141,7 @@ def test_smoothing_corrects_the_labels_of_single_rows(generator):
     X = 4.0 * torch.eye(3)[y] + 0.3 * torch.randn(600, 3, generator=generator)
     wrong = torch.rand(600, generator=generator) < 0.25
     P = 0.7 * torch.eye(3)[torch.where(wrong, (y + 1) % 3, y)] + 0.1
-    Q = smooth(nearest(X, 3, "sqeuclidean"), P)
+    Q = smooth(smoothing_graph(X, 3, "sqeuclidean"), P)
     torch.testing.assert_close(Q.sum(1), torch.ones(600))
     assert (P.argmax(1) == y).float().mean() < 0.8
     assert torch.equal(Q.argmax(1), y)
@@ -151,7 +152,7 @@ def test_unequal_clusters_keep_their_masses_and_confidence(sizes, generator):
     """Also if they are smoothed repeatedly, as in training, and one more cluster is empty."""
     y = torch.arange(2).repeat_interleave(torch.tensor(sizes))
     X = 4.0 * torch.eye(2)[y] + 0.3 * torch.randn(1000, 2, generator=generator)
-    near = nearest(X, 3, "sqeuclidean")
+    near = smoothing_graph(X, 3, "sqeuclidean")
     Q = torch.eye(3)[y] * 0.999 + torch.tensor([0.001, 0.001, 1e-15])
     for _ in range(5):
         Q = smooth(near, Q)
@@ -180,7 +181,7 @@ def test_two_groups_that_were_cut_across_are_divided_along_the_gap(generator):
     """PAC halves two long groups across, since that has the lower objective."""
     X, y = parallel(generator)
     across = torch.where(y == 2, 2, (X[:, 0] > 3.0).long())
-    Q = recut(nearest(X, 3, "sqeuclidean"), 0.94 * torch.eye(3)[across] + 0.02)
+    Q = recut(smoothing_graph(X, 3, "sqeuclidean"), 0.94 * torch.eye(3)[across] + 0.02)
     torch.testing.assert_close(Q.sum(1), torch.ones(len(y)))
     assert (across == y).float().mean() < 0.7
     assert clustering_accuracy(y, Q.argmax(1)) > 0.99
@@ -189,13 +190,13 @@ def test_two_groups_that_were_cut_across_are_divided_along_the_gap(generator):
 def test_with_two_clusters_all_rows_are_divided(generator):
     X, y = parallel(generator)
     X, y = X[y < 2], y[y < 2]
-    Q = recut(nearest(X, 2, "sqeuclidean"), torch.eye(2)[(X[:, 0] > 3.0).long()])
+    Q = recut(smoothing_graph(X, 2, "sqeuclidean"), torch.eye(2)[(X[:, 0] > 3.0).long()])
     assert clustering_accuracy(y, Q.argmax(1)) > 0.99
 
 
 def test_clusters_that_are_too_small_or_not_connected_are_not_divided(generator):
     X, y = parallel(generator, n=16)
-    assert recut(nearest(X, 3, "sqeuclidean"), torch.eye(3)[y]) is None
+    assert recut(smoothing_graph(X, 3, "sqeuclidean"), torch.eye(3)[y]) is None
     rows = torch.arange(200).reshape(2, 100).repeat_interleave(100, 0)
     assert recut(rows, torch.eye(2)[torch.arange(200) // 100]) is None
     assert recut(rows, torch.full((200, 3), 1 / 3)) is None  # all rows have the same label
@@ -203,7 +204,7 @@ def test_clusters_that_are_too_small_or_not_connected_are_not_divided(generator)
 
 def test_an_offset_does_not_change_the_graph(generator):
     X = torch.randn(500, 64, generator=generator)
-    near, far = nearest(X, 5, "sqeuclidean"), nearest(X + 1000.0, 5, "sqeuclidean")
+    near, far = smoothing_graph(X, 5, "sqeuclidean"), smoothing_graph(X + 1000.0, 5, "sqeuclidean")
     same = [len(set(a.tolist()) & set(b.tolist())) for a, b in zip(near, far, strict=True)]
     assert sum(same) > 0.95 * near.numel()
 

@@ -11,8 +11,9 @@ from sklearn.metrics import pairwise_distances
 from sklearn.neighbors import NearestNeighbors
 
 from probagg import PAC, clustering_accuracy, select_n_clusters
+from probagg.neighbours.graph import NeighbourAgreement
 from probagg.pac import balance
-from probagg.pac.balance import NeighbourAgreement, clearly_best
+from probagg.pac.balance import clearly_best
 
 
 @pytest.fixture

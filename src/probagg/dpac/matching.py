@@ -24,9 +24,10 @@ from probagg.dpac.stages import (
     SmoothedLabels,
     total,
 )
-from probagg.dpac.start import fit_head, nearest
+from probagg.dpac.start import fit_head
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
+from probagg.neighbours.smoothing import smoothing_graph
 from probagg.opa.targets import as_float
 
 FIXED = 60  # images of each cluster whose labels never change
@@ -122,7 +123,7 @@ class MatchedLabels(SelfLabelStage):
         features = features.to(self.clusters.device)
         self.clusters.copy_(P)
         label = self.clusters.argmax(1)
-        near = nearest(features, self.model.n_clusters, self.recipe.cluster.metric)
+        near = smoothing_graph(features, self.model.n_clusters, self.recipe.cluster.metric)
         agreement = (label[near] == label[:, None]).double().mean(1)
         member = label[:, None] == torch.arange(P.shape[1], device=label.device)
         # Equal agreement is decided by confidence, which is at most 1 and so never outweighs it.

@@ -24,14 +24,14 @@ from probagg.aggregation import critical_m
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe, Training
-from probagg.dpac.start import fit_head, initialize_classifier, nearest
+from probagg.dpac.start import fit_head, initialize_classifier
 from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning
+from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import gather_rows
 from probagg.opa.targets import as_float
-from probagg.smoothing import sharpen, sharpness, smooth
 
 MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
 
@@ -379,7 +379,9 @@ class SmoothedLabels(SelfLabelStage):
         P = before if first else self.head_probabilities(features).to(Q.device)
         if first:
             self.mass.copy_(P.sum(0))
-        near = nearest(features.to(Q.device), self.model.n_clusters, self.recipe.cluster.metric)
+        near = smoothing_graph(
+            features.to(Q.device), self.model.n_clusters, self.recipe.cluster.metric
+        )
         Q.copy_(sharpen(smooth(near, P, mass=self.mass), to=sharpness(before)))
         fit_head(self.model.self_labeller, features, Q, self.setup.seed)
 

@@ -20,12 +20,11 @@ from scipy.sparse import coo_array, diags_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from torch import Tensor, nn
 
-from probagg.aggregation import embed
 from probagg.dpac.recipe import ClusterSettings
-from probagg.opa.targets import full_precision
+from probagg.neighbours.graph import modularity
+from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import logger
-from probagg.smoothing import count_nearest, sharpen, sharpness, smooth
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # annealed runs often reach a lower objective
 ROUNDS = 5  # rounds of smoothing before runs are compared
@@ -34,7 +33,6 @@ PASSES = 30  # least passes over the features
 STEPS = 500  # least steps, for small sets
 LINEAR_STEPS = 3500  # least steps of a linear head: 500 leave it unsure at features of norm 0.3
 FEWEST = 50  # least rows of two clusters that are divided anew; eigsh needs more than 40
-SIMILARITIES = 2**27  # similarities computed at a time, 512 MB
 
 
 def initialize_classifier(
@@ -44,7 +42,7 @@ def initialize_classifier(
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device, n_clusters = last.weight.device, last.out_features
     features = features.to(device)
-    near = nearest(features, n_clusters, settings.metric)
+    near = smoothing_graph(features, n_clusters, settings.metric)
     pac = Parameters(n_clusters, m=settings.m, metric=settings.metric)
     runs = [
         solve(features, replace(pac, init=init, random_state=seed + number))
@@ -65,7 +63,7 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
     graph, smoothing leaves many rows undecided (benchmarks/notes/cifar10.md).
     """
     smoothed = [smooth(near, _probabilities(run, features)) for run in runs]
-    modular = [modularity(near, Q) for Q in smoothed]
+    modular = [modularity(near, Q.argmax(1)) for Q in smoothed]
     chosen = modular.index(max(modular))
     start = recut(near, smoothed[chosen])
     candidates = [runs[chosen]]
@@ -100,37 +98,6 @@ def fit_head(head: nn.Module, features: Tensor, probabilities: Tensor, seed: int
                 F.cross_entropy(head(X[rows]), P[rows]).backward()
                 optimizer.step()
     optimizer.zero_grad()
-
-
-@torch.no_grad()
-def nearest(features: Tensor, n_clusters: int, metric: str) -> Tensor:
-    """Return the indices of the nearest rows of each row, (N, 2 to 20), itself included.
-
-    >>> X = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
-    >>> nearest(X, 2, "cosine").tolist()
-    [[0, 2], [1, 3], [2, 0], [3, 1]]
-    """
-    n = len(features)
-    k = count_nearest(n, n_clusters)
-    with full_precision(features):
-        X = embed(features, metric)
-        X = X - X.mean(0)  # a common offset would cost precision
-        half = 0.5 * (X * X).sum(1)  # |x - y|^2 is smallest where xy - |y|^2 / 2 is largest
-        blocks = X.split(max(1, SIMILARITIES // n))
-        return torch.cat([(block @ X.T - half).topk(k).indices for block in blocks])
-
-
-def modularity(near: Tensor, Q: Tensor) -> float:
-    """Return the share of neighbours with the row's own label, less the share by chance.
-
-    >>> near = torch.tensor([[0, 1], [1, 0], [2, 3], [3, 2]])
-    >>> Q = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    >>> modularity(near, Q)
-    0.5
-    """
-    labels = Q.argmax(1)
-    sizes = torch.bincount(labels, minlength=Q.shape[1]) / len(labels)
-    return float((labels[near] == labels[:, None]).float().mean() - sizes.square().sum())
 
 
 @torch.no_grad()

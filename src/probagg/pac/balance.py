@@ -9,15 +9,13 @@ cut, and among outliers, many do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from numbers import Integral
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
-from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
@@ -25,8 +23,8 @@ from probagg.aggregation import LINEAR_METRICS, Array
 from probagg.arrays import to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
+from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
 from probagg.pac.out_of_core import Chunks
-from probagg.pac.rows import Metric
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import log_progress
 
@@ -39,28 +37,6 @@ FEW_ROWS = 600
 FEW_COLUMNS = 32
 # Runs are compared on at least and at most so many rows; 50 per cluster in between.
 LEAST_ROWS, MOST_ROWS = 5_000, 20_000
-
-
-@dataclass(frozen=True)
-class NeighbourAgreement:
-    """How often neighbours have the same label."""
-
-    kappa: float  # over rows, corrected for chance: 0 for random labels of the same sizes
-    mean: float  # over clusters, where a cluster of a few outliers counts as much as any
-
-    @classmethod
-    def of(cls, labels: np.ndarray, near: np.ndarray, n_clusters: int) -> NeighbourAgreement:
-        """Return that of labels of rows with these neighbours."""
-        same = (labels[near] == labels[:, None]).mean(1)
-        sizes = np.bincount(labels, minlength=n_clusters)
-        means = np.bincount(labels, same, n_clusters) / np.maximum(sizes, 1)
-        by_chance = float(((sizes / len(labels)) ** 2).sum())
-        kappa = (same.mean() - by_chance) / (1.0 - by_chance) if by_chance < 1.0 else 0.0
-        return cls(float(kappa), float(means.mean()))
-
-    def gain_over(self, other: NeighbourAgreement) -> float:
-        """Return the gain in kappa; none where clusters agree less on average."""
-        return self.kappa - other.kappa if self.mean >= other.mean else 0.0
 
 
 def choose_balance(
@@ -85,7 +61,7 @@ def choose_balance(
     rows, weights = _some(X, sample_weight, size, parameters)
     at = [replace(parameters, balance=balance, checkpoint=None) for balance in BALANCES]
     runs = [solve(rows, each, weights) for each in at]
-    near = nearest_rows(rows, NEIGHBOURS, metric)
+    near = to_numpy(nearest_rows(rows, NEIGHBOURS, metric))
     found = [NeighbourAgreement.of(_labels(run), near, K) for run in runs]
     for balance, agreement in zip(BALANCES, found, strict=True):
         message = "balance %g: agreement of neighbours %.3f, mean of clusters %.3f"
@@ -110,7 +86,7 @@ def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float
         return 0.0
     chosen = _draw(N, max(FEW_ROWS, 20 * K), 0)
     with _thread_pools().limit(limits=1):  # starting threads takes longer than so few rows
-        rows = normalize(_plain(X[chosen])) if metric == "cosine" else _plain(X[chosen])
+        rows = normalize(plain_rows(X[chosen])) if metric == "cosine" else plain_rows(X[chosen])
         if rows.shape[1] > 2 * FEW_COLUMNS:
             rows = TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
         near = nearest_rows(rows, NEIGHBOURS)
@@ -157,21 +133,3 @@ def _draw(N: int, size: int, seed: int) -> np.ndarray:
     """Return the sorted numbers of random rows."""
     generator = np.random.default_rng(seed)
     return np.sort(generator.choice(N, min(N, size), replace=False, shuffle=False))
-
-
-def nearest_rows(X: Array, n: int, metric: Metric = "sqeuclidean", **options: str) -> np.ndarray:
-    """Return the n nearest rows of each row, (rows, n), itself not among them.
-
-    `options` are those of scikit-learn's `NearestNeighbors`.
-    """
-    metric = "euclidean" if metric == "sqeuclidean" else metric  # the same order
-    search = NearestNeighbors(n_neighbors=min(n, X.shape[0] - 1), metric=metric, **options)
-    return search.fit(_plain(X)).kneighbors(return_distance=False)
-
-
-def _plain(X: Array) -> np.ndarray | sp.csr_array:
-    """Return rows as scikit-learn takes them: not as a tensor, nor as CSR with 64-bit indices."""
-    if sp.issparse(X):
-        arrays = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
-        return sp.csr_array(arrays, shape=X.shape)
-    return to_numpy(X)

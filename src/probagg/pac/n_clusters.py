@@ -28,7 +28,8 @@ from probagg.aggregation import Array, critical_m_from_growth, mass_factor
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
 from probagg.estimators import draw_seed
-from probagg.pac.balance import NEIGHBOURS, NeighbourAgreement, nearest_rows
+from probagg.neighbours.graph import NeighbourAgreement, nearest_rows
+from probagg.pac.balance import NEIGHBOURS
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
 from probagg.pac.rows import LinearRows, Metric, Rows
@@ -274,7 +275,7 @@ class MergePath:
     def __init__(self, X: np.ndarray, update: Update, generator: np.random.Generator) -> None:
         self.rows = LinearRows(X, None, None, Coordinates.of(X, "sqeuclidean"))
         self.update, self.generator = update, generator
-        self.near = nearest_rows(X, NEIGHBOURS, algorithm="brute")
+        self.near = nearest_rows(X, NEIGHBOURS)
         self.labels: dict[int, np.ndarray] = {}
 
     def measure(self, K: int) -> Measurement:

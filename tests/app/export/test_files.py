@@ -29,7 +29,7 @@ from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.networks import torch_backbone
 from probagg.app.export.files import ExportError, export_onnx, export_safetensors, load_exported
 from probagg.app.export.labeller import labeller_of
-from probagg.smoothing import Smoothing
+from probagg.neighbours.smoothing import Smoothing
 
 
 @pytest.fixture(scope="module")

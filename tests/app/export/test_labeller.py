@@ -26,7 +26,7 @@ from probagg.app.export.heads import PACHead
 from probagg.app.export.labeller import head_probabilities, labeller_of
 from probagg.app.review import Review, Split
 from probagg.errors import ClusteringWarning
-from probagg.smoothing import Smoothing
+from probagg.neighbours.smoothing import Smoothing
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ from exported import run_onnx
 from PIL import Image
 
 import probagg
-from probagg import PAC, smoothing
+from probagg import PAC
 from probagg.app.export.files import load_exported
 from probagg.app.run.exports import probabilities_of_run
 from probagg.app.run.folder import SMOOTHING, RunFolderError
 from probagg.errors import InputError
+from probagg.neighbours import smoothing
 
 K = 3
 

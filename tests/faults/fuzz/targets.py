@@ -281,8 +281,8 @@ def models(folder):
     from probagg import PAC, OPAHead
     from probagg.app.export.files import export_safetensors
     from probagg.app.export.labeller import labeller_of
+    from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
-    from probagg.smoothing import Smoothing
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -305,8 +305,8 @@ def models(folder):
 def read_model(path):
     from probagg import PAC, OPAHead
     from probagg.app.export.files import load_exported
+    from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
-    from probagg.smoothing import Smoothing
 
     if path.name.startswith("exported"):
         return load_exported(path)[0].examples(1)

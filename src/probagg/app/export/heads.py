@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from probagg.aggregation import dual, embed, lift, mass_factor
 from probagg.app.review import Split
 from probagg.errors import InputError
+from probagg.neighbours.smoothing import Smoothing, mean_over, to_power
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.pac import PAC
-from probagg.smoothing import Smoothing, mean_over, to_power
 
 # The cluster that each is merged into, or itself; None: no cluster is merged.
 Groups = np.ndarray | Sequence[int] | None

@@ -30,8 +30,8 @@ from probagg.dpac.recipe import Recipe, ViewSettings
 from probagg.dpac.views import Views
 from probagg.environment import environment
 from probagg.errors import InputError
+from probagg.neighbours.smoothing import Smoothing
 from probagg.pac.pac import PAC
-from probagg.smoothing import Smoothing
 
 # Spreads from zero: further away, float32 keeps less than four digits of a difference.
 FAR = 2.0**10

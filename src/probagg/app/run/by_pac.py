@@ -23,7 +23,7 @@ from probagg.app.run.result import (
 )
 from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
-from probagg.smoothing import PER_CLUSTER, Smoothing
+from probagg.neighbours.smoothing import PER_CLUSTER, Smoothing
 
 if TYPE_CHECKING:
     from probagg.app.embed.duplicates import Duplicates

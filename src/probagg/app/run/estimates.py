@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from probagg.smoothing import SAMPLE
+from probagg.neighbours.smoothing import SAMPLE
 
 ROUNDS = 40
 # Seconds of `_work` on the two idle ARM cores.

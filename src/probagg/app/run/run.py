@@ -131,7 +131,7 @@ class Run:
         if self.is_compact:
             return probagg.DPAC.load(self.path, device=device)
         if self.config.get("smooth"):
-            from probagg.smoothing import Smoothing
+            from probagg.neighbours.smoothing import Smoothing
 
             return Smoothing.load(self._file(SMOOTHING))
         file = self._file("model.safetensors")

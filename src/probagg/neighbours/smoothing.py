@@ -6,7 +6,6 @@ graph has few edges. The functions take NumPy arrays or torch tensors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -17,17 +16,18 @@ import numpy as np
 from probagg.aggregation import Array, embed, namespace
 from probagg.arrays import chunks
 from probagg.errors import InputError, reading
+from probagg.neighbours.graph import mean_over, nearest_rows
 from probagg.progress import Progress
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
-FORMAT = "probagg.smoothing/1"
+FORMAT = "probagg.neighbours.smoothing/1"
 NEAREST = 20  # neighbours per row, including the row itself
 SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
 ROUNDS = 20  # of smoothing, by default
 PHOTO_ROUNDS = 5  # of `Smoothing`; with 20, one of 16 sets of photos loses 0.7 ACC (docs/photos.md)
 PER_CLUSTER = 20  # rows per cluster, below which a tenth of one is less than two rows
 SAMPLE = 10_000  # rows that are kept to label others by
-SIMILARITIES = 2**24  # computed at a time: 128 MB
+CHUNK = 2_000  # rows that are labelled at a time
 
 
 def count_nearest(n: int, n_clusters: int) -> int:
@@ -37,6 +37,16 @@ def count_nearest(n: int, n_clusters: int) -> int:
     [20, 5, 2]
     """
     return min(n, max(2, min(NEAREST, int(SHARE * n / n_clusters))))
+
+
+def smoothing_graph(X: Array, n_clusters: int, metric: str) -> Array:
+    """Return the nearest rows of each row, (N, 2 to 20), itself included.
+
+    >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
+    >>> smoothing_graph(X, 2, "cosine").tolist()
+    [[0, 2], [1, 3], [2, 0], [3, 1]]
+    """
+    return nearest_rows(X, count_nearest(X.shape[0], n_clusters), metric, among=X)
 
 
 def smooth(near: Array, P: Array, mass: Array | None = None, *, rounds: int = ROUNDS) -> Array:
@@ -54,11 +64,6 @@ def smooth(near: Array, P: Array, mass: Array | None = None, *, rounds: int = RO
         T = mean_over(near, Q)
         Q = _normalise(T * _factor(T, mass))
     return Q
-
-
-def mean_over(near: Array, Q: Array) -> Array:
-    """Return the mean of Q over the neighbours of each row."""
-    return sum(Q[column] for column in near.T) / near.shape[1]
 
 
 def _factor(T: Array, mass: Array) -> Array:
@@ -174,7 +179,7 @@ class Smoothing:
             )
         rows, P = self._double
         found = np.empty((len(X), self.n_clusters), np.float32)
-        for chunk in _chunks(len(X), len(rows)):
+        for chunk in chunks(len(X), CHUNK):
             T = mean_over(_nearest(X[chunk], rows, self.n_nearest), P)
             found[chunk] = to_power(T * self.factor, self.power)
             if progress is not None:
@@ -217,14 +222,12 @@ def _rows(X: Any) -> np.ndarray:
 
 
 def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
-    """Return the k of some rows that are nearest to each row of X by cosine, in rising order."""
-    found = np.empty((len(X), k), np.intp)
-    for chunk in _chunks(len(X), len(rows)):
-        similarity = _rows(X[chunk]) @ rows.T
-        found[chunk] = np.argpartition(similarity, len(rows) - k, axis=1)[:, len(rows) - k :]
-    return np.sort(found, axis=1)
+    """Return the k of some rows with the largest products with each row of X, in rising order.
 
-
-def _chunks(n: int, n_rows: int) -> Iterator[slice]:
-    """Return slices that cover n rows, each of which is compared with n_rows."""
-    return chunks(n, max(1, SIMILARITIES // n_rows))
+    The rows are rounded, so their lengths differ slightly. One more column makes them equal, and
+    then the nearest have the largest products.
+    """
+    squares = (rows * rows).sum(1)
+    rows = np.column_stack([rows, np.sqrt(squares.max() - squares)])
+    queries = np.pad(_rows(X), ((0, 0), (0, 1)))
+    return np.sort(nearest_rows(queries, k, among=rows), axis=1)

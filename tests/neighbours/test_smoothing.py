@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from problems import bar_and_dot
 
-from probagg import PAC, clustering_accuracy, smoothing
+from probagg import PAC, clustering_accuracy
 from probagg.errors import InputError
-from probagg.smoothing import PHOTO_ROUNDS, Smoothing, count_nearest, sharpness, smooth
+from probagg.neighbours import smoothing
+from probagg.neighbours.smoothing import PHOTO_ROUNDS, Smoothing, count_nearest, sharpness, smooth
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_a_fitted_row_is_predicted_as_it_was_fitted(bar, sample, monkeypatch):
 def test_blocks_and_the_length_of_rows_change_nothing(bar, monkeypatch):
     X, _, P = bar
     _, whole = Smoothing.fit(X, P)
-    monkeypatch.setattr(smoothing, "SIMILARITIES", 7 * 600)
+    monkeypatch.setattr(smoothing, "CHUNK", 7)
     _, parts = Smoothing.fit(X * np.geomspace(1e-30, 1e30, 600)[:, None], P)
     np.testing.assert_allclose(parts, whole, atol=1e-6)
 

@@ -1,0 +1,119 @@
+"""The nearest rows of each row, and how well labels agree with them.
+
+Rows are NumPy arrays, SciPy sparse matrices or torch tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from probagg.aggregation import LINEAR_METRICS, Array, embed
+from probagg.arrays import chunks, is_tensor, like, to_numpy
+
+SIMILARITIES = 2**27  # of tensors, computed at a time: 512 MB
+# Up to so many columns a k-d tree is faster than all distances.
+TREE_COLUMNS = 8
+
+
+def nearest_rows(
+    X: Array,
+    n: int,
+    metric: str | Callable[..., float] = "sqeuclidean",
+    among: Array | None = None,
+) -> Array:
+    """Return the numbers of the n nearest rows of each row of X, (rows, n), nearest first.
+
+    They are rows of `among`. Without it they are rows of X, a row itself not among them, and n is
+    at most their number less one. Any metric of `sklearn.metrics.pairwise_distances` will do.
+
+    >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.1, 0.9]])
+    >>> nearest_rows(X, 1, "cosine").tolist(), nearest_rows(X[:1], 2, among=X).tolist()
+    ([[2], [3], [0], [1]], [[0, 2]])
+    """
+    if among is None:
+        n = min(n, X.shape[0] - 1)
+    if is_tensor(X) and metric in LINEAR_METRICS:
+        return _nearest_tensors(X, n, str(metric), among)
+    from sklearn.neighbors import NearestNeighbors  # slow to import
+
+    metric = "euclidean" if metric == "sqeuclidean" else metric  # the same order
+    rows = plain_rows(X if among is None else among)
+    is_narrow = metric == "euclidean" and rows.shape[1] <= TREE_COLUMNS and not _is_sparse(rows)
+    algorithm = "kd_tree" if is_narrow else "brute"
+    search = NearestNeighbors(n_neighbors=n, metric=metric, algorithm=algorithm).fit(rows)
+    queries = None if among is None else plain_rows(X)
+    return like(search.kneighbors(queries, return_distance=False), X)
+
+
+def _nearest_tensors(X: Array, n: int, metric: str, among: Array | None) -> Array:
+    torch = sys.modules["torch"]
+    with torch.no_grad(), torch.autocast(X.device.type, enabled=False):
+        queries = embed(X, metric)
+        rows = queries if among is None or among is X else embed(among, metric)
+        mean = rows.mean(0)  # a common offset would cost precision
+        queries, rows = queries - mean, rows - mean
+        half = 0.5 * (rows * rows).sum(1)  # |x - y|^2 is smallest where xy - |y|^2 / 2 is largest
+        found = torch.empty((len(queries), n), dtype=torch.int64, device=X.device)
+        for block in chunks(len(queries), max(1, SIMILARITIES // len(rows))):
+            similarity = queries[block] @ rows.T - half
+            if among is None:
+                similarity.diagonal(block.start).fill_(-torch.inf)
+            found[block] = similarity.topk(n).indices
+        return found
+
+
+def plain_rows(X: Array) -> Array:
+    """Return rows as scikit-learn takes them: not as a tensor, nor as CSR with 64-bit indices."""
+    if not _is_sparse(X):
+        return to_numpy(X)
+    from scipy.sparse import csr_array
+
+    X = X.tocsr()
+    arrays = X.data, X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return csr_array(arrays, shape=X.shape)
+
+
+def _is_sparse(X: Array) -> bool:
+    return hasattr(X, "tocsr")
+
+
+def mean_over(near: Array, Q: Array) -> Array:
+    """Return the mean of Q over the neighbours of each row."""
+    return sum(Q[column] for column in near.T) / near.shape[1]
+
+
+def modularity(near: Array, labels: Array) -> float:
+    """Return the share of neighbours with the row's own label, less the share by chance.
+
+    >>> modularity(np.array([[0, 1], [1, 0], [2, 3], [3, 2]]), np.array([0, 0, 1, 1]))
+    0.5
+    """
+    near, labels = to_numpy(near), to_numpy(labels)
+    by_chance = ((np.bincount(labels) / len(labels)) ** 2).sum()
+    return float((labels[near] == labels[:, None]).mean() - by_chance)
+
+
+@dataclass(frozen=True)
+class NeighbourAgreement:
+    """How often neighbours have the same label."""
+
+    kappa: float  # over rows, corrected for chance: 0 for random labels of the same sizes
+    mean: float  # over clusters, where a cluster of a few outliers counts as much as any
+
+    @classmethod
+    def of(cls, labels: np.ndarray, near: np.ndarray, n_clusters: int) -> NeighbourAgreement:
+        """Return that of labels of rows with these neighbours."""
+        same = (labels[near] == labels[:, None]).mean(1)
+        sizes = np.bincount(labels, minlength=n_clusters)
+        means = np.bincount(labels, same, n_clusters) / np.maximum(sizes, 1)
+        by_chance = float(((sizes / len(labels)) ** 2).sum())
+        kappa = (same.mean() - by_chance) / (1.0 - by_chance) if by_chance < 1.0 else 0.0
+        return cls(float(kappa), float(means.mean()))
+
+    def gain_over(self, other: NeighbourAgreement) -> float:
+        """Return the gain in kappa; none where clusters agree less on average."""
+        return self.kappa - other.kappa if self.mean >= other.mean else 0.0
