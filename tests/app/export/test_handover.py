@@ -146,7 +146,7 @@ def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
         (("--format", "datasets"), "has no place in a run. Name one: --out NAME.parquet"),
         (("--format", "datasets", "--out", "x.csv"), "ends in .parquet. Name it so: x.parquet"),
         (("--format", "fiftyone", "--features", "--out", "x"), "features is for models"),
-        (("--format", "coco"), "possible are onnx, safetensors, compact, label-studio"),
+        (("--format", "coco"), "possible are onnx, safetensors, label-studio"),
     ],
     ids=str,
 )

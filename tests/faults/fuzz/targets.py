@@ -254,27 +254,19 @@ def read_checkpoint(path):
     return engine.resume()
 
 
-def compact(folder):
+def network(folder):
     from probagg import Recipe
-    from probagg.app.assignments import Yardstick
     from probagg.dpac.model import build_model, save_network
 
     small = ["network.width=2", "network.classifier=[4]", "pretext.head=[4, 4]", "views.size=8"]
     recipe = Recipe.of("digits/fast").override(small)
-    model = build_model(recipe, 2)
-    save_network(model, recipe, folder, compact=True)
-    save_network(model, recipe, folder / "model.safetensors")
-    X = np.random.default_rng(0).normal(size=(12, model.dim))
-    Yardstick.of(X, np.arange(12) % 2, 2, "sqeuclidean").save(folder / "yardstick.safetensors")
+    save_network(build_model(recipe, 2), recipe, folder / "model.safetensors")
 
 
-def read_compact(path):
+def read_network(path):
     from probagg import DPAC
-    from probagg.app.run.run import open_run
 
-    if path.name == "model.safetensors":
-        return DPAC.load(path, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
-    return open_run(path.parent).predict(np.zeros((2, 8, 8), np.uint8), device="cpu")
+    return DPAC.load(path, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
 
 
 def models(folder):
@@ -328,7 +320,7 @@ TARGETS = {
     "review": Target(reviews, read_review),
     "manifest": Target(manifests, read_manifest),
     "checkpoint": Target(checkpoints, read_checkpoint, quick=100),
-    "compact": Target(compact, read_compact, quick=40),
+    "network": Target(network, read_network, quick=40),
     "model": Target(models, read_model),
     "page": Target(a_run, read_page, quick=12),
     "predict": Target(a_run, read_prediction, quick=40),
