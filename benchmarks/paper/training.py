@@ -38,8 +38,8 @@ from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.machine import Machine
-from probagg.dpac.matching import self_label_stage
 from probagg.dpac.model import build_model
+from probagg.dpac.self_labelling import self_label_stage
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
 from probagg.dpac.views import Views
 from probagg.environment import environment

@@ -27,9 +27,9 @@ from probagg.dpac.checkpoint import check_identity, read_description
 from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed, Joined, infer
 from probagg.dpac.machine import Machine, from_first_process, join_processes
-from probagg.dpac.matching import self_label_stage
 from probagg.dpac.model import Model, build_model, load_network, save_network
 from probagg.dpac.recipe import Recipe
+from probagg.dpac.self_labelling import VARIANTS, self_label_stage
 from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
@@ -37,7 +37,6 @@ from probagg.errors import InputError
 from probagg.estimators import check_parameters, draw_seed, labels_of
 from probagg.opa.diagnose import Diagnosis, diagnose
 
-FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
 COMPILING = 60.0  # seconds, on CUDA
 ENOUGH = 2.0  # seconds of timing, after which no batch is started
 REPEATS = 5  # timings of the largest batch
@@ -326,13 +325,8 @@ def decoded_for(data: ImageSet, recipe: Recipe) -> ImageSet:
 
 def training_seconds(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
     """Return the seconds of all stages, from timing batches forward and backward."""
-    views = len(recipe.pretext.views)
-    passes = recipe.pretrain.epochs * float(views) if recipe.pretext.task != "none" else 0.0
-    forward = 2.0 if recipe.cluster.stratify else 1.0  # clean view, and strata before an epoch
-    passes += recipe.cluster.epochs * (views + forward * FORWARD)
-    last = recipe.self_label
-    forward = forward if last.labels == "classifier" else 1 / last.refresh_epochs
-    passes += last.epochs * (2 + forward * FORWARD)
+    stages = PretrainStage, ClusterStage, VARIANTS[recipe.self_label.labels]
+    passes = sum(getattr(recipe, stage.name).epochs * stage.passes(recipe) for stage in stages)
     compiling = COMPILING if device.type == "cuda" else 0.0
     return passes * n_images * _seconds_per_image(recipe, model, n_images, device) + compiling
 

@@ -146,7 +146,22 @@ class Engine:
             while at.epoch < plan.epochs:
                 if at.step == 0:
                     self._prepare_epoch(stage)
-                self._epoch(stage, step, batch_size, steps)
+                began, first = time.monotonic(), at.step
+                step.key.fill_(random_key(self.seed, stage.name, at.epoch))
+                for images, samples in stage.feed.batches(self._rows(stage, batch_size, steps)):
+                    share = (at.epoch * steps + at.step) / (plan.epochs * steps)
+                    step.set_learning_rate(plan.learning_rate * learning_rate_factor(plan, share))
+                    start = time.monotonic()
+                    step(images, samples)
+                    self._slowest = max(self._slowest, time.monotonic() - start)
+                    at.step += 1
+                    at.total += 1
+                    self._save_or_stop(step, at.step == steps)
+                    self.progress(Progress(stage.name, at.epoch, plan.epochs, at.step, steps))
+                metrics = step.means(steps)  # waits for the device
+                metrics["seconds"] = seconds = time.monotonic() - began
+                metrics["images_per_second"] = (steps - first) * batch_size / max(seconds, 1e-9)
+                self._end_epoch(stage, steps, metrics)
             synchronize(self.module.state_dict())  # batch norm's statistics differ by process
             stage.finish()
             synchronize(self.module.state_dict(), stage.state)
@@ -199,31 +214,19 @@ class Engine:
             at.stage, at.epoch, at.step = stage.name, 0, 0
         self._restored = None
 
-    def _epoch(self, stage: Stage, step: Step, batch_size: int, steps: int) -> None:
-        at, plan, name = self.position, stage.plan, stage.name
-        began, first = time.monotonic(), at.step
-        step.key.fill_(random_key(self.seed, name, at.epoch))
-        order_key = random_key(self.seed, name, at.epoch, "order")
+    def _rows(self, stage: Stage, batch_size: int, steps: int) -> list[Tensor]:
+        """Return this process's rows of the epoch's remaining batches."""
+        at = self.position
+        order_key = random_key(self.seed, stage.name, at.epoch, "order")
         order = permutation(order_key, len(stage.feed), self._strata)
-        rows = [process_share(batch) for batch in order.split(batch_size)[first:steps]]
-        for images, samples in stage.feed.batches(rows):
-            share = (at.epoch * steps + at.step) / (plan.epochs * steps)
-            step.set_learning_rate(plan.learning_rate * learning_rate_factor(plan, share))
-            start = time.monotonic()
-            step(images, samples)
-            self._slowest = max(self._slowest, time.monotonic() - start)
-            at.step += 1
-            at.total += 1
-            self._save_or_stop(step, at.step == steps)
-            self.progress(Progress(name, at.epoch, plan.epochs, at.step, steps))
-        metrics = step.means(steps)
-        seconds = time.monotonic() - began
-        metrics["seconds"] = seconds
-        metrics["images_per_second"] = (steps - first) * batch_size / max(seconds, 1e-9)
+        return [process_share(batch) for batch in order.split(batch_size)[at.step : steps]]
+
+    def _end_epoch(self, stage: Stage, steps: int, metrics: dict[str, float]) -> None:
+        at = self.position
         at.epoch, at.step = at.epoch + 1, 0
-        self.history.add({"stage": name, "epoch": at.epoch, "step": at.total, **metrics})
-        self.progress(Progress(name, at.epoch, plan.epochs, 0, steps, metrics))
-        _check_finite(metrics, name, at.epoch)
+        self.history.add({"stage": stage.name, "epoch": at.epoch, "step": at.total, **metrics})
+        self.progress(Progress(stage.name, at.epoch, stage.plan.epochs, 0, steps, metrics))
+        _check_finite(metrics, stage.name, at.epoch)
 
     def _save_or_stop(self, step: Step, last_of_epoch: bool) -> None:
         """Save every `save_minutes`; save and raise on a requested stop or out of time."""
