@@ -15,7 +15,7 @@ def commands(run, rows):
     """Every command that takes a file as --out."""
     return (
         ("predict", run, rows),
-        ("export", run, "--format", "safetensors"),
+        ("export", run),
         ("compare", rows, "-k", 2, "--methods", "kmeans", "--seeds", 1),
     )
 
@@ -101,11 +101,11 @@ def test_a_file_that_came_up_during_the_work_is_not_replaced(tmp_path):
 
 def test_an_export_in_the_run_replaces_the_one_before(run):
     """At its own place it is a file of ours, also where the user names that place."""
-    for options in ((), (), ("--out", run / "exported.safetensors")):
-        result = probagg("export", run, "--format", "safetensors", *options)
+    for options in ((), (), ("--out", run / "model.onnx")):
+        result = probagg("export", run, *options)
         assert result.exit_code == 0, result.output
     with pytest.raises(InputError, match="exists"):
-        open_run(run).export("safetensors", out=_touched(run.parent / "mine.safetensors"))
+        open_run(run).export("onnx", out=_touched(run.parent / "mine.onnx"))
 
 
 def _touched(path):

@@ -164,7 +164,7 @@ def test_splits_new_clusters_and_discarded_photos_are_heeded(world, reviewed, tm
         again = run.predict(world / "photos")
     np.testing.assert_array_equal(again.cluster, table.cluster)
     np.testing.assert_allclose(again.probability, table.probability, atol=1e-4)
-    exported = probagg("export", reviewed, "--json", "--format", "safetensors")
+    exported = probagg("export", reviewed, "--json")
     assert json.loads(exported.stdout)["names"] == [f"cluster {k}" for k in range(7)]
     assert "column k is cluster k: 3 cluster 3, 4 cluster 4, 5 cluster 5\n" in exported.stderr
     new = run.predict(world / "new")
@@ -397,7 +397,7 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
     again = list(csv.DictReader(result.stdout.splitlines()))
     old = rows_of(tmp_path / "run" / "assignments.csv")[:7]
     assert [row["cluster"] for row in again] == [row["cluster"] for row in old]
-    assert probagg("export", tmp_path / "run", "--format", "safetensors").exit_code == 0
+    assert probagg("export", tmp_path / "run").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
             2,
             "9 clu",
         ),
-        (("export", "{home}/run", "--format", "pickle"), 2, "possible are onnx, safetensors"),
+        (("export", "{home}/run", "--format", "pickle"), 2, "possible are onnx, compact"),
         (("evaluate", "{home}/run", "--labels", "{home}/none.csv"), 3, "cannot be read"),
         (("report", "{home}/run", "--port", "80"), 2, "belong to --serve"),
         (("predict", "{home}/run", "{home}/new", "--out", "a.json"), 2, "would hold CSV"),

@@ -133,20 +133,20 @@ def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
     (home / "my photos" / "00.png").unlink()
     with pytest.warns(UserWarning, match="was changed after"):
         run = probagg.open_run(home / "run")
-    for format in (*FOLDERS, "datasets"):
+    for format in FOLDERS:
         with pytest.raises(NoData, match=r"00\.png of the run run is gone"):
-            run.export(format, tmp_path / "out.parquet")
-    assert not (tmp_path / "out.parquet").exists()
+            run.export(format, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--format", "fiftyone"), "has no place in a run. Name one: --out NAME/ "),
-        (("--format", "datasets"), "has no place in a run. Name one: --out NAME.parquet"),
-        (("--format", "datasets", "--out", "x.csv"), "ends in .parquet. Name it so: x.parquet"),
+        (("--format", "anndata"), "has no place in a run. Name one: --out NAME.h5ad"),
+        (("--format", "anndata", "--out", "x.csv"), "ends in .h5ad. Name it so: x.h5ad"),
         (("--format", "fiftyone", "--features", "--out", "x"), "features is for models"),
-        (("--format", "coco"), "possible are onnx, safetensors, compact, label-studio"),
+        (("--format", "coco"), "possible are onnx, compact, label-studio"),
     ],
     ids=str,
 )

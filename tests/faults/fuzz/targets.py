@@ -279,8 +279,6 @@ def read_compact(path):
 
 def models(folder):
     from probagg import PAC, OPAHead
-    from probagg.app.export.files import export_safetensors
-    from probagg.app.export.labeller import labeller_of
     from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
 
@@ -294,9 +292,6 @@ def models(folder):
         head.save(folder / "opa.safetensors")
         smoothing, _ = Smoothing.fit(ROWS, pac_of_rows.probabilities_)
         smoothing.save(folder / "smoothing.safetensors")
-        for name, model in (("pac", pac_of_rows), ("smoothed", smoothing)):
-            made = export_safetensors(labeller_of(model), names=["a", "b"], description="x")
-            (folder / f"exported-{name}.safetensors").write_bytes(made)
     fit = FitCheckpoint(folder / "fit.safetensors", 3)
     fit.identity = {"n_clusters": 2}
     fit.write(ROWS, 4, [3.0, 2.0])
@@ -304,12 +299,9 @@ def models(folder):
 
 def read_model(path):
     from probagg import PAC, OPAHead
-    from probagg.app.export.files import load_exported
     from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
 
-    if path.name.startswith("exported"):
-        return load_exported(path)[0].examples(1)
     if path.name.startswith("fit"):
         return FitCheckpoint(path, 3)
     kind = {"opa": OPAHead, "smoothing": Smoothing}.get(path.name.partition(".")[0], PAC)

@@ -18,8 +18,8 @@ EXAMPLE = example(
     "comparison with PyTorch. It contains the names and merges of probagg report --serve.\n\n",
     "--format compact, for DPAC runs, writes a folder for probagg predict with weights of half the "
     "size, in files of 15 MiB at most.\n\n",
-    "--format label-studio, fiftyone, datasets (a .parquet file with the photos) or anndata "
-    "(.h5ad) writes the clusters for other tools to --out.",
+    "--format label-studio, fiftyone or anndata (.h5ad) writes the clusters for other tools to "
+    "--out.",
 )
 
 
@@ -29,8 +29,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="For the model: onnx, safetensors, compact. For the clusters: label-studio, "
-            "fiftyone, datasets, anndata.",
+            help="For the model: onnx, compact. For the clusters: label-studio, fiftyone, anndata.",
         ),
     ] = "onnx",
     features: Annotated[
@@ -42,8 +41,8 @@ def export(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File or folder to write; required for clusters. [default: model.onnx, "
-            "exported.safetensors or compact in RUN]"
+            help="File or folder to write; required for clusters. [default: model.onnx or compact "
+            "in RUN]"
         ),
     ] = None,
     overwrite: Overwrite = False,

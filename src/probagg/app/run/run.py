@@ -289,10 +289,10 @@ class Run:
     ) -> Path:
         """Write the model or the clusters for other programs; return the path.
 
-        The model: "onnx" and "safetensors", one file, and "compact", a folder for `predict`.
+        The model: "onnx", one file, and "compact", a folder for `predict`.
         `features` leaves out the backbone: features in, probabilities out. The clusters, with names
         and all else that the review changed, at the place that `out` names: "label-studio" and
-        "fiftyone", folders, "datasets", a .parquet file, and "anndata", an .h5ad file.
+        "fiftyone", folders, and "anndata", an .h5ad file.
 
         An earlier model at its default place in the run is replaced, what `out` names only with
         `overwrite`.
