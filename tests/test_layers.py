@@ -82,7 +82,7 @@ HEAVY = {
     "rawpy": {"data"},
     "jinja2": {"report"},
     "onnx": {"export"},
-    "onnxruntime": {"embed", "export"},
+    "onnxruntime": {"export"},
     "dask": {"pac"},
     "typer": {"cli"},
 }

@@ -229,7 +229,7 @@ def test_only_networks_have_a_compact_export(tmp_path, blobs):
     assert cluster_by_pac(tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run").exit_code == 0
     result = probagg("export", tmp_path / "run", "--format", "compact")
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "is of PAC. Use safetensors or onnx." in result.stderr
+    assert "is of PAC. Use onnx." in result.stderr
     assert not (tmp_path / "run" / "compact").exists()
 
 

@@ -72,7 +72,7 @@ class Options:
         str | None,
         Spelling(
             "Images: the network whose features are clustered: any timm model, "
-            "efficientnet-lite0, an .onnx file, or module:function. [default: "
+            "efficientnet-lite0, a folder, or module:function. [default: "
             "vit_small_patch14_dinov2.lvd142m]",
             methods=(PAC,),
         ),
