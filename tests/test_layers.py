@@ -79,7 +79,6 @@ HEAVY = {
     "timm": {"dpac", "embed", "export"},
     "PIL": {"data", "embed", "report"},
     "pillow_heif": {"data"},
-    "rawpy": {"data"},
     "jinja2": {"report"},
     "onnx": {"export"},
     "onnxruntime": {"export"},

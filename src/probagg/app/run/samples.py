@@ -18,7 +18,7 @@ from probagg.data.arrays import Matrix, matrix_of_table
 from probagg.data.images import ImageSet
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import is_named, open_source
-from probagg.data.photo import count_by_kind, needed_extra, why_not
+from probagg.data.photo import count_by_kind, needs_package, why_not
 from probagg.data.photos import FolderImages
 from probagg.data.tables import Table, table_of
 from probagg.errors import InputError, Interrupted, NoData, did_you_mean
@@ -247,8 +247,8 @@ def open_samples(
     if n := len(found.passed):
         what = "files are not images" if n != 1 else "file is not an image"
         monitor.say(f"{n:,} {what} that can be read: {count_by_kind(found.passed)}")
-    photos = [(path, why_not(path)) for path in found.passed if needed_extra(path)]
-    others = [(path, why_not(path)) for path in found.passed if not needed_extra(path)]
+    photos = [(path, why_not(path)) for path in found.passed if needs_package(path)]
+    others = [(path, why_not(path)) for path in found.passed if not needs_package(path)]
     return replace(samples, skipped=(*found.outside, *photos), others=tuple(others))
 
 
