@@ -182,13 +182,13 @@ def test_overwrite_does_not_follow_a_linked_folder(run, rows, tmp_path):
     """Even a name that runs write is left alone where its folder leads out of the run."""
     outside = tmp_path / "outside"
     outside.mkdir()
-    (outside / "model.json").write_text("mine")
-    (run / "compact").symlink_to(outside)
+    (outside / "events.out.tfevents.1").write_text("mine")
+    (run / "tensorboard").symlink_to(outside)
     manifest = json.loads((run / MANIFEST).read_text())
-    manifest["sha256"]["compact/model.json"] = "0" * 64
+    manifest["sha256"]["tensorboard/events.out.tfevents.1"] = "0" * 64
     (run / MANIFEST).write_text(json.dumps(manifest))
     assert cluster_by_pac(rows, "-k", 3, "--out", run, "--overwrite").exit_code == 0
-    assert (outside / "model.json").read_text() == "mine"
+    assert (outside / "events.out.tfevents.1").read_text() == "mine"
 
 
 def test_overwrite_still_removes_the_old_run(run, rows):
@@ -204,7 +204,12 @@ def test_overwrite_still_removes_the_old_run(run, rows):
 def test_what_a_person_put_into_a_run_survives_overwrite(rows, tmp_path):
     run = tmp_path / "run"
     assert cluster_by_pac(rows, "-k", 2, "--out", run).exit_code == 0
-    mine = ["checkpoints/best.pt", "checkpoints/step-3/state.json", "compact/notes.json", "a/b.txt"]
+    mine = [
+        "checkpoints/best.pt",
+        "checkpoints/step-3/state.json",
+        "tensorboard/notes.json",
+        "a/b.txt",
+    ]
     for name in mine:
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text("mine")

@@ -6,11 +6,10 @@ import sys
 import numpy as np
 import pytest
 import timm
-import tomli_w
 from commands import cluster_by_pac, probagg
 from PIL import Image
 
-from probagg import DPAC, Recipe, open_run
+from probagg import open_run
 from probagg.app.embed import BackboneError, reopen_backbone
 
 CODE = """
@@ -107,17 +106,3 @@ def test_every_name_that_points_to_a_place_needs_trust(hub_folder, monkeypatch, 
 def test_weights_of_known_networks_need_no_trust(hub_folder):
     spec = {"backbone": "test_resnet", "weights": str(hub_folder / "model.safetensors")}
     assert reopen_backbone(spec, "cpu").name == "test_resnet"
-
-
-def test_code_that_a_compact_export_names_is_not_run(world):
-    epochs = ["pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0", "network.width=8"]
-    recipe = Recipe.of("digits").override(epochs)
-    dpac = DPAC(2, recipe=recipe, device="cpu", random_state=0).fit("photos")
-    dpac.save("small", compact=True)
-    assert probagg("predict", "small", "photos").exit_code == 0
-    config = {"method": "dpac", "kind": "images", "n_clusters": 2}
-    config["embed"] = {"backbone": "evil:build"}
-    (world / "small" / "config.toml").write_text(tomli_w.dumps(config))
-    result = probagg("predict", "small", "photos")
-    assert (result.exit_code, "--trust-code" in result.output) == (2, True)
-    assert not (world / "ran").exists()

@@ -415,7 +415,7 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
             2,
             "9 clu",
         ),
-        (("export", "{home}/run", "--format", "pickle"), 2, "possible are onnx, compact"),
+        (("export", "{home}/run", "--format", "pickle"), 2, "possible are onnx, label"),
         (("evaluate", "{home}/run", "--labels", "{home}/none.csv"), 3, "cannot be read"),
         (("report", "{home}/run", "--port", "80"), 2, "belong to --serve"),
         (("predict", "{home}/run", "{home}/new", "--out", "a.json"), 2, "would hold CSV"),

@@ -146,7 +146,7 @@ def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
         (("--format", "anndata"), "has no place in a run. Name one: --out NAME.h5ad"),
         (("--format", "anndata", "--out", "x.csv"), "ends in .h5ad. Name it so: x.h5ad"),
         (("--format", "fiftyone", "--features", "--out", "x"), "features is for models"),
-        (("--format", "coco"), "possible are onnx, compact, label-studio"),
+        (("--format", "coco"), "possible are onnx, label-studio"),
     ],
     ids=str,
 )

@@ -256,7 +256,6 @@ def read_checkpoint(path):
 
 def compact(folder):
     from probagg import Recipe
-    from probagg.app.assignments import Yardstick
     from probagg.dpac.model import build_model, save_network
 
     small = ["network.width=2", "network.classifier=[4]", "pretext.head=[4, 4]", "views.size=8"]
@@ -264,17 +263,13 @@ def compact(folder):
     model = build_model(recipe, 2)
     save_network(model, recipe, folder, compact=True)
     save_network(model, recipe, folder / "model.safetensors")
-    X = np.random.default_rng(0).normal(size=(12, model.dim))
-    Yardstick.of(X, np.arange(12) % 2, 2, "sqeuclidean").save(folder / "yardstick.safetensors")
 
 
 def read_compact(path):
     from probagg import DPAC
-    from probagg.app.run.run import open_run
 
-    if path.name == "model.safetensors":
-        return DPAC.load(path, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
-    return open_run(path.parent).predict(np.zeros((2, 8, 8), np.uint8), device="cpu")
+    model = path if path.name == "model.safetensors" else path.parent
+    return DPAC.load(model, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
 
 
 def models(folder):

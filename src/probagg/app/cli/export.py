@@ -16,8 +16,6 @@ EXAMPLE = example(
     "probagg export runs/photos --format onnx",
     "Writes runs/photos/model.onnx, with pixels as input and probabilities as output, after a "
     "comparison with PyTorch. It contains the names and merges of probagg report --serve.\n\n",
-    "--format compact, for DPAC runs, writes a folder for probagg predict with weights of half the "
-    "size, in files of 15 MiB at most.\n\n",
     "--format label-studio, fiftyone or anndata (.h5ad) writes the clusters for other tools to "
     "--out.",
 )
@@ -29,7 +27,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="For the model: onnx, compact. For the clusters: label-studio, fiftyone, anndata.",
+            help="For the model: onnx. For the clusters: label-studio, fiftyone, anndata.",
         ),
     ] = "onnx",
     features: Annotated[
@@ -41,8 +39,7 @@ def export(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File or folder to write; required for clusters. [default: model.onnx or compact "
-            "in RUN]"
+            help="File or folder to write; required for clusters. [default: model.onnx in RUN]"
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -53,7 +50,6 @@ def export(
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)
-        opened.check_is_run()
         give(
             write_export(opened, how, out, features=features, overwrite=overwrite, monitor=terminal)
         )

@@ -68,9 +68,6 @@ def read_options(typed: dict[str, Any]) -> Options:
 
 
 RunPath = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
-RunOrCompact = Annotated[
-    Path, typer.Argument(help="A run folder of probagg cluster, or a compact export of one.")
-]
 Backbone = Annotated[str | None, option_of("backbone")]
 Weights = Annotated[str | None, option_of("weights")]
 Labels = Annotated[Path | None, option_of("labels")]

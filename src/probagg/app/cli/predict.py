@@ -19,7 +19,7 @@ from probagg.app.cli.options import (
     LinkTo,
     Overwrite,
     Quiet,
-    RunOrCompact,
+    RunPath,
     TrustCode,
     example,
 )
@@ -42,7 +42,7 @@ EXAMPLE = example(
 
 
 def predict(
-    run: RunOrCompact,
+    run: RunPath,
     source: Annotated[
         list[str],
         typer.Argument(

@@ -1,11 +1,8 @@
-"""A run for others: its model as a file or as a small folder to carry, its clusters for a tool."""
+"""A run for others: its model as a file, its clusters for a tool."""
 
 from __future__ import annotations
 
-import json
-import shutil
 import warnings
-from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,26 +20,15 @@ from probagg.app.export.tools import (
     write_label_studio,
 )
 from probagg.app.review import Review
-from probagg.app.run.folder import (
-    MANIFEST,
-    PATIENCE,
-    REVIEW,
-    add_to_run,
-    alone,
-    read_manifest,
-    write_manifest,
-)
+from probagg.app.run.folder import add_to_run
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.output import Output, OutputFolder
 from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
-from probagg.storage import checksum, whole_file, whole_folder
+from probagg.storage import whole_file, whole_folder
 
-# A compact export: its place in the run where no other is given, the files that
-# DPAC.save(compact=True) writes, and those copied from the run.
-PLACE = "compact"
-MODEL, WEIGHTS = "model.json", "weights-*-of-*.safetensors"
-BESIDE = ("config.toml", "result.json", REVIEW, "yardstick.safetensors")
+# The model, and its place in the run where no other is given.
+ONNX, MODEL = "onnx", "model.onnx"
 # Formats for tools: a folder (what writes it, and its files), or a file, of AnnData.
 FOLDERS: dict[str, Any] = {
     "label-studio": (write_label_studio, LABEL_STUDIO_FILES),
@@ -50,8 +36,7 @@ FOLDERS: dict[str, Any] = {
 }
 ANNDATA, SUFFIX = "anndata", ".h5ad"
 TOOLS = (*FOLDERS, ANNDATA)
-MODELS = {"onnx": "model.onnx", "compact": PLACE}
-FORMATS = (*MODELS, *TOOLS)
+FORMATS = (ONNX, *TOOLS)
 
 
 class Exportable(Protocol):
@@ -96,46 +81,13 @@ def write_export(
         raise InputError(
             f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
         )
-    home = run.path / MODELS[format]
+    home = run.path / MODEL
     path = home if out is None else Path(out)
     # At its own place it is part of the run, and an earlier one is replaced without asking.
-    in_run = path.resolve() == home.resolve()
-    review = run.review
-    names = cluster_names(review, review.n_numbers(run.n_clusters))
-    facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
-    if format == "compact":
-        return facts | _write_compact(run, path, monitor, overwrite=overwrite or in_run)
-    output = None if in_run else Output(path, overwrite).check()
+    output = None if path.resolve() == home.resolve() else Output(path, overwrite).check()
+    names = cluster_names(run.review, run.review.n_numbers(run.n_clusters))
+    facts = {"run": str(run.path), "format": format, "names": names}
     return facts | _write_onnx(run, output, features, names, monitor)
-
-
-def _write_compact(
-    run: Exportable, folder: Path, monitor: Monitor, *, overwrite: bool
-) -> dict[str, Any]:
-    """Write the network of DPAC in small parts, with what predict needs beside it."""
-    if (method := run.config["method"]) != "dpac":
-        raise InputError(
-            f"The format compact is for networks that DPAC trained, but {run.path} is of "
-            f"{method.upper()}. Use onnx."
-        )
-    OutputFolder(folder, (MODEL, WEIGHTS, *BESIDE), overwrite, _is_export).check()
-    model, place = run.model("cpu"), folder.resolve()
-    in_run = place == (run.path / PLACE).resolve()
-    with alone(run.path, PATIENCE) if in_run else nullcontext():
-        with whole_folder(place) as partial:
-            model.save(partial, compact=True)
-            for name in BESIDE:
-                if (run.path / name).is_file():
-                    shutil.copyfile(run.path / name, partial / name)
-        if in_run:
-            _note_in_manifest(run.path)
-    files = {path.name: path.stat().st_size for path in sorted(place.iterdir())}
-    size = sum(files.values())
-    monitor.say(
-        f"written to {folder} ({size / 1e6:.1f} MB, {len(files)} files, weights in bfloat16)"
-    )
-    monitor.say(f"It needs nothing else of the run: probagg predict {folder} images/")
-    return {"folder": str(folder), "files": files, "bytes": size}
 
 
 def _write_onnx(
@@ -154,7 +106,7 @@ def _write_onnx(
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"
-    path = output.path if output else run.path / MODELS["onnx"]
+    path = output.path if output else run.path / MODEL
     data, difference = export_onnx(labeller, names=names, description=description)
     monitor.say(f"onnxruntime and PyTorch agree to {difference:.1e}")
     if output:
@@ -271,27 +223,3 @@ def probabilities_of_run(run: Exportable, X: Any) -> np.ndarray:
     found = np.zeros((len(P), review.n_numbers(run.n_clusters)))
     np.add.at(found, (np.arange(len(P))[:, None], review.regions(run.n_clusters, X)), P)
     return found
-
-
-def is_compact(folder: Path) -> bool:
-    """Return whether a folder holds a network in parts, damaged or not, and is not a run."""
-    if not folder.is_dir() or (folder / MANIFEST).is_file():
-        return False
-    return (folder / MODEL).is_file() or any(folder.glob(WEIGHTS))
-
-
-def _is_export(folder: Path) -> bool:
-    """Return whether a model.json of ours lies beside weights."""
-    try:
-        description = json.loads((folder / MODEL).read_text())
-        return {"n_clusters", "recipe"} <= set(description) and any(folder.glob(WEIGHTS))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return False
-
-
-def _note_in_manifest(run: Path) -> None:
-    """List an export inside the run in its manifest, so that it goes with the run."""
-    hashes = {k: v for k, v in read_manifest(run).items() if not k.startswith(f"{PLACE}/")}
-    for path in (run / PLACE).iterdir():
-        hashes[f"{PLACE}/{path.name}"] = checksum(path)
-    write_manifest(run, hashes)

@@ -1,8 +1,7 @@
-"""Run: a finished run folder or a compact export, opened."""
+"""Run: a finished run folder, opened."""
 
 from __future__ import annotations
 
-import html
 import os
 import warnings
 from functools import cached_property, partial
@@ -16,7 +15,7 @@ from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review
 from probagg.app.run import samples as opened
 from probagg.app.run.contents import read_config, read_n_clusters, read_result, read_review
-from probagg.app.run.exports import is_compact, write_export
+from probagg.app.run.exports import write_export
 from probagg.app.run.folder import (
     CONFIG,
     REVIEW,
@@ -53,7 +52,7 @@ class Run:
     Attributes
     ----------
     path : Path
-        The run folder, or a compact export of one, which can only predict.
+        The run folder.
     config, result : dict
         The contents of config.toml and result.json.
     """
@@ -67,20 +66,10 @@ class Run:
         trust_code: bool = False,
     ) -> None:
         self.path = Path(path)
-        self.is_compact = is_compact(self.path)
         self._images, self._rows, self._trust_code = images, rows, trust_code
         self._assignments: tuple[Any, Assignments] | None = None
-        if self.is_compact:
-            # All that predict needs of a network that DPAC.save wrote without a run.
-            self.config: dict[str, Any] = {"method": "dpac", "kind": "images"}
-            if (self.path / CONFIG).is_file():
-                self.config |= read_config(self.path)
-            return
         if not self.path.is_dir():
-            raise NoData(
-                f"{path} is not a folder. Name a run folder that probagg cluster wrote, or a "
-                "compact export of one."
-            )
+            raise NoData(f"{path} is not a folder. Name a run folder that probagg cluster wrote.")
         if not (self.path / CONFIG).is_file() and not is_being_written(self.path):
             raise NoData(f"{path} holds no run (no {CONFIG}). Name a folder of probagg cluster.")
         if not is_finished(self.path):
@@ -100,13 +89,6 @@ class Run:
                 stacklevel=2,
             )
 
-    def _file(self, name: str) -> Path:
-        """Return the path of a file after its content was compared with the manifest.
-
-        Files of a compact export contain their checksums.
-        """
-        return self.path / name if self.is_compact else verified(self.path, name)
-
     @property
     def review(self) -> Review:
         """What a person changed, as saved last."""
@@ -120,7 +102,7 @@ class Run:
     @property
     def yardstick(self) -> Yardstick | None:
         """What measures distances of new samples; None where a model was saved without it."""
-        file = self._file("yardstick.safetensors")
+        file = verified(self.path, "yardstick.safetensors")
         return Yardstick.load(file) if file.is_file() else None
 
     def model(self, device: str = "auto") -> Any:
@@ -128,13 +110,11 @@ class Run:
         # Estimators are taken by name: PAC alone needs no torch.
         import probagg
 
-        if self.is_compact:
-            return probagg.DPAC.load(self.path, device=device)
         if self.config.get("smooth"):
             from probagg.neighbours.smoothing import Smoothing
 
-            return Smoothing.load(self._file(SMOOTHING))
-        file = self._file("model.safetensors")
+            return Smoothing.load(verified(self.path, SMOOTHING))
+        file = verified(self.path, "model.safetensors")
         if self.config["method"] == "dpac":
             return probagg.DPAC.load(file, device=device)
         return probagg.PAC.load(file)
@@ -182,7 +162,7 @@ class Run:
     @property
     def preparation(self) -> Preparation | None:
         """How the columns of a table became numbers; None for other runs."""
-        file = self._file(FILE)
+        file = verified(self.path, FILE)
         return Preparation.load(file) if file.is_file() else None
 
     def open_new(self, source: Any, monitor: Monitor) -> Samples:
@@ -203,8 +183,6 @@ class Run:
         return samples.prepared(preparation, prepared)
 
     def __repr__(self) -> str:
-        if self.is_compact:
-            return f"Run({str(self.path)!r}, compact export)"
         result = self.result
         noun = "images" if self.config["kind"] == "images" else "rows"
         return (
@@ -214,20 +192,16 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Show sizes and typical images in a notebook."""
-        if self.is_compact:
-            return f"<code>{html.escape(repr(self))}</code>"
         return summary_html(self.path, images=self._images, title=repr(self))
 
     @cached_property
     def result(self) -> dict[str, Any]:
         """The summary of the run: sizes, scores, seconds."""
-        self.check_is_run()
         return read_result(self.path)
 
     @property
     def assignments(self) -> Assignments:
         """The table of the run with the review applied: one entry per sample in each column."""
-        self.check_is_run()
         version = [_version(self.path / name) for name in ("assignments.csv", REVIEW)]
         if self._assignments is None or self._assignments[0] != version:
             table = Assignments.read(self.path / "assignments.csv", self.n_clusters)
@@ -247,7 +221,6 @@ class Run:
         header may name more columns, a mapping from names to classes, or one class per sample;
         without it, the classes that the source had. Samples that a person discarded do not count.
         """
-        self.check_is_run()
         if labels is None and not (labels := self.path / "classes.csv").is_file():
             raise NoData(
                 f"The run in {self.path} has no known classes. Give them as labels (--labels "
@@ -264,7 +237,6 @@ class Run:
 
     def report(self) -> Path:
         """Write report.html and return its path."""
-        self.check_is_run()
         return write_report(self.path, images=self._images)
 
     def write_reviewed_table(self) -> Path:
@@ -276,7 +248,6 @@ class Run:
         self, *, open_browser: bool = True, port: int = 0, on_ready: Any = None
     ) -> None:
         """Serve the page to review the run on 127.0.0.1 until Done is pressed."""
-        self.check_is_run()
         serve_review(self.path, open_browser=open_browser, port=port, on_ready=on_ready)
 
     def export(
@@ -289,7 +260,7 @@ class Run:
     ) -> Path:
         """Write the model or the clusters for other programs; return the path.
 
-        The model: "onnx", one file, and "compact", a folder for `predict`.
+        The model: "onnx", one file.
         `features` leaves out the backbone: features in, probabilities out. The clusters, with names
         and all else that the review changed, at the place that `out` names: "label-studio" and
         "fiftyone", folders, and "anndata", an .h5ad file.
@@ -297,7 +268,6 @@ class Run:
         An earlier model at its default place in the run is replaced, what `out` names only with
         `overwrite`.
         """
-        self.check_is_run()
         facts = write_export(
             self, format, out, features=features, overwrite=overwrite, monitor=Monitor()
         )
@@ -343,14 +313,6 @@ class Run:
         clusters, names = assigned.cluster.tolist(), self.review.names
         return sort_images(source, assigned.names, clusters, names, Path(target), link=link)
 
-    def check_is_run(self) -> None:
-        """Raise where this is a compact export, which has a model and nothing else."""
-        if self.is_compact:
-            raise NoData(
-                f"{self.path} is a compact export: it holds a model for predict and no "
-                "assignments. Name the run folder that it was made from."
-            )
-
 
 def _version(path: Path) -> tuple[int, int, int] | None:
     """Return what changes when a file is replaced or written; None where there is none."""
@@ -362,7 +324,7 @@ def _version(path: Path) -> tuple[int, int, int] | None:
 
 
 def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
-    """Open a run folder that `probagg cluster` wrote, or a compact export of one.
+    """Open a run folder that `probagg cluster` wrote.
 
     `trust_code` allows the run's backbone to be a "module:function", which is then imported and
     called, or a network that timm loads from a folder or an "hf-hub:" name: pass it only for runs
