@@ -6,7 +6,7 @@
     python -m benchmarks training --out runs/imagenette --data imagenette --recipe imagenet10/fast
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
-against the classes), STAGE.labels.npy and the compact model STAGE/, which --weights takes, and
+against the classes), STAGE.labels.npy and the weights STAGE/, which --weights takes, and
 `probagg predict` too; the neighbours of pre-training's features; the curves readings.jsonl and
 revealed.jsonl. What is printed has seen no label. A run that --minutes stops goes on with the same
 command, here or wherever its folder is copied to. `python -m
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from benchmarks.data import open_lab_images
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
+from benchmarks.paper.weights import read_weights, write_weights
 from benchmarks.record import Cell, record
 from probagg import Recipe
 from probagg.data.images import ArrayImages, ImageSet
@@ -38,7 +39,7 @@ from probagg.dpac.engine import Engine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.machine import Machine
 from probagg.dpac.matching import self_label_stage
-from probagg.dpac.model import build_model, load_weights, read_compact_weights, save_network
+from probagg.dpac.model import build_model
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
 from probagg.dpac.views import Views
 from probagg.environment import environment
@@ -57,7 +58,7 @@ class Job:
 
     out: Path  # holds a folder per seed
     stages: tuple[str, ...] = STAGES
-    weights: Path | None = None  # compact weights to start from
+    weights: Path | None = None  # folder of weights to start from
     clustering: ClusterStageMaker = ClusterStage  # what makes the stage of clustering
     minutes: float | None = None  # save and stop after so long
     every: int = 10  # epochs between points of a curve
@@ -90,7 +91,7 @@ class Watch:
         self.seconds += progress.metrics["seconds"]
         if progress.stage == "pretrain" and progress.epoch == self.job.keep:
             kept = self.folder / f"pretrain-{self.job.keep}"
-            save_network(self.subject.model, self.recipe, kept, compact=True)
+            write_weights(self.subject.model, self.recipe, kept)
         if progress.epoch % self.job.every == 0 or progress.epoch in (1, progress.epochs):
             self._look(progress, progress.metrics)
         self.looking += time.monotonic() - began
@@ -126,7 +127,7 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
     (folder / "recipe.toml").write_text(recipe.to_toml())
     model = build_model(recipe, len(np.unique(data.y)), seed=seed)
     if job.weights:
-        load_weights(model, read_compact_weights(job.weights)[0], job.weights)
+        model.load_state_dict(read_weights(job.weights))
     watch = Watch(folder, recipe, job)
     identity = {
         "recipe": recipe.to_toml(),
@@ -150,7 +151,7 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
         watch.stage = stage = make_stage(name, setup, data, job)
         engine.train(stage)
         seconds = time.monotonic() - began - watch.looking
-        save_network(model, recipe, folder / name, compact=True)
+        write_weights(model, recipe, folder / name)
         readings, scores = read_stage(name, subject, recipe, folder, job.table3)
         readings |= {"last_epoch": watch.last, "seconds": seconds, "resumed": resumed}
         (folder / f"{name}.json").write_text(json.dumps(readings, indent=1))
@@ -197,7 +198,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="cifar10/fast", help="a name or a .toml file")
     parser.add_argument("--set", nargs="*", default=[], help="as cluster.m=1.02")
     parser.add_argument("--stages", default=",".join(STAGES))
-    parser.add_argument("--weights", type=Path, help="folder of compact weights to start from")
+    parser.add_argument("--weights", type=Path, help="folder of weights to start from")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--minutes", type=float, help="save and stop after so long (code 75)")
     parser.add_argument("--every", type=int, default=10, help="epochs between points of a curve")

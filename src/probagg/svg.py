@@ -52,16 +52,6 @@ def render(svg: Element) -> str:
     return ElementTree.tostring(svg, encoding="unicode", short_empty_elements=False)
 
 
-def points(pairs: Sequence[tuple[float, float]]) -> str:
-    """Return places (x, y) as a polygon or polyline lists them."""
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in pairs)
-
-
-def pairs(xs: np.ndarray, ys: np.ndarray) -> list[tuple[float, float]]:
-    """Return places (x, y) from two arrays."""
-    return list(zip(xs.tolist(), ys.tolist(), strict=True))
-
-
 def short(value: float) -> str:
     """Return a number in few characters.
 
@@ -97,7 +87,8 @@ def curve(
     if mark is not None:
         at = float(np.interp(mark, np.sort(X), np.sort(px)))
         add(svg, "line", class_="mark", x1=at, x2=at, y1=TOP - 6, y2=BOTTOM + 6)
-    add(svg, "polyline", class_="line", points=points(pairs(px, py)))
+    places = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(px, py, strict=True))
+    add(svg, "polyline", class_="line", points=places)
     if len(X) <= 25 or mark is not None:
         for a, b, at_x, value in zip(px, py, X, Y, strict=True):
             dot = add(svg, "circle", class_="dot", cx=a, cy=b, r=5 if at_x == mark else 2.5)

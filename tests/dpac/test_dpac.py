@@ -109,13 +109,6 @@ def test_a_channels_last_model_is_saved_correctly(fitted, images, tmp_path):
     np.testing.assert_allclose(loaded.predict_proba(images[:50]), fitted.probabilities_[:50])
 
 
-def test_a_compact_model_is_a_folder_and_predicts_nearly_the_same(fitted, images, tmp_path):
-    fitted.save(tmp_path / "model", compact=True)
-    loaded = DPAC.load(tmp_path / "model", device="cpu")
-    found = loaded.predict_proba(images[:100])
-    np.testing.assert_allclose(found, fitted.probabilities_[:100], atol=0.1)
-
-
 def test_a_time_limit_without_a_folder_is_an_error_before_training(images):
     """What was trained until then would be lost."""
     with pytest.raises(ValueError, match=r"max_minutes=5 .* Pass out_dir"):

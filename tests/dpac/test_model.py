@@ -5,12 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from probagg.dpac.model import (
-    build_backbone,
-    build_model,
-    read_compact_weights,
-    write_compact_weights,
-)
+from probagg.dpac.model import build_backbone, build_model
 from probagg.dpac.recipe import Architecture, Recipe, RecipeError
 from probagg.opa.targets import weighted_contrastive
 
@@ -190,23 +185,3 @@ def test_the_autoencoder_reconstructs_its_first_view(generator):
     decoded = model.pretext.decoder(features[:6])
     expected = (decoded - views[0].flatten(1)).pow(2).mean()
     torch.testing.assert_close(model.pretext(None, views, features, None), expected)
-
-
-def test_an_export_is_split_rounded_and_read_back(tmp_path):
-    net = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 300))
-    write_compact_weights(net.state_dict(), tmp_path, {}, part_mib=0.1)  # of other sizes: replaced
-    paths = write_compact_weights(net.state_dict(), tmp_path, {}, part_mib=0.2)
-    assert len(paths) == 2
-    assert all(path.stat().st_size < 0.21 * 2**20 for path in paths)
-    other = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 300))
-    other.load_state_dict(read_compact_weights(tmp_path)[0])
-    for a, b in zip(net.parameters(), other.parameters(), strict=True):
-        assert torch.equal(a.bfloat16().float(), b)
-    assert other[1].num_batches_tracked.dtype == torch.int64
-
-
-def test_an_export_without_one_of_its_parts_is_an_error(tmp_path):
-    net = nn.Sequential(nn.Linear(300, 300), nn.Linear(300, 300))
-    write_compact_weights(net.state_dict(), tmp_path, {}, part_mib=0.2)[0].unlink()
-    with pytest.raises(ValueError, match="holds 1 of 2 weights files"):
-        read_compact_weights(tmp_path)

@@ -247,14 +247,10 @@ class DPAC(ClusterMixin, BaseEstimator):
         features, probabilities = infer(model, Views(recipe.views), Feed(data, device))
         return features.numpy(), probabilities.numpy()
 
-    def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
-        """Write the trained network and its recipe to a safetensors file.
-
-        `compact` writes a folder instead, with weights rounded to bfloat16 in files of about
-        15 MiB at most.
-        """
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the trained network and its recipe to a safetensors file."""
         check_is_fitted(self, "model_")
-        save_network(self.model_, self.recipe_, path, compact=compact)
+        save_network(self.model_, self.recipe_, path)
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:

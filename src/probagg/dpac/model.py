@@ -1,16 +1,13 @@
 """The network: backbone f, classifier h, linear self-labelling head, and the pretext's own head.
 
 The paper's symbols: features x = f(image), probabilities p = softmax(h(x)). A trained network is
-saved with its recipe, as one safetensors file or as a folder of small ones in bfloat16.
+saved with its recipe as one safetensors file.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from itertools import pairwise
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,21 +16,10 @@ from torch import Tensor, nn
 from probagg.dpac.pretext import build_pretext, mlp, norm_layer
 from probagg.dpac.recipe import Architecture, Recipe, RecipeError
 from probagg.errors import InputError, reading
-from probagg.storage import (
-    RESTORE,
-    checksum,
-    read_bytes,
-    read_safetensors,
-    seal,
-    unseal,
-    write_atomically,
-    write_safetensors,
-)
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 FORMAT = "probagg.dpac/1"
-AGAIN = "Copy the whole model there again."
-_PARTS, _DESCRIPTION = "weights-*-of-*.safetensors", "model.json"
 
 
 class Model(nn.Module):
@@ -161,26 +147,17 @@ def _timm(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
     return net
 
 
-def save_network(
-    model: Model, recipe: Recipe, path: str | PathLike[str], *, compact: bool = False
-) -> None:
-    """Write a network to a file, or with `compact` to a folder of weights in bfloat16."""
-    description: dict[str, Any] = {"n_clusters": model.n_clusters, "recipe": recipe.to_toml()}
-    tensors = model.state_dict()
-    if compact:
-        write_compact_weights(tensors, Path(path), description)
-    else:
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        write_safetensors(path, FORMAT, arrays, description)
+def save_network(model: Model, recipe: Recipe, path: str | PathLike[str]) -> None:
+    """Write a network and its recipe to a file."""
+    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    description = {"n_clusters": model.n_clusters, "recipe": recipe.to_toml()}
+    write_safetensors(path, FORMAT, arrays, description)
 
 
 def load_network(path: str | PathLike[str]) -> tuple[Model, Recipe]:
     """Return the network that `save_network` wrote, on the CPU, and its recipe."""
-    if Path(path).is_dir():
-        tensors, description = read_compact_weights(Path(path))
-    else:
-        arrays, description = read_safetensors(path, FORMAT)
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    arrays, description = read_safetensors(path, FORMAT)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     with reading(path, RESTORE):
         recipe = Recipe.from_toml(description["recipe"])
         blank, n_clusters = recipe.override(["network.pretrained=false"]), description["n_clusters"]
@@ -193,16 +170,8 @@ def load_network(path: str | PathLike[str]) -> tuple[Model, Recipe]:
             if not torch.isfinite(tensors[name]).all():
                 raise _misfit(path, f"{name} has values that are not finite")
         model = build_model(blank, n_clusters)
-        load_weights(model, tensors, path)
-    return model, recipe
-
-
-def load_weights(model: Model, tensors: dict[str, Tensor], path: str | PathLike[str]) -> None:
-    """Load saved weights into a model; every one must be there and fit."""
-    try:
         model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise _misfit(path, str(error).strip().splitlines()[-1].strip()) from error
+    return model, recipe
 
 
 def _misfit(path: str | PathLike[str], reason: str) -> InputError:
@@ -210,59 +179,3 @@ def _misfit(path: str | PathLike[str], reason: str) -> InputError:
         f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
         "mixed, copy one whole model there again."
     )
-
-
-def write_compact_weights(
-    tensors: dict[str, Tensor], folder: Path, description: dict[str, Any], part_mib: float = 15.0
-) -> list[Path]:
-    """Write weights rounded to bfloat16 and a description of them, and return the weights' files.
-
-    Integers stay as they are. A file has at most `part_mib`, or a single larger tensor.
-    """
-    from safetensors.torch import save
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(_PARTS):
-        old.unlink()
-    parts: list[dict[str, Tensor]] = [{}]
-    size = 0
-    for name, tensor in tensors.items():
-        floating = tensor.is_floating_point()
-        tensor = tensor.detach().cpu().to(torch.bfloat16 if floating else tensor.dtype)
-        size += tensor.nbytes
-        if size > part_mib * 2**20 and parts[-1]:
-            parts.append({})
-            size = tensor.nbytes
-        parts[-1][name] = tensor.contiguous()
-    paths = [folder / f"weights-{i + 1}-of-{len(parts)}.safetensors" for i in range(len(parts))]
-    for path, part in zip(paths, parts, strict=True):
-        path.write_bytes(save(part))  # save_file would make it readable by the owner only
-    described = {**description, "weights": {path.name: checksum(path) for path in paths}}
-    write_atomically(folder / _DESCRIPTION, json.dumps(seal(described)).encode())
-    return paths
-
-
-def read_compact_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the weights and the description that `write_compact_weights` wrote, all verified."""
-    from safetensors.torch import load
-
-    path = folder / _DESCRIPTION
-    if not path.is_file():
-        raise InputError(f"{path} is missing. {AGAIN}")
-    with reading(path, AGAIN):
-        description = unseal(json.loads(read_bytes(path)))
-        checksums = dict(description.pop("weights"))
-    paths = sorted(folder.glob(_PARTS))
-    if {path.name for path in paths} != checksums.keys():
-        raise InputError(
-            f"{folder} holds {len(paths)} of {len(checksums)} weights files. Copy all of one "
-            "export there."
-        )
-    found: dict[str, Tensor] = {}
-    for path in paths:
-        with reading(path, AGAIN):
-            data = read_bytes(path)
-            if hashlib.sha256(data).hexdigest() != checksums[path.name]:
-                raise InputError(f"{path} is damaged: its checksum is wrong. Copy it there again.")
-            found |= load(data)
-    return found, description

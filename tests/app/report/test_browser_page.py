@@ -217,16 +217,6 @@ def test_a_hundred_clusters_are_closed_until_opened(opened, large_run):
     assert page.locator(".cluster[open]").count() == 100
 
 
-def test_a_chosen_profile_stands_out(opened, matrix_run):
-    page = opened(matrix_run)
-    page.locator("[data-profile='2']").focus()
-    page.keyboard.press("Enter")
-    assert page.locator(".profile.active").get_attribute("data-cluster") == "2"
-    page.keyboard.press("Enter")
-    page.mouse.move(0, 0)
-    assert page.locator(".profile.active").count() == 0
-
-
 def test_the_command_is_copied(opened, photo_run):
     page = opened(photo_run)
     page.locator("#copy").click()

@@ -254,22 +254,19 @@ def read_checkpoint(path):
     return engine.resume()
 
 
-def compact(folder):
+def network(folder):
     from probagg import Recipe
     from probagg.dpac.model import build_model, save_network
 
     small = ["network.width=2", "network.classifier=[4]", "pretext.head=[4, 4]", "views.size=8"]
     recipe = Recipe.of("digits/fast").override(small)
-    model = build_model(recipe, 2)
-    save_network(model, recipe, folder, compact=True)
-    save_network(model, recipe, folder / "model.safetensors")
+    save_network(build_model(recipe, 2), recipe, folder / "model.safetensors")
 
 
-def read_compact(path):
+def read_network(path):
     from probagg import DPAC
 
-    model = path if path.name == "model.safetensors" else path.parent
-    return DPAC.load(model, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
+    return DPAC.load(path, device="cpu").predict(np.zeros((2, 8, 8), np.uint8))
 
 
 def models(folder):
@@ -315,7 +312,7 @@ TARGETS = {
     "review": Target(reviews, read_review),
     "manifest": Target(manifests, read_manifest),
     "checkpoint": Target(checkpoints, read_checkpoint, quick=100),
-    "compact": Target(compact, read_compact, quick=40),
+    "network": Target(network, read_network, quick=40),
     "model": Target(models, read_model),
     "page": Target(a_run, read_page, quick=12),
     "predict": Target(a_run, read_prediction, quick=40),

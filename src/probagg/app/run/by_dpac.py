@@ -9,11 +9,9 @@ from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from probagg.app.run.folder import unfinished
 from probagg.app.run.monitor import Monitor
-from probagg.app.run.result import Clustering, begin, scores
+from probagg.app.run.result import Clustering, begin
 from probagg.app.run.samples import readable
 from probagg.data import named
 from probagg.data.opening import is_named
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 
 # Seconds of training from which a GPU is advised.
 LONG_ON_A_CPU = 3600.0
-# Pixel values up to which PAC on the pixels takes seconds.
-COMPARED = 10**8
 
 
 class ByDpac:
@@ -103,7 +99,6 @@ class ByDpac:
 
         folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
         self.samples = samples = readable(self.samples, self.monitor)
-        self.request.check_skipped(samples.skipped)
         dpac = self.dpac
         if self.resume == "never":
             folder.start_over()
@@ -125,7 +120,6 @@ class ByDpac:
                 "recipe": dpac.recipe_.name,
                 "state": dpac.diagnosis_.state,
                 "sharpness": dpac.diagnosis_.sharpness,
-                **self._compare(),
             },
         )
 
@@ -134,23 +128,6 @@ class ByDpac:
             "image_size": None if self.samples.heading == "path" else self.samples.pictures.size,
             "recipe": asdict(self.recipe),
         }
-
-    def _compare(self) -> dict[str, Any]:
-        """Return the scores of PAC on the pixels and on the network's features, for comparison."""
-        from probagg.pac.pac import PAC
-
-        if self.samples.classes is None:
-            return {}
-        found, data = {}, self.samples.pictures
-        inputs = {"features": (self.dpac.features_, "cosine")}
-        pixels = int(np.prod((*(data.size or (0,)), data.channels)))
-        if len(data) * pixels <= COMPARED:
-            rows = data.read(np.arange(len(data))).reshape(len(data), -1).astype(np.float32)
-            inputs["pixels"] = (rows, "sqeuclidean")
-        for name, (X, metric) in inputs.items():
-            pac = PAC(self.dpac.n_clusters, metric=metric, n_init=3, random_state=self.request.seed)
-            found[f"pac_on_{name}"] = scores(self.samples, pac.fit(X).labels_)
-        return found
 
 
 def recipe_of(source: Any) -> str:

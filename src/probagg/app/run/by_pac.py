@@ -178,7 +178,6 @@ class ByPac:
     def run(self, folder: RunFolder) -> Clustering:
         """Extract features where needed, choose K where asked for, and cluster."""
         samples, embedding = self.embedded()
-        self.request.check_skipped(samples.skipped)
         facts: dict[str, Any] = {"method": "pac"}
         if embedding is not None:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}

@@ -137,7 +137,8 @@ def add_to_run(
         hashes = read_manifest(run) if manifest.exists() else None
         write_atomically(path, data)
         if hashes is not None:
-            write_manifest(run, hashes | {name: checksum(path)})
+            hashes[name] = checksum(path)
+            write_json(manifest, {"format": FORMAT, "sha256": dict(sorted(hashes.items()))})
     return path
 
 
@@ -149,11 +150,6 @@ def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
         if not isinstance(hashes, dict) or not all(isinstance(h, str) for h in hashes.values()):
             raise ValueError("it lists no checksums")
         return hashes
-
-
-def write_manifest(run: str | PathLike[str], hashes: dict[str, str]) -> None:
-    """Seal a run that consists of these files."""
-    write_json(Path(run) / MANIFEST, {"format": FORMAT, "sha256": dict(sorted(hashes.items()))})
 
 
 def is_as_sealed(run: str | PathLike[str], name: str) -> bool:

@@ -194,12 +194,6 @@ class Options:
         Sequence[str] | None,
         Spelling("Tables: a column to leave out. Repeatable.", methods=(PAC,), typed=list[str]),
     ] = None
-    max_bad: Annotated[
-        int | None,
-        Spelling(
-            "Fail if more files or rows than this cannot be used. [default: skip them]", least=0
-        ),
-    ] = None
     report: Annotated[bool, Spelling("Write report.html.", flags=("--report/--no-report",))] = True
     random_state: Annotated[
         int | None,
@@ -311,18 +305,6 @@ class Request:
             "n_clusters": n_clusters,
             "seed": self.seed,
         }
-
-    def check_skipped(self, skipped: Sequence[tuple[str, str]]) -> None:
-        """Raise where more files or rows cannot be used than `max_bad` allows."""
-        most = self.options.max_bad
-        if most is None or len(skipped) <= most:
-            return
-        some = "; ".join(f"{name} ({reason})" for name, reason in skipped[:3])
-        raise InputError(
-            f"{len(skipped):,} files or rows of {self.title} cannot be used, more than the "
-            f"{most:,} allowed: {some}{'; ...' * (len(skipped) > 3)}. Mend or remove them, or "
-            "raise --max-bad (max_bad)."
-        )
 
     def clusters(self) -> int | tuple[int, int] | str:
         """Return K as given, or the number of classes of a named set."""

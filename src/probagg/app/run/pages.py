@@ -16,7 +16,7 @@ import numpy as np
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents
 from probagg.app.report.map import Progress, positions
-from probagg.app.report.page.rendering import render_page, render_summary
+from probagg.app.report.page.rendering import render_page
 from probagg.app.report.review.server import serve
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
@@ -44,13 +44,6 @@ def write_report(
         contents = replace(contents, places=_add_map(Path(run), len(contents.assigned)))
     found, reason = find_images(contents, images)
     return add_to_run(run, REPORT, render_page(contents, found, reason, max_bytes))
-
-
-def summary_html(run: str | PathLike[str], *, images: ImageSet | None, title: str) -> str:
-    """Return a short summary of a run for a notebook: sizes and typical images."""
-    contents = read_contents(run)
-    found, _ = find_images(contents, images)
-    return render_summary(contents, found, title)
 
 
 def save_map(

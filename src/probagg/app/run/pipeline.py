@@ -47,7 +47,6 @@ def cluster(
     resume: str | None = None,
     device: str | None = None,
     labels: Any = None,
-    max_bad: int | None = None,
     report: bool = True,
     overwrite: bool = False,
     random_state: int | None = 0,
@@ -96,9 +95,6 @@ def cluster(
         Known classes to report against: a CSV file of path,class (rows: row,class), a mapping from
         names to classes, one class per sample, or the name of a column of a table. They are never
         used for clustering.
-    max_bad : int or None
-        An error where more files or rows than this cannot be used; None skips any number of them,
-        listed in skipped.csv.
     report : bool
         Whether to write report.html.
     overwrite : bool

@@ -157,9 +157,6 @@ def describe_result(clustering: Clustering, result: dict[str, Any]) -> list[str]
         )
     elif "state" in result:
         lines.append(f"{result['state']}, sharpness {result['sharpness']:.2f}")
-    for name in ("features", "pixels"):
-        if f"pac_on_{name}" in result:
-            lines.append(scores_line(f"  PAC on {name:<8}", result[f"pac_on_{name}"]))
     return lines
 
 

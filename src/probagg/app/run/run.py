@@ -29,7 +29,7 @@ from probagg.app.run.folder import (
 )
 from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.output import sort_images
-from probagg.app.run.pages import serve_review, summary_html, write_report
+from probagg.app.run.pages import serve_review, write_report
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of, is_in_file
 from probagg.app.run.tables import FILE, Preparation
@@ -189,10 +189,6 @@ class Run:
             f"Run({str(self.path)!r}: {result['n_samples']:,} {noun} in {result['n_clusters']} "
             f"clusters by {result['method'].upper()})"
         )
-
-    def _repr_html_(self) -> str:
-        """Show sizes and typical images in a notebook."""
-        return summary_html(self.path, images=self._images, title=repr(self))
 
     @cached_property
     def result(self) -> dict[str, Any]:

@@ -1,21 +1,22 @@
-"""Charts as SVG that follows the page's theme, and the colours of clusters.
-
-Charts are built as trees of elements, so that no name can be read as markup. Colours are distinct
-for any number of clusters, on light and on dark pages.
-"""
+"""Numbers, curves and colours on the page: classes, training, the choice of K, clusters."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from probagg.app.report.contents import Profiles
+from probagg.app.report.contents import Contents
 from probagg.data.tables import date_text
-from probagg.svg import add, new_svg, pairs, points, render, short
+from probagg.metrics import evaluate
+from probagg.svg import curve, render, short
 
+TABLE = 20  # clusters or classes, above which only the majority class of a cluster is shown
+CHARTS = 8  # charts per stage
 FIRST = (0.55, 0.10, 215.0)  # lightness, chroma, hue (degrees) in OKLCH: a calm blue
 DARKER, LIGHTER = 0.40, 0.70  # lightness on a white page
 LIFT = 0.13  # how much lighter the same colour is on a dark page
@@ -37,44 +38,125 @@ _TO_RGB = np.array(
 )
 
 
-def parallel(profiles: Profiles, names: dict[int, str]) -> str:
-    """Draw cluster medians over the columns, each scaled to its range, with quartiles as bands."""
-    C = len(profiles.columns)
-    step = 72.0 if C <= 14 else 40.0 if C <= 30 else 26.0
-    left, top, height, under = 28.0, 26.0, 260.0, 132.0
-    width = 2 * left + step * max(C - 1, 1)
-    low, high = (np.nan_to_num(end) for end in (_lowest(profiles.q25), -_lowest(-profiles.q75)))
-    reach = np.where(high > low, high - low, 1.0)
-    label = "Medians of the clusters over the columns; the table below has the numbers"
-    svg = new_svg("parallel", width, top + height + under, label)
-    xs = left + step * np.arange(C)
+@dataclass(frozen=True)
+class Confusion:
+    """Clusters against classes, with columns ordered so that good clusters lie on the diagonal."""
 
-    def heights(values: np.ndarray) -> np.ndarray:
-        return top + height * (1 - (np.where(np.isnan(values), low, values) - low) / reach)
+    scores: dict[str, float]
+    clusters: list[int]
+    classes: list[str]
+    counts: np.ndarray  # (clusters, classes)
 
-    for j, (x, column) in enumerate(zip(xs, profiles.columns, strict=True)):
-        add(svg, "line", class_="axis", x1=x, x2=x, y1=top, y2=top + height)
-        if step > 30:
-            highest, lowest = (amount(end[j], profiles.kinds[j]) for end in (high, low))
-            add(svg, "text", highest, class_="tick middle", x=x, y=top - 8)
-            add(svg, "text", lowest, class_="tick middle", x=x, y=top + height + 16)
-        name = column if len(column) <= 22 else column[:20] + "…"
-        spot = f"translate({x:.1f} {top + height + 28:g}) rotate(-45)"
-        add(add(svg, "text", name, class_="column end", transform=spot), "title", column)
-    for i, k in enumerate(profiles.clusters):
-        group = add(svg, "g", class_=f"profile k{k}", data_cluster=str(k))
-        add(group, "title", names.get(k, str(k)))
-        up, down = pairs(xs, heights(profiles.q75[i])), pairs(xs, heights(profiles.q25[i]))
-        add(group, "polygon", class_="band", points=points([*up, *down[::-1]]))
-        line = points(pairs(xs, heights(profiles.median[i])))
-        add(group, "polyline", class_="hit", points=line)
-        add(group, "polyline", class_="line", points=line)
-    return render(svg)
+    @property
+    def is_large(self) -> bool:
+        """Whether the table would have too many cells to read."""
+        return max(self.counts.shape) > TABLE
+
+    def shade(self, i: int, j: int) -> int:
+        """Return how dark a cell is, 0 to 9, by its share of the cluster."""
+        total = self.counts[i].sum()
+        return round(9 * float(self.counts[i, j]) / float(total)) if total else 0
 
 
-def _lowest(values: np.ndarray) -> np.ndarray:
-    """Return the lowest value of each column; NaN where no cluster has one."""
-    return np.fmin.reduce(values, axis=0)
+def confusion(contents: Contents) -> Confusion | None:
+    """Compare clusters and known classes; None where there are no classes."""
+    if contents.classes is None:
+        return None
+    known = np.array([name is not None for name in contents.classes]) & contents.kept
+    if not known.any():
+        return None
+    given = [name for name, row in zip(contents.classes, known, strict=True) if row]
+    names, numbers = np.unique(np.array(given, dtype=str), return_inverse=True)
+    clusters, labels = np.array(contents.clusters), contents.samples.cluster[known]
+    counts = np.zeros((len(clusters), len(names)), dtype=np.int64)
+    np.add.at(counts, (np.searchsorted(clusters, labels), numbers), 1)
+    # Ordered by the cluster that holds most of a class, so that a diagonal shows.
+    order = np.argsort(counts.argmax(axis=0), kind="stable")
+    counts, classes = counts[:, order], [str(names[j]) for j in order]
+    return Confusion(evaluate(numbers, labels), contents.clusters, classes, counts)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One small chart with its heading."""
+
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class StageCharts:
+    """The charts of one stage of training."""
+
+    title: str
+    charts: list[Chart]
+
+
+_STEPS = ("sweep", "epoch", "step")  # keys that number the records
+_NOT_DRAWN = {*_STEPS, "stage", "seconds"}
+_STAGES = {"pretrain": "Pre-training", "cluster": "Clustering", "self_label": "Self-labelling"}
+_TERMS = {"objective": "objective J"}
+
+
+def training(records: Sequence[dict[str, Any]]) -> list[StageCharts]:
+    """Return curves of everything in metrics.jsonl, by stage; the loss first."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        if any(step in record for step in _STEPS):
+            stages.setdefault(str(record.get("stage", "")), []).append(record)
+    return [
+        StageCharts(_STAGES.get(stage, stage.replace("_", " ").capitalize()), _charts(parts))
+        for stage, parts in stages.items()
+        if len(parts) > 1
+    ]
+
+
+def _charts(records: list[dict[str, Any]]) -> list[Chart]:
+    unit = next(step for step in _STEPS if step in records[0])
+    numeric = [
+        name for name, value in records[-1].items() if name not in _NOT_DRAWN and _is_finite(value)
+    ]
+    numeric.sort(key=lambda name: (name not in ("loss", "objective"), name == "images_per_second"))
+    charts = []
+    for name in numeric[:CHARTS]:
+        title = _TERMS.get(name, name.replace("_", " "))
+        known = [r for r in records if _is_finite(r.get(name)) and _is_finite(r.get(unit))]
+        if not known:
+            continue
+        x, y = [float(r[unit]) for r in known], [float(r[name]) for r in known]
+        charts.append(Chart(title, render(curve(x, y, label=title, unit=unit))))
+    return charts
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300
+
+
+def selection(contents: Contents) -> list[Chart]:
+    """Return a curve of every score of the candidate K, with the chosen one marked."""
+    table = contents.candidates
+    if not table or "n_clusters" not in table[0]:
+        return []
+    K = [float(row["n_clusters"]) for row in table]
+    mark = next((k for k, row in zip(K, table, strict=True) if row.get("chosen") == "1"), None)
+    charts = []
+    for name in table[0]:
+        if name in ("n_clusters", "chosen", "seconds"):
+            continue
+        values = [_number(row[name]) for row in table]
+        if not np.isfinite(values).any():
+            continue
+        title = name.replace("_", " ")
+        svg = curve(K, values, label=title, unit="clusters", mark=mark)
+        charts.append(Chart(title, render(svg)))
+    return charts
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
 
 
 def amount(value: float, kind: str) -> str:
@@ -88,34 +170,6 @@ def amount(value: float, kind: str) -> str:
     if kind == "date":
         return date_text(math.floor(value))
     return f"{value:.0%}" if kind == "share" else short(value)
-
-
-def heat_map(counts: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> str:
-    """Draw the shares of each row as shades, with numbers on hover; for large tables."""
-    R, C = counts.shape
-    cell = 8.0 if max(R, C) > 50 else 14.0
-    left = 16 + 4.6 * max(len(_cut(name)) for name in rows)
-    top = 12 + 4.4 * max(len(_cut(name)) for name in columns)
-    width, height = left + cell * C + top / 2, top + cell * R + 4
-    svg = new_svg("heat", width, height, f"Heat map of {R} clusters by {C} classes")
-    frame = {"x": left, "y": top, "width": cell * C, "height": cell * R}
-    add(svg, "rect", class_="frame", **frame)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    for i, j in np.argwhere(counts > 0):
-        where = {"x": left + cell * j, "y": top + cell * i, "width": cell, "height": cell}
-        box = add(svg, "rect", class_="cell", fill_opacity=max(0.12, shares[i, j]), **where)
-        add(box, "title", f"{rows[i]}, {columns[j]}: {counts[i, j]} ({shares[i, j]:.0%})")
-    every = 1 if cell > 10 else 2  # labels of small cells would touch
-    for i in range(0, R, every):
-        add(svg, "text", _cut(rows[i]), class_="tick end", x=left - 6, y=top + cell * (i + 0.8))
-    for j in range(0, C, every):
-        spot = f"translate({left + cell * (j + 0.8):.1f} {top - 6:g}) rotate(-60)"
-        add(svg, "text", _cut(columns[j]), class_="tick start", transform=spot)
-    return render(svg)
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= 17 else name[:16] + "…"
 
 
 @functools.cache

@@ -1,10 +1,9 @@
-"""report.html from the contents of a run, and a run in a notebook cell."""
+"""report.html from the contents of a run."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import math
 import shlex
@@ -16,16 +15,17 @@ import numpy as np
 
 from probagg.app.assignments import BORDERLINE, OUTLIER
 from probagg.app.report.contents import Contents
-from probagg.app.report.page.charts import amount, palette, parallel
-from probagg.app.report.page.groups import PAIRS, Counts, ShownCluster, between, describe_clusters
-from probagg.app.report.page.tables import (
+from probagg.app.report.page.charts import (
     Chart,
     Confusion,
     StageCharts,
+    amount,
     confusion,
+    palette,
     selection,
     training,
 )
+from probagg.app.report.page.groups import PAIRS, Counts, ShownCluster, between, describe_clusters
 from probagg.app.report.page.thumbnails import Level, Thumbnails, levels
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
@@ -39,8 +39,6 @@ MANY = 20
 EXAMPLES = 4  # samples shown between two clusters
 ROWS = Counts(16, 8, 8)  # rows of a matrix per cluster
 _FIGURE = 650  # bytes of HTML around a picture, about
-SUMMARY = Level(Counts(6, 0, 0), 56, 70)  # pictures in a notebook cell
-SUMMARY_CLUSTERS = 30  # clusters in a notebook cell
 
 
 def render_page(
@@ -185,12 +183,6 @@ class Page:
         """The curves by which the number of clusters was chosen."""
         return selection(self.contents)
 
-    @cached_property
-    def profiles(self) -> str:
-        """The SVG of the profiles of a matrix, or ""."""
-        names = {cluster.number: cluster.name for cluster in self.clusters}
-        return parallel(self.contents.profiles, names) if self.contents.profiles else ""
-
     @property
     def command(self) -> str:
         """The command that made the run."""
@@ -279,29 +271,3 @@ def probability(p: float) -> str:
     if not math.isfinite(p):
         return "-"
     return ">0.99" if 0.995 <= p < 1 - 1e-9 else f"{p:.2f}"
-
-
-def render_summary(contents: Contents, images: ImageSet | None, title: str) -> str:
-    """Return a table with one line per cluster: name, size and typical samples."""
-    clusters = sorted(describe_clusters(contents, SUMMARY.counts), key=lambda c: -c.size)
-    shown = clusters[:SUMMARY_CLUSTERS]
-    thumbnails = Thumbnails(images, contents.samples)
-    uris = thumbnails.make([row for c in shown for row in c.typical], SUMMARY)
-    lines = []
-    for cluster in shown:
-        pictures = (_cell_picture(uris[row], contents.title_of(row)) for row in cluster.typical)
-        lines.append(
-            f"<tr><td>{html.escape(cluster.name)}</td><td>{cluster.size:,}</td>"
-            f"<td style='text-align:left'>{''.join(pictures)}</td></tr>"
-        )
-    hidden = len(clusters) - len(shown)
-    more = f"<p>and {hidden} smaller clusters</p>" if hidden else ""
-    head = "<tr><th>cluster</th><th>size</th><th style='text-align:left'>typical</th></tr>"
-    return f"<p><b>{html.escape(title)}</b></p><table>{head}{''.join(lines)}</table>{more}"
-
-
-def _cell_picture(uri: str | None, title: str) -> str:
-    name = html.escape(title.encode("utf-8", "replace").decode(), quote=True)
-    if uri is None:
-        return f"<code>{name}</code> "
-    return f'<img src="{uri}" title="{name}" height="56" style="margin:1px;display:inline">'

@@ -104,41 +104,6 @@
     return document.execCommand('copy');
   }
 
-  function setUpProfiles() {
-    const chart = document.querySelector('svg.parallel');
-    if (!chart) return;
-    let kept = null;
-    const show = (k) => {
-      chart.classList.toggle('chosen', k !== null);
-      for (const line of all('.profile', chart)) {
-        line.classList.toggle('active', line.dataset.cluster === k);
-      }
-      const active = chart.querySelector('.profile.active');
-      if (active) chart.append(active);  // on top of the others
-    };
-    const keep = (k) => {
-      kept = kept === k ? null : k;
-      for (const button of all('[data-profile]')) {
-        button.setAttribute('aria-pressed', String(button.dataset.profile === kept));
-      }
-      show(kept);
-    };
-    for (const button of all('[data-profile]')) {
-      button.addEventListener('click', () => keep(button.dataset.profile));
-      button.addEventListener('mouseenter', () => show(button.dataset.profile));
-      button.addEventListener('mouseleave', () => show(kept));
-    }
-    chart.addEventListener('mouseover', (event) => {
-      const line = event.target.closest('.profile');
-      if (line ? !line.classList.contains('active') : kept === null) show(line?.dataset.cluster ?? null);
-    });
-    chart.addEventListener('mouseleave', () => show(kept));
-    chart.addEventListener('click', (event) => {
-      const line = event.target.closest('.profile');
-      if (line) keep(line.dataset.cluster);
-    });
-  }
-
   function setUpMap() {
     const view = byId('map-view');
     if (!view) return;
@@ -296,6 +261,5 @@
   setUpContents();
   setUpClusters();
   setUpCopy();
-  setUpProfiles();
   setUpMap();
 })();
