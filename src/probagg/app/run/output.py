@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Self
 
@@ -78,14 +77,12 @@ class Output:
 class OutputFolder:
     """A new or empty folder, or with `overwrite` one that holds an earlier export and nothing else.
 
-    `files` are patterns of the names of an export's files; `is_export` says whether a folder of
-    such files is one.
+    `files` are the names of an export's files.
     """
 
     path: Path
     files: tuple[str, ...]
     overwrite: bool = False
-    is_export: Callable[[Path], bool] = Path.is_dir
 
     def check(self) -> Self:
         """Raise where filling the folder would cost somebody a file, or is not possible."""
@@ -96,11 +93,11 @@ class OutputFolder:
         if Path.cwd().is_relative_to(path.resolve()):
             raise InputError(f"You are in {path.resolve()}. Name another folder.")
         inside = sorted(path.iterdir()) if path.is_dir() else []
-        others = [file for file in inside if not self._is_ours(file)]
-        if others or (inside and not self.is_export(path)):
+        others = [file for file in inside if file.name not in self.files or not file.is_file()]
+        if others:
             raise InputError(
-                f"--out {path} holds {(others or inside)[0].name}, so it is not an earlier export "
-                "that may be replaced. Name a new or empty folder."
+                f"--out {path} holds {others[0].name}, so it is not an earlier export that may be "
+                "replaced. Name a new or empty folder."
             )
         if inside and not self.overwrite:
             raise InputError(
@@ -109,9 +106,6 @@ class OutputFolder:
             )
         _check_permission(path)
         return self
-
-    def _is_ours(self, file: Path) -> bool:
-        return file.is_file() and any(fnmatchcase(file.name, pattern) for pattern in self.files)
 
 
 def _check_permission(path: Path) -> None:
