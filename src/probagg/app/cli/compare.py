@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
+from probagg.app.cli.options import AsJson, Backbone, Labels, Weights, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
 from probagg.app.run.by_pac import ByPac, smoothed
 from probagg.app.run.options import Options, Request
-from probagg.app.run.output import Output
 from probagg.app.run.result import scores
 from probagg.arrays import unit_rows
 from probagg.environment import environment
@@ -50,16 +47,12 @@ def compare(
     backbone: Backbone = None,
     weights: Weights = None,
     labels: Labels = None,
-    out: Annotated[Path | None, typer.Option(help="JSON file for all results.")] = None,
-    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare several methods on SOURCE. Labels are used only to report scores."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         chosen = _checked(methods)
-        read = (Path(source).expanduser(),)
-        output = None if out is None else Output(out, overwrite, read).check()
         options = Options(
             parse_k(k), backbone=backbone, weights=weights, labels=labels, method="pac"
         )
@@ -82,9 +75,6 @@ def compare(
             terminal.say(_line(rows[-1]))
         result = {"source": source, "n_clusters": job.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
-        if output is not None:
-            output.write((json.dumps(result, indent=2) + "\n").encode())
-            terminal.say(f"written to {out}")
         give(result)
 
 
@@ -135,15 +125,7 @@ def _line(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    return _fitted(X, K, metric, seed).labels_
-
-
-def _smoothed(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    return smoothed(X, _fitted(X, K, metric, seed).probabilities_, seed).argmax(1)
-
-
-def _fitted(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
+def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
     from probagg import PAC
 
     return PAC(K, metric=metric, m="auto", random_state=seed).fit(X)
@@ -176,8 +158,10 @@ def _unit(X: np.ndarray, metric: str) -> np.ndarray:
 
 
 METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
-    "pac": _pac,
-    "pac-smoothed": _smoothed,
+    "pac": lambda *given: _pac(*given).labels_,
+    "pac-smoothed": lambda X, K, metric, seed: smoothed(
+        X, _pac(X, K, metric, seed).probabilities_, seed
+    ).argmax(1),
     "opa": _opa,
     "kmeans": _kmeans,
     "spectral": _spectral,
