@@ -66,8 +66,9 @@ def compare(
             terminal.say(f"features of {job.backbone.name} in {embedding:.1f} s")
         rows = []
         for name in chosen:
+            # Where probagg cluster does not smooth, this is pac again.
             if name == "pac-smoothed" and not job.smooths(len(X), job.k):
-                continue  # nor does probagg cluster
+                continue
             if name == "spectral" and len(X) > LARGEST_GRAPH:
                 terminal.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
                 continue

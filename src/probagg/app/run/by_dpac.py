@@ -55,7 +55,7 @@ class ByDpac:
                 f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
                 f"array of images, {', '.join(named.IMAGE_NAMES)}."
             )
-        from probagg import DPAC  # which loads torch
+        from probagg import DPAC  # torch is slow to import
 
         self.samples = samples.for_recipe(request.data, self.recipe).label(options.labels)
         self.dpac = DPAC(
