@@ -21,8 +21,8 @@ from probagg.errors import InputError
 
 EXAMPLE = example(
     "probagg compare photos/ -k 10 --seeds 10",
-    "Compares PAC, with and without smoothing, an OPA head, k-means and spectral clustering on the "
-    "same features by scores (if labels are known), agreement between seeds, and time.",
+    "Compares PAC, with and without smoothing, k-means and spectral clustering on the same "
+    "features by scores (if labels are known), agreement between seeds, and time.",
 )
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
@@ -42,7 +42,7 @@ def compare(
             help="Methods, separated by commas. pac-smoothed, which probagg cluster uses, is for "
             "images."
         ),
-    ] = "pac,pac-smoothed,opa,kmeans,spectral",
+    ] = "pac,pac-smoothed,kmeans,spectral",
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
     weights: Weights = None,
@@ -132,12 +132,6 @@ def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
     return PAC(K, metric=metric, m="auto", random_state=seed).fit(X)
 
 
-def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from probagg import OPAHead
-
-    return OPAHead(K, metric=metric, random_state=seed).fit(X).labels_
-
-
 def _kmeans(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
     from sklearn.cluster import KMeans
 
@@ -163,7 +157,6 @@ METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
     "pac-smoothed": lambda X, K, metric, seed: smoothed(
         X, _pac(X, K, metric, seed).probabilities_, seed
     ).argmax(1),
-    "opa": _opa,
     "kmeans": _kmeans,
     "spectral": _spectral,
 }
