@@ -54,7 +54,11 @@ class Output:
                 f"--out {path} exists. Name a new file, or replace it with --overwrite "
                 "(overwrite=True)."
             )
-        _check_permission(path)
+        if not can_be_made(path.absolute().parent):
+            raise InputError(
+                f"--out {path} cannot be written (Permission denied). Name a place where you may "
+                "write."
+            )
         return self
 
     def _check_source(self, source: Path) -> None:
@@ -71,49 +75,6 @@ class Output:
         """Write the file, whole or not at all."""
         self.check()
         write_atomically(self.path, data)
-
-
-@dataclass(frozen=True)
-class OutputFolder:
-    """A new or empty folder, or with `overwrite` one that holds an earlier export and nothing else.
-
-    `files` are the names of an export's files.
-    """
-
-    path: Path
-    files: tuple[str, ...]
-    overwrite: bool = False
-
-    def check(self) -> Self:
-        """Raise where filling the folder would cost somebody a file, or is not possible."""
-        path = self.path
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
-            raise InputError(f"--out {path} is not a folder. Name a new one.")
-        # The folder there will be another one of that name.
-        if Path.cwd().is_relative_to(path.resolve()):
-            raise InputError(f"You are in {path.resolve()}. Name another folder.")
-        inside = sorted(path.iterdir()) if path.is_dir() else []
-        others = [file for file in inside if file.name not in self.files or not file.is_file()]
-        if others:
-            raise InputError(
-                f"--out {path} holds {others[0].name}, so it is not an earlier export that may be "
-                "replaced. Name a new or empty folder."
-            )
-        if inside and not self.overwrite:
-            raise InputError(
-                f"--out {path} exists. Name a new folder, or replace it with --overwrite "
-                "(overwrite=True)."
-            )
-        _check_permission(path)
-        return self
-
-
-def _check_permission(path: Path) -> None:
-    """Raise where the folder around a place, which is replaced as a whole, may not be written."""
-    if not can_be_made(path.absolute().parent):
-        raise InputError(
-            f"--out {path} cannot be written (Permission denied). Name a place where you may write."
-        )
 
 
 def run_of(path: Path) -> Path | None:
@@ -136,21 +97,18 @@ def check_sorting(source: Path, target: Path, *others: Path) -> None:
 
 
 def check_target(target: Path, *others: Path) -> None:
-    """Raise where a folder is not empty, or contains or lies in one of the others."""
+    """Raise where a folder is neither new nor empty, or contains or lies in one of the others."""
     if os.path.lexists(target) and not target.is_dir():
-        raise RunFolderError(f"{target} is not a folder. Name a new folder for the sorted images.")
+        raise RunFolderError(f"{target} is not a folder. Name a new folder.")
     for other in others:
         how = _meeting(target.resolve(), other.resolve())
         if how is not None:
-            raise RunFolderError(
-                f"{target} {how} {other}. Name a folder elsewhere for the sorted images."
-            )
+            raise RunFolderError(f"{target} {how} {other}. Name a folder elsewhere.")
     if target.is_dir() and any(target.iterdir()):
-        raise RunFolderError(f"{target} is not empty. Name a new folder for the sorted images.")
+        raise RunFolderError(f"{target} is not empty. Name a new folder.")
     if not can_be_made(target):
         raise RunFolderError(
-            f"{target} cannot be written (Permission denied). Name another folder for the sorted "
-            "images."
+            f"{target} cannot be written (Permission denied). Name another folder."
         )
 
 
