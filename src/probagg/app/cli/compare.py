@@ -52,7 +52,9 @@ def compare(
     """Compare several methods on SOURCE. Labels are used only to report scores."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
-        chosen = _checked(methods)
+        chosen = [name.strip() for name in methods.split(",")]
+        if unknown := [name for name in chosen if name not in METHODS]:
+            raise InputError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
         options = Options(
             parse_k(k), backbone=backbone, weights=weights, labels=labels, method="pac"
         )
@@ -77,14 +79,6 @@ def compare(
         result = {"source": source, "n_clusters": job.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
         give(result)
-
-
-def _checked(methods: str) -> list[str]:
-    chosen = [name.strip() for name in methods.split(",")]
-    unknown = [name for name in chosen if name not in METHODS]
-    if unknown:
-        raise InputError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
-    return chosen
 
 
 def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[str, Any]:

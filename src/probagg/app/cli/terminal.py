@@ -165,7 +165,8 @@ class TrainingLine(LiveLine):
             self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
         ends = progress.epoch == progress.epochs
         wait = 0.2 if self.live else SILENCE if self._estimated else SOON
-        tenth = not self.live and progress.metrics and _is_a_tenth(progress)
+        before, after = (10 * n // progress.epochs for n in (progress.epoch - 1, progress.epoch))
+        tenth = not self.live and progress.metrics and after > before
         if not (begins or ends or tenth or now - self._shown > wait):
             return
         self._shown, done = now, share - self._first
@@ -205,11 +206,6 @@ class CountLine(LiveLine):
             left = (now - self._began) * (total - done) / (done - self._first)
             text += f", {duration(left)} left"
         self.write(text, ends=done == total)
-
-
-def _is_a_tenth(progress: Progress) -> bool:
-    before = 10 * (progress.epoch - 1) // progress.epochs
-    return 10 * progress.epoch // progress.epochs > before
 
 
 Give = Callable[[Any], None]

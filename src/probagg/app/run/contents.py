@@ -74,7 +74,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
         candidates=_checked(run / "k_selection.csv", _candidates),
         skipped=_checked(run / "skipped.csv", lambda path: _table(path, ("path", "reason"))),
-        preparation=_checked(run / FILE, _preparation),
+        preparation=Preparation.load(run / FILE).table() if (run / FILE).exists() else [],
         representatives=_checked(run / DUPLICATES, lambda path: _representatives(path, assigned)),
     )
 
@@ -289,7 +289,3 @@ def _representatives(path: Path, assigned: Assignments) -> np.ndarray:
             raise ValueError(f"{name!r:.40} or {first!r:.40} is not a sample of the run")
         found[rows[name]] = rows[first]
     return found
-
-
-def _preparation(path: Path) -> list[Row]:
-    return Preparation.load(path).table() if path.exists() else []

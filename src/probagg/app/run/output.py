@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
@@ -135,22 +134,21 @@ def sort_images(
     check_target(target, source)
     home = source if source.is_dir() else source.parent
     width = len(str(max(clusters, default=0)))
-    place: Callable[[Path, Path], object] = _link if link else shutil.copy2
     with whole_folder(target.resolve()) as partial:
         kept = [(path, k) for path, k in zip(paths, clusters, strict=True) if k >= 0]
         for path, cluster in kept:
             folder = partial / _folder_name(cluster, names.get(cluster), width)
             folder.mkdir(exist_ok=True)
-            place(home / path, _free(folder, path))
+            file, place = home / path, _free(folder, path)
+            if link:
+                place.symlink_to(file.resolve())
+            else:
+                shutil.copy2(file, place)
     return len(kept)
 
 
 def _is_image(path: Path) -> bool:
     return path.is_file() and is_image(path)
-
-
-def _link(file: Path, where: Path) -> None:
-    os.symlink(file.resolve(), where)
 
 
 def _free(folder: Path, path: str) -> Path:
