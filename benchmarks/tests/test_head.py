@@ -5,12 +5,22 @@ import logging
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_digits, make_blobs
 
 from benchmarks.head import OPAHead
 from probagg import PAC, clustering_accuracy
 
 pytestmark = pytest.mark.filterwarnings("ignore::probagg.errors.ClusteringWarning")
+
+
+@pytest.fixture
+def digits():
+    return load_digits(return_X_y=True)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
