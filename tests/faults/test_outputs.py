@@ -15,8 +15,7 @@ def commands(run, rows):
     """Every command that takes a file as --out."""
     return (
         ("predict", run, rows),
-        ("export", run, "--format", "safetensors"),
-        ("compare", rows, "-k", 2, "--methods", "kmeans", "--seeds", 1),
+        ("export", run),
     )
 
 
@@ -68,10 +67,9 @@ def test_a_source_is_never_replaced(run, rows, tmp_path):
     os.link(rows, tmp_path / "same.csv")
     (tmp_path / "link.csv").symlink_to(rows)
     for name in ("rows.csv", "same.csv", "link.csv", "run/../rows.csv"):
-        for command in (("predict", run, rows), ("compare", rows, "-k", 2, "--methods", "kmeans")):
-            result = probagg(*command, "--out", tmp_path / name, "--overwrite")
-            assert result.exit_code == 2
-            assert "is the source itself" in result.output
+        result = probagg("predict", run, rows, "--out", tmp_path / name, "--overwrite")
+        assert result.exit_code == 2
+        assert "is the source itself" in result.output
     assert rows.read_bytes() == before
 
 
@@ -101,11 +99,11 @@ def test_a_file_that_came_up_during_the_work_is_not_replaced(tmp_path):
 
 def test_an_export_in_the_run_replaces_the_one_before(run):
     """At its own place it is a file of ours, also where the user names that place."""
-    for options in ((), (), ("--out", run / "exported.safetensors")):
-        result = probagg("export", run, "--format", "safetensors", *options)
+    for options in ((), (), ("--out", run / "model.onnx")):
+        result = probagg("export", run, *options)
         assert result.exit_code == 0, result.output
     with pytest.raises(InputError, match="exists"):
-        open_run(run).export("safetensors", out=_touched(run.parent / "mine.safetensors"))
+        open_run(run).export("onnx", out=_touched(run.parent / "mine.onnx"))
 
 
 def _touched(path):

@@ -36,7 +36,7 @@ def world(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [("predict", "photos"), ("export", "--format", "safetensors")])
+@pytest.mark.parametrize("command", [("predict", "photos"), ("export",)])
 def test_code_that_a_run_names_runs_only_on_request(world, command):
     name, *arguments = command
     result = probagg(name, "run", *arguments)

@@ -7,20 +7,18 @@ one reader. `Yardstick` measures distances of samples to their clusters and says
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from probagg.arrays import chunks, unit_rows
-from probagg.errors import reading
+from probagg.errors import import_optional, reading
 from probagg.storage import (
     PATH,
     RESTORE,
@@ -33,7 +31,6 @@ from probagg.storage import (
 
 if TYPE_CHECKING:
     import pandas
-    import polars
 
 COLUMNS = ("cluster", "probability", "second_cluster", "second_probability", "distance", "flag")
 BORDERLINE, OUTLIER, DISCARDED = "borderline", "outlier", "discarded"
@@ -310,15 +307,12 @@ class Assignments:
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas DataFrame of the columns."""
-        return _import_package("pandas").DataFrame(self._valid_columns())
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return a polars DataFrame of the columns."""
-        return _import_package("polars").DataFrame(self._valid_columns())
+        return import_optional("pandas", "A DataFrame", "table").DataFrame(self._valid_columns())
 
     def to_parquet(self) -> bytes:
         """Return the content of a Parquet file; a missing second cluster is null."""
-        arrow, none = _import_package("pyarrow"), self.second_cluster < 0
+        arrow = import_optional("pyarrow", "A Parquet file", "table")
+        none = self.second_cluster < 0
         columns = {
             **self._valid_columns(),
             "cluster": self.cluster.astype(np.int32),
@@ -329,7 +323,8 @@ class Assignments:
         if self.heading == "row":
             columns["row"] = self.names
         sink = io.BytesIO()
-        _import_package("pyarrow.parquet").write_table(arrow.table(columns), sink)
+        parquet = import_optional("pyarrow.parquet", "A Parquet file", "table")
+        parquet.write_table(arrow.table(columns), sink)
         return sink.getvalue()
 
     def _valid_columns(self) -> dict[str, Any]:
@@ -365,15 +360,6 @@ def _join_columns(parts: list[tuple[np.ndarray, ...]]) -> dict[str, Any]:
     """Return the columns of a table by name from parts, each with the arrays of `COLUMNS`."""
     joined = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return dict(zip(COLUMNS, joined, strict=True))
-
-
-def _import_package(name: str) -> ModuleType:
-    """Import an optional package, or say how to install it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        package = name.partition(".")[0]
-        raise ImportError(f"{package} is not installed: pip install {package}") from error
 
 
 def parts_of(P: Any) -> Iterator[slice]:

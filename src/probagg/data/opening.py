@@ -23,7 +23,7 @@ from probagg.data.arrays import (
 )
 from probagg.data.hub import HubImages, image_column, is_hub, table_of_hub
 from probagg.data.images import ArrayImages, DatasetImages, ImageSet, converted
-from probagg.data.photo import check_format, is_image, needed_extra, why_not
+from probagg.data.photo import check_format, is_image, needs_package, why_not
 from probagg.data.photos import FolderImages
 from probagg.data.tables import (
     SUFFIXES,
@@ -151,7 +151,7 @@ def _open_path(source: str | PathLike[str], prefer: str) -> ImageSet | Matrix | 
         return read_table(path)
     if suffix == ".h5ad":
         return read_annotated(path)
-    if needed_extra(path):
+    if needs_package(path):
         raise NoData(f"{path} cannot be read: {why_not(path)}")
     raise NoData(f"{path} is neither a folder of images nor a {FILES}. Pass one of these.")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-import io
 import math
 import threading
 import warnings
@@ -33,11 +32,6 @@ PILLOW = _endings(
     "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm pnm tga jp2 j2k avif ico"
 )
 HEIF = _endings("heic heif hif")
-# Files of cameras, which embed a preview.
-RAW = _endings(
-    "3fr arw cr2 cr3 dcr dng erf iiq kdc mef mos mrw nef nrw orf pef raf rw2 rwl sr2 srf srw x3f"
-)
-OPTIONAL = {"heic": ("pillow_heif", HEIF), "raw": ("rawpy", RAW)}  # extra: module, endings
 # Files that file managers leave behind.
 CLUTTER = {"thumbs.db", "ehthumbs.db", "desktop.ini"}
 # The most kinds of files that a message names.
@@ -54,14 +48,12 @@ MAX_METADATA = 2**24  # bytes of a JPEG: previews and profiles have less
 LARGE = 2**24  # pixels from which images are decoded one at a time and converted in bands
 _ONE_AT_A_TIME = threading.Lock()
 _PILLOW = r"PIL\."  # its modules
-_QUARTER_TURNS = {3: 2, 5: 1, 6: 3}  # LibRaw's flip: half a turn, left, right
 
 
 @functools.cache
 def readable_suffixes() -> frozenset[str]:
     """Return the endings of files that the installed packages read."""
-    found = (endings for module, endings in OPTIONAL.values() if importlib.util.find_spec(module))
-    return PILLOW.union(*found)
+    return PILLOW | HEIF if importlib.util.find_spec("pillow_heif") else PILLOW
 
 
 def suffix_of(path: str | PurePath) -> str:
@@ -87,20 +79,16 @@ def is_clutter(name: str) -> bool:
     return name.startswith(".") or name.lower() in CLUTTER
 
 
-def needed_extra(path: str | PurePath) -> str | None:
-    """Return the extra without which an image file cannot be read, or None."""
-    if is_image(path):
-        return None
-    kinds = (extra for extra, (_, endings) in OPTIONAL.items() if suffix_of(path) in endings)
-    return next(kinds, None)
+def needs_package(path: str | PurePath) -> bool:
+    """Return whether an image file cannot be read because pillow-heif is not installed."""
+    return suffix_of(path) in HEIF - readable_suffixes()
 
 
 def why_not(path: str | PurePath) -> str:
     """Return the reason why a file is not read."""
-    extra = needed_extra(path)
-    if extra is None:
+    if not needs_package(path):
         return "not an image, by the ending of its name"
-    return f"{suffix_of(path)} files need a package: {install_command(extra)}"
+    return f"{suffix_of(path)} files need a package: {install_command('heic')}"
 
 
 def count_by_kind(paths: Iterable[str]) -> str:
@@ -110,14 +98,12 @@ def count_by_kind(paths: Iterable[str]) -> str:
     '2 .txt, 1 .mp4'
     """
     counts = Counter(map(suffix_of, paths)).most_common()
-    parts = [f"{n:,} {suffix or 'without an ending'}{_remedy(suffix)}" for suffix, n in counts]
+    parts = []
+    for suffix, n in counts[:MOST_KINDS]:
+        remedy = f" ({install_command('heic')})" if needs_package(f"a{suffix}") else ""
+        parts.append(f"{n:,} {suffix or 'without an ending'}{remedy}")
     rest = sum(n for _, n in counts[MOST_KINDS:])
-    return ", ".join(parts[:MOST_KINDS]) + (f", {rest:,} others" if rest else "")
-
-
-def _remedy(suffix: str) -> str:
-    extra = needed_extra(f"a{suffix}")
-    return f" ({install_command(extra)})" if extra else ""
+    return ", ".join(parts) + (f", {rest:,} others" if rest else "")
 
 
 class BadImage(ValueError):
@@ -161,14 +147,13 @@ def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) ->
     """Return the whole picture of an image file as a Pillow image.
 
     That is the first frame of an animation, with the EXIF orientation applied and transparency
-    over white; of a camera's RAW file, its preview. A JPEG may be decoded smaller, but not below
-    twice `size`.
+    over white. A JPEG may be decoded smaller, but not below twice `size`.
     """
     Image, formats = pillow(), _formats()
     _silence_pillow()
     try:
         if isinstance(source, Path):
-            source = _open_file(source)
+            _check_file(source)
         with Image.open(source, formats=formats) as image:
             if size is not None:
                 # Decoding a JPEG at 1/2, 1/4 or 1/8 is cheaper; twice the size leaves the last
@@ -186,43 +171,8 @@ def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) ->
         raise BadImage(_reason(error)) from error
 
 
-def _open_file(path: Path) -> Path | IO[bytes]:
-    """Return a file, or the preview in it, that Pillow may open; refuse what cannot be an image."""
-    _check_file(path)
-    if needed_extra(path):
-        raise BadImage(why_not(path))
-    if suffix_of(path) not in RAW:
-        return path
-    preview = _open_preview(path)
-    _check_metadata(preview)
-    preview.seek(0)
-    return preview
-
-
-def _open_preview(path: Path) -> IO[bytes]:
-    """Return the largest preview of a RAW file as an image file; it is not developed.
-
-    LibRaw writes the orientation into a JPEG without EXIF; a bitmap is turned here.
-    """
-    rawpy = import_optional("rawpy", "Reading RAW files", "raw")
-    with path.open("rb") as file, rawpy.imread(file) as raw:
-        try:
-            preview = raw.extract_thumb()
-        except (rawpy.LibRawNoThumbnailError, rawpy.LibRawUnsupportedThumbnailError):
-            raise ValueError("it has no preview that can be read: convert it to JPEG") from None
-        if preview.format == rawpy.ThumbFormat.JPEG:
-            return io.BytesIO(preview.data)
-        pixels = np.rot90(preview.data, _QUARTER_TURNS.get(raw.sizes.flip, 0))
-        return _as_ppm(np.ascontiguousarray(pixels))
-
-
-def _as_ppm(pixels: np.ndarray) -> IO[bytes]:
-    height, width = pixels.shape[:2]
-    return io.BytesIO(b"P6 %d %d 255\n" % (width, height) + pixels.tobytes())
-
-
 def _check_file(path: Path) -> None:
-    """Refuse what cannot be an image before a byte of it is read."""
+    """Refuse what cannot be an image, or not be read, before Pillow opens it."""
     if not path.is_file():
         raise BadImage("it is missing, a broken link, or not a regular file")
     size = path.stat().st_size
@@ -230,7 +180,8 @@ def _check_file(path: Path) -> None:
         raise BadImage("it is empty")
     if size > MAX_BYTES:
         raise BadImage(f"it has {size / 1e9:.3g} GB, but at most {MAX_BYTES / 1e9:.3g} are read")
-
+    if needs_package(path):
+        raise BadImage(why_not(path))
     with path.open("rb") as file:
         _check_metadata(file)
 

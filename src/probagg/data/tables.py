@@ -32,7 +32,7 @@ MISSING = frozenset(
     ("", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "<na>", "nat", "#n/a", "?", "-", "--")
 )
 FLAGS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
-TRUE, FALSE = ("true", "yes", "t", "y", "1"), ("false", "no", "f", "n", "0")
+TRUE, FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 POINT, COMMA, THOUSANDS = ".", ",", ",000"  # how numbers are written: 1234.5, 1.234,5 and 1,234.5
 ISO = "ISO"
 DATE_FORMATS = ("%d.%m.%Y", "%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y")
@@ -147,9 +147,11 @@ def _text(cells: Any) -> Any:
 
 
 def _to_flags(cells: np.ndarray) -> np.ndarray:
-    """Return 1 for true and yes, 0 for false and no, NaN otherwise."""
+    """Return 1 for true, yes and 1.0, 0 for false, no and 0.0, NaN otherwise."""
     known = dict.fromkeys(TRUE, 1.0) | dict.fromkeys(FALSE, 0.0)
-    return _text(cells).str.lower().map(known).to_numpy(np.float64, na_value=np.nan)
+    flags = _text(cells).str.lower().map(known).to_numpy(np.float64, na_value=np.nan)
+    numbers = _to_numbers(cells, POINT)
+    return np.where(np.isnan(flags) & np.isin(numbers, (0.0, 1.0)), numbers, flags)
 
 
 def _guess_numbers(present: np.ndarray, comma_first: bool) -> tuple[str, np.ndarray | None]:

@@ -8,7 +8,6 @@ import pillow_heif
 import pytest
 from commands import probagg
 from PIL import Image
-from raw_files import dng, jpeg
 
 pillow_heif.register_heif_opener()  # to write HEIC files
 NETWORK = """
@@ -21,17 +20,14 @@ PAC = ("-k", 2, "--backbone", "small_network:build", "--method", "pac", "--no-re
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
-    """Eight JPEG, four HEIC and two RAW files; a text, a video and what file managers write."""
+    """Eight JPEG and four HEIC files; a text, a video and what file managers write."""
     (tmp_path / "small_network.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
     folder, rng = tmp_path / "photos", np.random.default_rng(0)
     folder.mkdir()
-    for number in range(14):
+    for number in range(12):
         pixels = rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)
-        if number < 12:
-            Image.fromarray(pixels).save(folder / f"{number}.{'jpg' if number < 8 else 'heic'}")
-        else:
-            (folder / f"{number}.dng").write_bytes(dng(jpeg(pixels)))
+        Image.fromarray(pixels).save(folder / f"{number}.{'jpg' if number < 8 else 'heic'}")
     for name in ("notes.txt", "clip.mp4", ".DS_Store", "Thumbs.db"):
         (folder / name).write_bytes(b"?")
     return folder
@@ -48,7 +44,7 @@ def test_photos_of_all_formats_are_clustered_and_other_files_listed(photos, tmp_
     assert result.exit_code == 0, result.output
     assert "2 files are not images that can be read: 1 .mp4, 1 .txt" in result.output
     found = json.loads((run / "result.json").read_text())
-    assert (found["n_samples"], found["n_skipped"], found["n_other_files"]) == (14, 0, 2)
+    assert (found["n_samples"], found["n_skipped"], found["n_other_files"]) == (12, 0, 2)
     assert skipped(run).keys() == {"notes.txt", "clip.mp4"}
 
 
@@ -57,10 +53,10 @@ def test_photos_that_need_a_package_are_counted_with_the_command(photos, tmp_pat
     run = tmp_path / "run"
     result = probagg("cluster", photos, *PAC, "--out", run)
     assert result.exit_code == 0, result.output
-    line = "8 files are not images that can be read: 4 .heic (pip install pillow-heif), 2 .dng (pip"
+    line = "6 files are not images that can be read: 4 .heic (pip install pillow-heif), 1 "
     assert line in result.output
     found = json.loads((run / "result.json").read_text())
-    assert (found["n_samples"], found["n_skipped"], found["n_other_files"]) == (8, 6, 2)
+    assert (found["n_samples"], found["n_skipped"], found["n_other_files"]) == (8, 4, 2)
     assert skipped(run)["9.heic"] == ".heic files need a package: pip install pillow-heif"
 
 
@@ -72,4 +68,3 @@ def test_predict_names_many_of_one_kind_in_one_line(photos, tmp_path):
         (photos / f"{number}.heic").write_bytes(b"?")
     result = probagg("predict", run, photos, "--trust-code")
     assert "10.heic and 6 others are left out: .heic files need a package" in result.stderr
-    assert "12.dng is left out: .dng files need" in result.stderr

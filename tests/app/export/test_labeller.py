@@ -7,23 +7,17 @@ import pytest
 import scipy.sparse as sp
 import torch
 from exported import (
-    GROUPS,
-    Features,
-    backbone_of,
     floats,
     onnx_file,
     quietly,
     run_onnx,
-    safetensors_file,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import bar_and_dot
 
 from probagg import DPAC, PAC, Recipe
-from probagg.app.export.files import _difference, load_exported
-from probagg.app.export.heads import PACHead
-from probagg.app.export.labeller import head_probabilities, labeller_of
+from probagg.app.export.onnx import PACHead, _difference, head_probabilities, labeller_of
 from probagg.app.review import Review, Split
 from probagg.errors import ClusteringWarning
 from probagg.neighbours.smoothing import Smoothing
@@ -64,7 +58,7 @@ def test_units_offsets_and_precision_change_nothing(seed, unit, offset, metric, 
     pac = quietly(PAC(3, metric=metric, random_state=0, max_iter=5), X)
     new = (unit * (rng.normal(size=(20, 4)) + offset)).astype(dtype)
     exact = pac.predict_proba(new.astype(np.float64))
-    np.testing.assert_allclose(PACHead.of(pac)(torch.tensor(new)), exact, atol=1e-5)
+    np.testing.assert_allclose(PACHead(pac)(torch.tensor(new)), exact, atol=1e-5)
 
 
 def test_float32_rows_are_exact_for_two_tight_clusters_far_from_zero():
@@ -114,14 +108,10 @@ def smoothing():
 
 
 def test_exported_smoothing_returns_its_probabilities(smoothing, tmp_path):
-    """In either format, for rows of any length and a batch of any size."""
+    """For rows of any length and a batch of any size."""
     new = (5.0 * bar_and_dot(300, seed=1)[0]).astype(np.float32)
     labeller, expected = labeller_of(smoothing), smoothing.predict_proba(new)
     np.testing.assert_allclose(labeller(floats(new)), expected, atol=1e-6)
-    safetensors_file(labeller, tmp_path / "x")
-    loaded, facts = load_exported(tmp_path / "x")
-    np.testing.assert_array_equal(loaded(floats(new)), labeller(floats(new)))
-    assert facts["model"]["head"]["kind"] == "smoothed"
     path = onnx_file(labeller, tmp_path / "smoothing.onnx")
     for n in (1, 5, 300):
         P, labels = run_onnx(path, new[:n])
@@ -183,28 +173,20 @@ def test_features_of_dpac_have_its_probabilities(dpac):
     )
 
 
-def test_dpac_is_rebuilt_from_safetensors(dpac, digit_images, tmp_path):
-    labeller, pixels = labeller_of(dpac, groups=GROUPS), torch.tensor(digit_images)
-    safetensors_file(labeller, tmp_path / "x")
-    loaded, _ = load_exported(tmp_path / "x")
-    np.testing.assert_allclose(loaded(pixels), labeller(pixels), atol=1e-6)
-    assert loaded.facts == labeller.facts
-
-
-def test_dpac_takes_images_of_a_given_size(dpac, digit_images, tmp_path):
+def test_dpac_takes_images_of_a_given_size(dpac, digit_images):
     larger = digit_images[:5].repeat(2, axis=1).repeat(3, axis=2)
     labeller = labeller_of(dpac, size=(16, 24))
     np.testing.assert_allclose(
         labeller(torch.tensor(larger)), dpac.predict_proba(larger), atol=1e-5
     )
-    safetensors_file(labeller, tmp_path / "x")
-    assert load_exported(tmp_path / "x")[0].takes.shape == (16, 24, 1)
+    assert labeller.takes.shape == (16, 24, 1)
 
 
 def test_exported_dpac_contains_only_what_predicts(dpac):
     """The pretext and the head that is not used are not part of the model."""
     tensors = labeller_of(dpac).state_dict()
-    assert {name.split(".")[1] for name in tensors} == {"backbone", "head"}
+    steps = {name.split(".")[1] for name in tensors if name.startswith("steps.")}
+    assert steps == {"backbone", "head"}
     heads = {"self_labeller", "classifier"}
     assert not any(part in name for name in tensors for part in heads | {"pretext"})
 
@@ -217,14 +199,6 @@ def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
     expected = np.stack([np.zeros(len(P)), P[:, 1], P[:, 0] + P[:, 2]], 1)
     assert labeller.clusters == [1, 2]
     np.testing.assert_allclose(labeller(floats(blobs[0])), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "groups", [[0, 1], [0, 1, 3], [0, -1, 2], [1, 2, 2], [0.0, 1.0, 2.0]], ids=str
-)
-def test_invalid_groups_are_refused(pac, groups):
-    with pytest.raises(ValueError, match="3 integers are needed"):
-        labeller_of(pac, groups=groups)
 
 
 def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tmp_path):
@@ -242,10 +216,6 @@ def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tm
     assert len(np.unique(regions[:, 0])) > 1
     expected = np.stack([(P * (regions == k)).sum(1) for k in range(7)], 1)
     np.testing.assert_allclose(labeller(floats(X)), expected, atol=1e-6)
-    safetensors_file(labeller, tmp_path / "x")
-    loaded, _ = load_exported(tmp_path / "x")
-    np.testing.assert_array_equal(loaded(floats(X)), labeller(floats(X)))
-    assert loaded.facts == labeller.facts
     path = onnx_file(labeller, tmp_path / "split.onnx")
     found, labels = run_onnx(path, floats(X).numpy())
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -267,11 +237,6 @@ def test_an_unfitted_model_is_refused():
             labeller_of(model)
 
 
-def test_another_type_of_model_is_refused():
-    with pytest.raises(ValueError, match="type list; PAC, Smoothing and DPAC"):
-        labeller_of([])
-
-
 def test_columns_far_from_zero_cause_a_warning(blobs, recwarn):
     """A time stamp in float32 is exact to two minutes."""
     labeller_of(quietly(PAC(3, random_state=0), blobs[0]))
@@ -287,10 +252,3 @@ def test_columns_keep_their_names(blobs):
     labeller = labeller_of(PAC(3, random_state=0).fit(frame))
     assert labeller.takes.columns == tuple("vwxyz")
     assert "v, w, x, y, z" in labeller.takes.words
-
-
-def test_dpac_takes_no_backbone_and_pac_no_size(dpac, pac):
-    with pytest.raises(ValueError, match="DPAC has its own network"):
-        labeller_of(dpac, backbone_of(Features()))
-    with pytest.raises(ValueError, match="size is for DPAC"):
-        labeller_of(pac, size=(8, 8))

@@ -76,7 +76,6 @@ def test_a_run_shows_its_table_and_its_result(run, matrix):
     assert table["cluster"].dtype == np.int64
     assert len(table["cluster"]) == len(X)
     assert table.to_pandas()["cluster"].tolist() == table["cluster"].tolist()
-    assert table.to_polars()["cluster"].to_list() == table["cluster"].tolist()
     assert run.result["acc"] == probagg.clustering_accuracy(y, table["cluster"])
     assert run.embeddings is None
     assert "400 rows in 10 clusters by PAC" in repr(run)

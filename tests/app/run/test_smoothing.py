@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 from commands import cluster as cluster_command
 from commands import probagg as command
 from exported import run_onnx
@@ -13,7 +12,6 @@ from PIL import Image
 
 import probagg
 from probagg import PAC
-from probagg.app.export.files import load_exported
 from probagg.app.run.exports import probabilities_of_run
 from probagg.app.run.folder import SMOOTHING, RunFolderError
 from probagg.errors import InputError
@@ -73,8 +71,6 @@ def test_exported_models_give_the_labels_of_predict(run):
     P, labels = run_onnx(run.export("onnx", features=True), X)
     np.testing.assert_array_equal(labels, table["cluster"])
     np.testing.assert_allclose(P.max(1), table["probability"], atol=1e-5)
-    labeller, _ = load_exported(run.export("safetensors", features=True))
-    np.testing.assert_allclose(labeller(torch.tensor(X)).amax(1), table["probability"], atol=1e-5)
 
 
 def test_other_tools_get_the_probabilities_of_the_table(run):
@@ -98,8 +94,7 @@ def test_a_run_of_an_earlier_version_is_plain_pac(plain, folder, tmp_path):
     with pytest.warns(UserWarning, match="was changed"):
         old = probagg.open_run(tmp_path / "run")
     assert old.predict(folder).to_csv() == (plain.path / "assignments.csv").read_text()
-    labeller, _ = load_exported(old.export("safetensors", features=True))
-    labels = labeller(torch.tensor(np.array(plain.embeddings))).argmax(1)
+    _, labels = run_onnx(old.export("onnx", features=True), np.array(plain.embeddings))
     np.testing.assert_array_equal(labels, plain.assignments["cluster"])
 
 

@@ -145,6 +145,16 @@ def test_predict_repeats_the_preparation(run, frame, tmp_path):
         assert next(iter(found)) == "customer"
 
 
+def test_predict_reads_the_file_that_was_clustered(tmp_path):
+    """A column of 0.0 and 1.0 with missing cells is one of booleans, in the file too."""
+    rng = np.random.default_rng(0)
+    columns = {"x": rng.normal(size=60), "bought": rng.choice([0.0, 1.0, np.nan], 60)}
+    pd.DataFrame(columns).to_csv(tmp_path / "a.csv", index=False)
+    made = probagg.cluster(tmp_path / "a.csv", 2, out=tmp_path / "run", report=False)
+    found = made.predict(tmp_path / "a.csv")
+    np.testing.assert_array_equal(found["cluster"], made.assignments["cluster"])
+
+
 def test_predict_takes_unseen_categories_missing_values_and_single_rows(run, frame, tmp_path):
     new = frame.iloc[[0, 1, 2]].copy()
     new["city"] = ["Lima", None, new["city"].iloc[2]]

@@ -270,9 +270,7 @@ def read_network(path):
 
 
 def models(folder):
-    from probagg import PAC, OPAHead
-    from probagg.app.export.files import export_safetensors
-    from probagg.app.export.labeller import labeller_of
+    from probagg import PAC
     from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
 
@@ -282,29 +280,21 @@ def models(folder):
         pac_of_rows.save(folder / "pac.safetensors")
         pac = PAC(2, metric="manhattan", random_state=0).fit(ROWS)
         pac.save(folder / "pairwise.safetensors")
-        head = OPAHead(2, max_epochs=1, hidden=(4,), random_state=0, device="cpu").fit(ROWS)
-        head.save(folder / "opa.safetensors")
         smoothing, _ = Smoothing.fit(ROWS, pac_of_rows.probabilities_)
         smoothing.save(folder / "smoothing.safetensors")
-        for name, model in (("pac", pac_of_rows), ("smoothed", smoothing)):
-            made = export_safetensors(labeller_of(model), names=["a", "b"], description="x")
-            (folder / f"exported-{name}.safetensors").write_bytes(made)
     fit = FitCheckpoint(folder / "fit.safetensors", 3)
     fit.identity = {"n_clusters": 2}
     fit.write(ROWS, 4, [3.0, 2.0])
 
 
 def read_model(path):
-    from probagg import PAC, OPAHead
-    from probagg.app.export.files import load_exported
+    from probagg import PAC
     from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
 
-    if path.name.startswith("exported"):
-        return load_exported(path)[0].examples(1)
     if path.name.startswith("fit"):
         return FitCheckpoint(path, 3)
-    kind = {"opa": OPAHead, "smoothing": Smoothing}.get(path.name.partition(".")[0], PAC)
+    kind = Smoothing if path.name.startswith("smoothing") else PAC
     return kind.load(path).predict_proba(ROWS[:2])
 
 

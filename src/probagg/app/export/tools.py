@@ -1,8 +1,7 @@
-"""The clusters of a run for other tools: Label Studio, FiftyOne, Hugging Face datasets, AnnData.
+"""The clusters of a run for other tools: Label Studio, FiftyOne, AnnData.
 
-Each `write_...` returns what to say to the user, with PATH for the file or folder. A Parquet file
-has its features in the schema's metadata, as datasets itself writes them, so pyarrow is enough;
-FiftyOne starts a database, so it gets a script to run (`fiftyone_script`).
+Each `write_...` returns what to say to the user, with PATH for the file or folder. FiftyOne starts
+a database, so it gets a script to run (`fiftyone_script`).
 """
 
 from __future__ import annotations
@@ -20,17 +19,13 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.export import fiftyone_script
-from probagg.arrays import chunks
 from probagg.errors import NoData, import_optional
 
-LABEL_STUDIO_FILES = TASKS, CONFIG = ("tasks.json", "config.xml")
+TASKS, CONFIG = "tasks.json", "config.xml"
 ENABLED, ROOT = (
     f"LABEL_STUDIO_LOCAL_FILES_{name}" for name in ("SERVING_ENABLED", "DOCUMENT_ROOT")
 )
-FIFTYONE_FILES = SAMPLES, EMBEDDINGS, SCRIPT = ("samples.json", "embeddings.npy", "load.py")
-ROWS = 256  # photos read at a time: a row group of Parquet
-VALUES = {"probability": "float32", "second_probability": "float32", "distance": "float32",
-          "flag": "string"}  # fmt: skip
+SAMPLES, EMBEDDINGS, SCRIPT = "samples.json", "embeddings.npy", "load.py"
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Labelled:
         if self.folder is None or self.files is None:
             raise NoData(
                 f"{tool} shows image files, but the run {self.run} was made from rows or from "
-                "images in memory. Cluster a folder of photos, or export as datasets or anndata."
+                "images in memory. Cluster a folder of photos, or export as anndata."
             )
         for file in self.files:
             if not file.is_file():
@@ -165,61 +160,6 @@ def write_fiftyone(labelled: Labelled, folder: Path) -> list[str]:
         np.save(folder / EMBEDDINGS, np.asarray(labelled.features, np.float32))
     (folder / SCRIPT).write_bytes(Path(fiftyone_script.__file__).read_bytes())
     return [f"Load it where fiftyone is installed: python PATH/{SCRIPT}"]
-
-
-def write_datasets(labelled: Labelled, path: Path) -> list[str]:
-    """Write a Parquet file of the table, with photos and their features if there are any."""
-    arrow = import_optional("pyarrow", "Exporting to datasets", "table")
-    parquet = import_optional("pyarrow.parquet", "Exporting to datasets", "table")
-    if labelled.files is not None:
-        labelled.photos("datasets")
-    schema = _schema(arrow, labelled)
-    with parquet.ParquetWriter(path, schema) as file:
-        for rows in chunks(len(labelled.assigned), ROWS):
-            cells = _cells(labelled, rows)
-            arrays = [arrow.array(cells[field.name], field.type) for field in schema]
-            file.write_batch(arrow.record_batch(arrays, schema=schema))
-    return ['Load it: datasets.Dataset.from_parquet("PATH")']
-
-
-def _schema(arrow: Any, labelled: Labelled) -> Any:
-    """Return the columns, with the features of datasets as metadata."""
-    label = {"names": labelled.names, "_type": "ClassLabel"}
-    columns: dict[str, tuple[Any, dict[str, Any]]] = {}
-    if labelled.files is not None:
-        image = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
-        columns["image"] = (image, {"_type": "Image"})
-    columns[labelled.assigned.heading] = (arrow.string(), _value("string"))
-    columns["cluster"] = columns["second_cluster"] = (arrow.int64(), label)
-    columns |= {name: (getattr(arrow, kind)(), _value(kind)) for name, kind in VALUES.items()}
-    if labelled.files is not None and labelled.features is not None:
-        width = labelled.features.shape[1]
-        vector = {"feature": _value("float32"), "length": width, "_type": "Sequence"}
-        columns["embedding"] = (arrow.list_(arrow.float32(), width), vector)
-    info = {"info": {"features": {name: feature for name, (_, feature) in columns.items()}}}
-    fields = [(name, kind) for name, (kind, _) in columns.items()]
-    return arrow.schema(fields, metadata={"huggingface": json.dumps(info)})
-
-
-def _value(kind: str) -> dict[str, Any]:
-    return {"dtype": kind, "_type": "Value"}
-
-
-def _cells(labelled: Labelled, rows: slice) -> dict[str, list[Any]]:
-    """Return the cells of some rows, reading their photos; None: no cluster or distance."""
-    table = labelled.assigned
-    names = [name.encode("utf-8", "replace").decode() for name in table.names[rows]]
-    cells: dict[str, list[Any]] = {name: getattr(table, name)[rows].tolist() for name in VALUES}
-    cells[table.heading] = names
-    for name in ("cluster", "second_cluster"):
-        cells[name] = [k if k >= 0 else None for k in getattr(table, name)[rows].tolist()]
-    cells["distance"] = [None if d != d else d for d in cells["distance"]]
-    if labelled.files is not None:
-        files = zip(labelled.files[rows], names, strict=True)
-        cells["image"] = [{"bytes": file.read_bytes(), "path": name} for file, name in files]
-        if labelled.features is not None:
-            cells["embedding"] = list(np.asarray(labelled.features[rows], np.float32))
-    return cells
 
 
 def write_anndata(

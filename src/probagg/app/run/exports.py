@@ -11,32 +11,27 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.export.tools import (
-    FIFTYONE_FILES,
-    LABEL_STUDIO_FILES,
     Labelled,
     unique_names,
     write_anndata,
-    write_datasets,
     write_fiftyone,
     write_label_studio,
 )
 from probagg.app.review import Review
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.monitor import Monitor
-from probagg.app.run.output import Output, OutputFolder
+from probagg.app.run.output import Output, check_target
 from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
 from probagg.storage import whole_file, whole_folder
 
-# Formats for tools: a folder (what writes it, and its files), or a file with this suffix.
-FOLDERS: dict[str, Any] = {
-    "label-studio": (write_label_studio, LABEL_STUDIO_FILES),
-    "fiftyone": (write_fiftyone, FIFTYONE_FILES),
-}
-SUFFIXES = {"datasets": ".parquet", "anndata": ".h5ad"}
-TOOLS = (*FOLDERS, *SUFFIXES)
-MODELS = {"onnx": "model.onnx", "safetensors": "exported.safetensors"}
-FORMATS = (*MODELS, *TOOLS)
+# The model, and its place in the run where no other is given.
+ONNX, MODEL = "onnx", "model.onnx"
+# Formats for tools: a folder and what writes it, or a file, of AnnData.
+FOLDERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone}
+ANNDATA, SUFFIX = "anndata", ".h5ad"
+TOOLS = (*FOLDERS, ANNDATA)
+FORMATS = (ONNX, *TOOLS)
 
 
 class Exportable(Protocol):
@@ -81,28 +76,20 @@ def write_export(
         raise InputError(
             f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
         )
-    home = run.path / MODELS[format]
+    home = run.path / MODEL
     path = home if out is None else Path(out)
     # At its own place it is part of the run, and an earlier one is replaced without asking.
-    in_run = path.resolve() == home.resolve()
-    review = run.review
-    names = cluster_names(review, review.n_numbers(run.n_clusters))
-    facts: dict[str, Any] = {"run": str(run.path), "format": format, "names": names}
-    output = None if in_run else Output(path, overwrite).check()
-    return facts | _write_file(run, output, format, features, names, monitor)
+    output = None if path.resolve() == home.resolve() else Output(path, overwrite).check()
+    names = cluster_names(run.review, run.review.n_numbers(run.n_clusters))
+    facts = {"run": str(run.path), "format": format, "names": names}
+    return facts | _write_onnx(run, output, features, names, monitor)
 
 
-def _write_file(
-    run: Exportable,
-    output: Output | None,
-    format: str,
-    features: bool,
-    names: list[str],
-    monitor: Monitor,
+def _write_onnx(
+    run: Exportable, output: Output | None, features: bool, names: list[str], monitor: Monitor
 ) -> dict[str, Any]:
     """Write one file that maps pixels or features to probabilities, by default into the run."""
-    from probagg.app.export.files import export_onnx, export_safetensors
-    from probagg.app.export.labeller import labeller_of
+    from probagg.app.export.onnx import export_onnx, labeller_of
 
     # A set that is not a folder of photos has images of one size.
     size = run.config.get("image_size")
@@ -114,18 +101,13 @@ def _write_file(
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"
-    path = output.path if output else run.path / MODELS[format]
-    facts: dict[str, Any] = {"file": str(path)}
-    if format == "onnx":
-        data, facts["difference"] = export_onnx(labeller, names=names, description=description)
-        monitor.say(f"onnxruntime and PyTorch agree to {facts['difference']:.1e}")
-    else:
-        data = export_safetensors(labeller, names=names, description=description)
+    path = output.path if output else run.path / MODEL
+    data, difference = export_onnx(labeller, names=names, description=description)
+    monitor.say(f"onnxruntime and PyTorch agree to {difference:.1e}")
     if output:
         output.write(data)
     else:
         add_to_run(run.path, path.name, data)
-    facts["bytes"] = len(data)
     monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
     if (preparation := run.preparation) is not None:
         monitor.say(f"features are prepared columns ({FILE}): {', '.join(preparation.outputs)}")
@@ -135,7 +117,7 @@ def _write_file(
             f"merged, split or made of moved samples, so always 0: {', '.join(map(str, merged))}"
         )
     monitor.say(f"written to {path} ({len(data) / 1e6:.1f} MB, {len(names)} clusters)")
-    return facts
+    return {"file": str(path), "difference": difference, "bytes": len(data)}
 
 
 def write_handover(
@@ -150,24 +132,27 @@ def write_handover(
     if out is None:
         raise InputError(
             f"The format {format} has no place in a run. Name one: --out NAME"
-            f"{SUFFIXES.get(format, '/')} (out)."
+            f"{SUFFIX if format == ANNDATA else '/'} (out)."
         )
     path = Path(out)
     facts: dict[str, Any] = {"run": str(run.path), "format": format}
     if format in FOLDERS:
-        write, names = FOLDERS[format]
-        place = OutputFolder(path, names, overwrite).check()
+        check_target(path)
         labelled = labelled_of(run)
-        with whole_folder(place.path) as folder:
-            lines = write(labelled, folder)
+        with whole_folder(path.resolve()) as folder:
+            lines = FOLDERS[format](labelled, folder)
         facts |= {"folder": str(path), "bytes": sum(p.stat().st_size for p in path.iterdir())}
     else:
-        _check_suffix(path, format)
+        if path.suffix.lower() != SUFFIX:
+            raise InputError(
+                f"--out {path} is to be a file of AnnData, whose name ends in {SUFFIX}. Name it "
+                f"so: {path.with_suffix(SUFFIX)}"
+            )
         source = run.config.get("source")
         output = Output(path, overwrite, () if source is None else (Path(source),)).check()
         labelled = labelled_of(run)
         with whole_file(output.path) as file:
-            lines = _write_for_tool(run, labelled, format, file)
+            lines = _write_anndata(run, labelled, file)
         facts |= {"file": str(path), "bytes": path.stat().st_size}
     for line in lines:
         monitor.say(line.replace("PATH", str(path)))
@@ -175,10 +160,8 @@ def write_handover(
     return facts | {"names": labelled.names}
 
 
-def _write_for_tool(run: Exportable, labelled: Labelled, format: str, file: Path) -> list[str]:
-    """Write a format that is one file; return what to say about it."""
-    if format == "datasets":
-        return write_datasets(labelled, file)
+def _write_anndata(run: Exportable, labelled: Labelled, file: Path) -> list[str]:
+    """Write the clusters and their probabilities; return what to say about it."""
     X = run.clustered_rows(len(labelled.assigned))
     if X is None:
         warnings.warn(
@@ -195,14 +178,6 @@ def _write_for_tool(run: Exportable, labelled: Labelled, format: str, file: Path
         P=None if X is None else probabilities_of_run(run, X),
         source=source if source.suffix.lower() == ".h5ad" else None,
     )
-
-
-def _check_suffix(path: Path, format: str) -> None:
-    if path.suffix.lower() != SUFFIXES[format]:
-        raise InputError(
-            f"--out {path} is to be a file of {format}, whose name ends in {SUFFIXES[format]}. "
-            f"Name it so: {path.with_suffix(SUFFIXES[format])}"
-        )
 
 
 def labelled_of(run: Exportable) -> Labelled:
@@ -233,7 +208,7 @@ def probabilities_of_run(run: Exportable, X: Any) -> np.ndarray:
     """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
-        from probagg.app.export.labeller import head_probabilities  # which loads torch
+        from probagg.app.export.onnx import head_probabilities  # torch is slow to import
 
         P = head_probabilities(model, X)
     else:

@@ -54,7 +54,6 @@ RUN_FILES = (
     DUPLICATES,
     "embeddings.npy",
     "env.json",
-    "exported.safetensors",
     "k_selection.csv",
     "k_selection.svg",
     "log.txt",

@@ -18,7 +18,7 @@ from probagg.data.arrays import Matrix, matrix_of_table
 from probagg.data.images import ImageSet
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import is_named, open_source
-from probagg.data.photo import count_by_kind, needed_extra, why_not
+from probagg.data.photo import count_by_kind, needs_package, why_not
 from probagg.data.photos import FolderImages
 from probagg.data.tables import Table, table_of
 from probagg.errors import InputError, Interrupted, NoData, did_you_mean
@@ -128,7 +128,7 @@ class Samples:
 
     def for_recipe(self, source: Any, recipe: Recipe) -> Samples:
         """Return photos as a recipe reads them; an image set as the source stays as it is."""
-        from probagg.dpac.dpac import decoded_for  # which loads torch
+        from probagg.dpac.dpac import decoded_for  # torch is slow to import
 
         if isinstance(source, ImageSet):
             return self
@@ -247,8 +247,8 @@ def open_samples(
     if n := len(found.passed):
         what = "files are not images" if n != 1 else "file is not an image"
         monitor.say(f"{n:,} {what} that can be read: {count_by_kind(found.passed)}")
-    photos = [(path, why_not(path)) for path in found.passed if needed_extra(path)]
-    others = [(path, why_not(path)) for path in found.passed if not needed_extra(path)]
+    photos = [(path, why_not(path)) for path in found.passed if needs_package(path)]
+    others = [(path, why_not(path)) for path in found.passed if not needs_package(path)]
     return replace(samples, skipped=(*found.outside, *photos), others=tuple(others))
 
 
@@ -258,9 +258,9 @@ def _numbered(n_rows: int) -> list[str]:
 
 def _open_in_parts(source: Any) -> Samples:
     """Open a Parquet file that is too large to be prepared as a table: it must be numbers."""
-    from pyarrow import parquet, types  # `is_large_table` needs nothing of it
+    from pyarrow import parquet, types
 
-    from probagg.pac.files import open_file  # which loads scikit-learn
+    from probagg.pac.files import open_file  # scikit-learn is slow to import
 
     path = Path(source).expanduser()
     others = [
@@ -284,7 +284,7 @@ def _open_in_parts(source: Any) -> Samples:
 
 def is_in_file(X: Any) -> TypeGuard[FileRows]:
     """Return whether rows are read from a file in parts."""
-    from probagg.pac.files import FileRows  # which loads scikit-learn
+    from probagg.pac.files import FileRows  # scikit-learn is slow to import
 
     return isinstance(X, FileRows)
 

@@ -1,7 +1,8 @@
 """From the columns of a table to numbers of comparable scale, for new rows too, and back to units.
 
-scikit-learn's transformers do the work. What they learned is saved as plain JSON, one entry per
-column, and they are rebuilt from it.
+Each column becomes the id of the rows, numbers to cluster, or nothing, and what was done is said in
+words. scikit-learn's transformers learn the numbers that prepare a column; they are saved as plain
+JSON, one entry per column.
 """
 
 from __future__ import annotations
@@ -9,25 +10,32 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import re
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from probagg.app.run.columns import (
-    NO_CATEGORY,
-    Part,
-    Roles,
-    assign_roles,
-    describe_column,
-    describe_columns,
-    few,
+from probagg.data.tables import (
+    BOOLEAN,
+    CATEGORY,
+    COMMA,
+    DATE,
+    ISO,
+    NUMBER,
+    OTHER,
+    TEXT,
+    Column,
+    Table,
+    date_text,
+    places,
 )
-from probagg.data.tables import BOOLEAN, CATEGORY, DATE, NUMBER, Column, Table, date_text, places
-from probagg.errors import InputError, NoData, reading
+from probagg.errors import InputError, NoData, did_you_mean, reading
 from probagg.storage import read_bytes
 from probagg.svg import short
 
@@ -37,13 +45,216 @@ if TYPE_CHECKING:
 FORMAT = "probagg.preparation/1"
 FILE = "preparation.json"
 SCALINGS = ("auto", "standard", "robust", "none")
+SCALED = {
+    "standard": "standardised (mean 0, standard deviation 1)",
+    "robust": "scaled (median 0, interquartile range 1)",
+    "none": "as they are",
+}
 # "auto" standardises where the largest scale is more than this many times the smallest.
 FACTOR = 10.0
+# A column of text with more different values is left out, and so is any column of which more than
+# this share is missing.
+MOST_CATEGORIES = 20
+MOST_MISSING = 0.5
 # From LARGE numbers on, profiles.csv is of a sample of the rows with SAMPLE numbers, and it holds
 # at most MOST_COLUMNS columns.
 LARGE, SAMPLE = 2**26, 2**24
 MOST_COLUMNS = 60
 QUARTILES = (0.25, 0.5, 0.75)
+NO_CATEGORY = -1.0  # the code of a missing or unseen category: a row of zeros
+SHOWN = 6  # names in a line
+_IDS = re.compile(r"(^|[ _.-])(id|key|uuid|guid|index)$|^(row|name)$|[a-z](ID|Id)$", re.IGNORECASE)
+_UNNAMED = "the unnamed column"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns to cluster, the id of each row, and the columns left out with their reasons."""
+
+    id: str | None
+    why_id: str
+    used: list[Column] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def assign_roles(
+    table: Table, id: str | None = None, drop: Sequence[str] = (), classes: str | None = None
+) -> Roles:
+    """Return what becomes of each column; where none can be used, the error names all of them.
+
+    The cells of the table are read as what they contain (`Table.read`).
+    """
+    unknown = [name for name in (*([] if id is None else [id]), *drop) if name not in table.names]
+    if unknown:
+        raise InputError(
+            f"{table.where} has no column {', '.join(map(repr, unknown))}; its columns are "
+            f"{', '.join(table.names)}.{did_you_mean(unknown[0], table.names)}"
+        )
+    roles = Roles(*((id, "as asked") if id is not None else _guess_id(table, {*drop, classes})))
+    for column in table.columns:
+        if column.name == roles.id:
+            continue
+        if column.name == classes:
+            why: str | None = "known classes, for comparison only"
+        else:
+            why = "as asked" if column.name in drop else _why_not(column)
+        if why is not None:
+            roles.left_out[column.name] = why
+        elif column.kind == TEXT:
+            roles.used.append(Column(column.name, CATEGORY, column.values))
+        elif column.kind == NUMBER and np.isin(_known(column), (0.0, 1.0)).all():
+            roles.used.append(Column(column.name, BOOLEAN, column.values, column.style))
+        else:
+            roles.used.append(column)
+    if not roles.used:
+        ids = [] if roles.id is None else [f"{roles.id or _UNNAMED} (the id)"]
+        others = [f"{name or _UNNAMED} ({why})" for name, why in roles.left_out.items()]
+        raise NoData(
+            f"{table.where} has no column that can be clustered: {'; '.join([*ids, *others])}. "
+            f"Numbers, dates, true or false, or texts with at most {MOST_CATEGORIES} different "
+            "values are needed."
+        )
+    return roles
+
+
+def _known(column: Column) -> np.ndarray:
+    return column.values[~column.is_missing]
+
+
+def _why_not(column: Column) -> str | None:
+    """Return why a column cannot be clustered, or None where it can."""
+    known, n = _known(column), len(column.values)
+    if column.kind == OTHER:
+        return "neither numbers nor text"
+    if not len(known):
+        return "no values"
+    if n - len(known) > MOST_MISSING * n:
+        return f"{(n - len(known)) / n:.0%} missing"
+    if column.kind in (TEXT, CATEGORY):
+        different = len(set(known))
+        if different > MOST_CATEGORIES or (column.kind == TEXT and different == len(known) > 2):
+            return f"text with {different:,} different values"
+        return "constant" if different == 1 and len(known) == n else None
+    return "constant" if (known == known[0]).all() else None
+
+
+def _guess_id(table: Table, others: set[str | None]) -> tuple[str | None, str]:
+    """Return the column that names the rows, and why; None where no column is likely to."""
+    free = [column for column in table.columns if column.name not in others]
+    for column in free[:1]:
+        if table.is_named and column.is_index and _is_unique(column.texts()):
+            return column.name, "an index without a name"
+    texts = [c for c in free if c.kind == TEXT and _is_unique(c.values)]
+    whole = [c for c in free if _IDS.search(c.name) and _is_whole(c)]
+    named = [column for column in texts if _IDS.search(column.name)]
+    if found := [*named, *whole]:
+        return found[0].name, "different in every row"
+    return (texts[0].name, "text that differs in every row") if texts else (None, "")
+
+
+def _is_unique(cells: np.ndarray) -> bool:
+    different = set(cells.tolist())
+    return len(cells) > 2 and None not in different and len(different) == len(cells)
+
+
+def _is_whole(column: Column) -> bool:
+    """Return whether a column has a different whole number in every row."""
+    if column.kind != NUMBER or column.is_missing.any():
+        return False
+    values = column.values
+    return bool((values == np.round(values)).all()) and _is_unique(column.texts())
+
+
+@dataclass(frozen=True)
+class Part:
+    """A column that is clustered, and the numbers that prepare it."""
+
+    name: str
+    place: int  # its number among the columns of the table
+    kind: str
+    style: str = ""  # how its numbers or dates were written
+    missing: int = 0  # number of missing values
+    unreadable: int = 0  # how many of them are texts among numbers
+    fill: float = 0.0  # replaces missing values; dates are days since 1970
+    center: float = 0.0
+    scale: float = 1.0
+    categories: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, column: Column, place: int) -> Self:
+        """Return the part of a column that is not fitted yet."""
+        different = set(_known(column)) if column.kind == CATEGORY else set()
+        missing = int(column.is_missing.sum())
+        facts = (column.style, missing, column.n_unreadable)
+        return cls(column.name, place, column.kind, *facts, categories=sorted(different))
+
+    def check(self, n_columns: int) -> None:
+        """Raise an error where a part that was read from a file cannot be of a table."""
+        texts = (self.name, self.kind, self.style, *self.categories)
+        counts = (self.place, self.missing, self.unreadable)
+        amounts = (self.fill, self.center, self.scale)
+        if (
+            not all(isinstance(text, str) for text in texts)
+            or not all(type(count) is int for count in counts)
+            or not all(type(a) in (int, float) and math.isfinite(a) for a in amounts)
+            or self.kind not in (NUMBER, DATE, BOOLEAN, CATEGORY)
+            or not 0 <= self.place < n_columns
+            or self.scale == 0.0
+        ):
+            raise ValueError(f"its column {self.name!r:.40} cannot be of a table")
+
+    @property
+    def is_amount(self) -> bool:
+        """Whether the column is scaled."""
+        return self.kind in (NUMBER, DATE)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the numbers that it becomes."""
+        if self.kind != CATEGORY:
+            return [self.name]
+        return [f"{self.name} = {category}" for category in self.categories]
+
+    def codes(self, column: Column) -> np.ndarray:
+        """Return the cells as numbers, with NaN for missing ones, or codes of categories."""
+        if self.kind != CATEGORY:
+            return column.values
+        code = {category: float(k) for k, category in enumerate(self.categories)}
+        return np.array([code.get(cell, NO_CATEGORY) for cell in column.values], float)
+
+    def units(self, codes: np.ndarray) -> list[np.ndarray]:
+        """Return the numbers that codes become, in the user's units; 1 for a row's category."""
+        if self.kind != CATEGORY:
+            return [codes]
+        return [(codes == k).astype(float) for k in range(len(self.categories))]
+
+    def prepare(self, codes: np.ndarray) -> list[np.ndarray]:
+        """Return the numbers that codes become, to cluster."""
+        if self.kind == CATEGORY:
+            return self.units(codes)
+        return [(np.where(np.isnan(codes), self.fill, codes) - self.center) / self.scale]
+
+    def describe(self, scaling: str) -> str:
+        """Return what was done to the column, with its numbers."""
+        if self.kind == CATEGORY:
+            none = [f"{self.missing:,} missing are no category"] * bool(self.missing)
+            return "; ".join([f"one-hot encoded: {', '.join(self.categories)}", *none])
+        if self.kind == BOOLEAN:
+            done = "as 0 and 1"
+        elif scaling == "none":
+            done = "as days" if self.kind == DATE else "as it is"
+        else:
+            unit = " days" if self.kind == DATE else ""
+            words = ("mean", "standard deviation") if scaling == "standard" else ("median", "IQR")
+            done = f"minus the {words[0]} {self._amount(self.center)}, divided by the {words[1]} "
+            done += f"{short(self.scale)}{unit}"
+        if self.missing:
+            bad = f" ({self.unreadable:,} texts)" if self.unreadable else ""
+            done += f"; {self.missing:,} missing{bad} filled with {self._amount(self.fill)}"
+        return done
+
+    def _amount(self, value: float) -> str:
+        return date_text(math.floor(value)) if self.kind == DATE else short(value)
 
 
 @dataclass(frozen=True)
@@ -95,46 +306,41 @@ class Preparation:
             table = table.only(rows)
             roles = replace(assign_roles(table, roles.id, drop, classes), why_id=roles.why_id)
             parts, M = _parts(table, roles)
-        scales, why = None, "as asked"
+        why = "as asked"
         if scale == "auto":
             scales = _scales(M, parts)
-            scale = "none" if scales is None else "standard"
-            why = _why(scales, parts)
-        transformer = _new_transformer(parts, scale).fit(M)
-        parts = _learned(parts, scale, transformer)
+            scale, why = "none" if scales is None else "standard", _why(scales, parts)
+        parts = _learned(parts, M, scale)
         lines = describe_columns(roles, parts, scale, why, n_rows - len(rows))
         made = cls(table.names, table.is_named, roles.id, scale, parts, roles.left_out, lines)
-        return made, made._prepared(M, rows, transformer, ids, lines)
+        return made, made._prepared(M, rows, ids, lines)
 
     def apply(self, table: Table) -> Prepared:
         """Return the rows of another table prepared in the same way; columns are found by name."""
-        columns, lines = self._find(table), []
+        pairs, lines = list(zip(self.parts, self._find(table), strict=True)), []
         wrong = [
             f"{part.name} (a {part.kind})"
-            for part, column in zip(self.parts, columns, strict=True)
+            for part, column in pairs
             if column.n_unreadable and column.is_missing.all()
         ]
         if wrong:
-            listed = ", ".join(wrong)
             raise NoData(
-                f"{table.where} has other values than the run was made with in {listed}. Give "
-                "columns of the same kind."
+                f"{table.where} has other values than the run was made with in {', '.join(wrong)}. "
+                "Give columns of the same kind."
             )
-        M = np.column_stack([p.codes(c) for p, c in zip(self.parts, columns, strict=True)])
+        M = np.column_stack([part.codes(column) for part, column in pairs])
         rows = _with_values(M, self.parts)
         filled = {p.name: int(np.isnan(M[rows, j]).sum()) for j, p in enumerate(self.parts)}
         if any(filled.values()):
             names = ", ".join(name for name, n in filled.items() if n)
             lines.append(f"missing: {sum(filled.values()):,} values filled as in the run ({names})")
-        for part, column in zip(self.parts, columns, strict=True):
-            if part.kind == CATEGORY:
-                new = {c for c in column.values if c is not None} - set(part.categories)
-                if new:
-                    lines.append(f"unseen: {part.name} has {few(sorted(new))}, no category here")
+        for part, column in pairs:
+            if part.kind == CATEGORY and (new := set(_known(column)) - set(part.categories)):
+                lines.append(f"unseen: {part.name} has {few(sorted(new))}, no category here")
         ids = None
         if self.id is not None and self.id in table.names:
             ids = [cell or "" for cell in table[self.id].texts()]
-        return self._prepared(M[rows], rows, _rebuild(self.parts, self.scaling), ids, lines)
+        return self._prepared(M[rows], rows, ids, lines)
 
     def _find(self, table: Table) -> list[Column]:
         """Return the columns of the parts, read as their kinds."""
@@ -166,35 +372,30 @@ class Preparation:
         )
 
     @property
-    def _in_order(self) -> list[Part]:
-        """The parts in the order of the transformed columns."""
-        return [part for group in _groups(self.parts) for part in group]
+    def _in_order(self) -> list[int]:
+        """The places of the parts in the order of X: amounts, booleans, categories."""
+        rank = {BOOLEAN: 1, CATEGORY: 2}
+        return sorted(range(len(self.parts)), key=lambda j: rank.get(self.parts[j].kind, 0))
 
     @property
     def outputs(self) -> list[str]:
         """The names of the columns of X."""
-        return [name for part in self._in_order for name in part.outputs]
+        return [name for j in self._in_order for name in self.parts[j].outputs]
 
     @property
     def kinds(self) -> list[str]:
         """What each column of `Prepared.units` shows: a number, a date or a share."""
-        kinds = {NUMBER: "number", DATE: "date"}
-        return [kinds.get(part.kind, "share") for part in self._in_order for _ in part.outputs]
+        parts = [self.parts[j] for j in self._in_order]
+        return [part.kind if part.is_amount else "share" for part in parts for _ in part.outputs]
 
     def _prepared(
-        self, M: np.ndarray, rows: np.ndarray, transformer: Any, ids: Any, lines: list[str]
+        self, M: np.ndarray, rows: np.ndarray, ids: list[str] | None, lines: list[str]
     ) -> Prepared:
         if not len(rows):
             raise NoData("No row has a value in any column of the run. Give rows with values.")
-        X = np.asarray(transformer.transform(M), np.float64)
-        units, place = [], {part.name: j for j, part in enumerate(self.parts)}
-        for part in self._in_order:
-            column = M[:, place[part.name]]
-            if part.kind == CATEGORY:
-                units += [(column == k).astype(float) for k in range(len(part.categories))]
-            else:
-                units.append(column)
-        return Prepared(X, rows, ids, np.column_stack(units), lines)
+        X = [column for j in self._in_order for column in self.parts[j].prepare(M[:, j])]
+        units = [column for j in self._in_order for column in self.parts[j].units(M[:, j])]
+        return Prepared(np.column_stack(X), rows, ids, np.column_stack(units), lines)
 
     def to_json(self) -> str:
         """Return the preparation as readable JSON."""
@@ -215,29 +416,26 @@ class Preparation:
         value = json.loads(text)
         if value.pop("format") != FORMAT:
             raise ValueError("another format")
-        parts = [Part(**part) for part in value.pop("parts")]
-        made = cls(parts=parts, **value)
+        made = cls(parts=[Part(**part) for part in value.pop("parts")], **value)
         names = [*made.columns, *made.lines, *made.left_out, *made.left_out.values()]
         if not all(isinstance(name, str) for name in (*names, made.id or "")):
             raise ValueError("a column, a line or a reason is not text")
         if made.scaling not in SCALINGS[1:] or type(made.is_named) is not bool:
             raise ValueError(f"scaling is {made.scaling!r:.40}")
-        for part in parts:
+        if not made.parts:
+            raise ValueError("it has no column")
+        for part in made.parts:
             part.check(len(made.columns))
-        _rebuild(parts, made.scaling)
         return made
 
     def table(self) -> list[dict[str, str]]:
         """Return one line per column for the page: its name, its kind and what was done."""
+        parts = {part.name: (part.kind, part.describe(self.scaling)) for part in self.parts}
         lines = []
-        parts = {part.name: part for part in self.parts}
         for name in self.columns:
-            if name in parts:
-                kind, done = parts[name].kind, describe_column(parts[name], self.scaling)
-            elif name == self.id:
-                kind, done = "id", "names the rows"
-            else:
-                kind, done = "left out", self.left_out.get(name, "")
+            left_out = ("left out", self.left_out.get(name, ""))
+            kind, done = ("id", "names the rows") if name == self.id else left_out
+            kind, done = parts.get(name, (kind, done))
             lines.append({"column": name or "(no name)", "kind": kind, "done": done})
         return lines
 
@@ -257,34 +455,23 @@ def _why(scales: Scales | None, parts: list[Part]) -> str:
 
 
 def _unique_ids(table: Table, name: str) -> list[str]:
-    cells = table[name].texts()
-    seen: set[str] = set()
-    again = next((c for c in cells if c is None or c in seen or seen.add(c)), "")  # type: ignore[func-returns-value]
-    if again is None or again:
+    cells = list(table[name].texts())
+    counts = Counter(cells)
+    if len(counts) < len(cells) or None in counts:
+        again = next(cell for cell in cells if cell is None or counts[cell] > 1)
         why = "has rows without a value" if again is None else f"has {again!r} more than once"
         raise InputError(
             f"The id column {name!r} of {table.where} {why}. Name a column that differs in every "
             "row, or leave id out for row numbers."
         )
-    return list(cells)
+    return cells
 
 
 def _parts(table: Table, roles: Roles) -> tuple[list[Part], np.ndarray]:
     """Return the columns to cluster, not fitted, and their cells as numbers."""
-    parts = [_part(column, table.names.index(column.name)) for column in roles.used]
+    parts = [Part.of(column, table.names.index(column.name)) for column in roles.used]
     M = np.column_stack([p.codes(c) for p, c in zip(parts, roles.used, strict=True)])
     return parts, M
-
-
-def _part(column: Column, place: int) -> Part:
-    categories: list[str] = []
-    if column.kind == CATEGORY:
-        categories = sorted({cell for cell in column.values if cell is not None})
-    missing = int(column.is_missing.sum())
-    return Part(
-        column.name, place, column.kind, column.style, missing, column.n_unreadable,
-        categories=categories,
-    )  # fmt: skip
 
 
 def _with_values(M: np.ndarray, parts: list[Part]) -> np.ndarray:
@@ -295,9 +482,9 @@ def _with_values(M: np.ndarray, parts: list[Part]) -> np.ndarray:
 
 def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
     """Compare the scales of numbers and dates, and of a share of one half beside them."""
-    from probagg.pac.advice import differing_scales  # which loads scikit-learn
+    from probagg.pac.advice import differing_scales  # scikit-learn is slow to import
 
-    amounts = [j for j, part in enumerate(parts) if part.kind in (NUMBER, DATE)]
+    amounts = [j for j, part in enumerate(parts) if part.is_amount]
     X = M[:, amounts]
     if X.shape[1] and len(amounts) < len(parts):
         half = (np.arange(len(M)) % 2).astype(float)
@@ -309,77 +496,108 @@ def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
     return replace(found, largest=places[found.largest], smallest=places[found.smallest])
 
 
-def _groups(parts: list[Part]) -> tuple[list[Part], list[Part], list[Part]]:
-    """Return amounts, booleans and categories, which are transformed together."""
-    return (
-        [part for part in parts if part.kind in (NUMBER, DATE)],
-        [part for part in parts if part.kind == BOOLEAN],
-        [part for part in parts if part.kind == CATEGORY],
-    )
-
-
-def _new_transformer(parts: list[Part], scaling: str) -> Any:
-    """Return the transformer of the parts' columns of M, not fitted."""
-    from sklearn.compose import ColumnTransformer
+def _learned(parts: list[Part], M: np.ndarray, scaling: str) -> list[Part]:
+    """Return the parts with the numbers that prepare them."""
     from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
+    from sklearn.preprocessing import RobustScaler, StandardScaler
 
-    scalers = {"standard": StandardScaler, "robust": RobustScaler}
-    scaler = scalers[scaling]() if scaling in scalers else "passthrough"
-    steps = [("fill", SimpleImputer(strategy="median")), ("scale", scaler)]
-    amounts, flags, categories = _groups(parts)
-    codes = [np.arange(float(len(part.categories))) for part in categories]
-    encoder = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False)
-    steps_of = [
-        ("amounts", Pipeline(steps), amounts),
-        ("booleans", SimpleImputer(strategy="most_frequent"), flags),
-        ("categories", encoder, categories),
-    ]
-    return ColumnTransformer(
-        [(n, t, [parts.index(p) for p in group]) for n, t, group in steps_of if group]
-    )
-
-
-def _learned(parts: list[Part], scaling: str, transformer: Any) -> list[Part]:
-    """Return the parts with what the transformers learned."""
-    found: dict[str, Part] = {}
-    amounts, flags, _ = _groups(parts)
-    if amounts:
-        steps = transformer.named_transformers_["amounts"].named_steps
-        n, scaler = len(amounts), steps["scale"]
-        centers, scales = np.zeros(n), np.ones(n)
+    found = list(parts)
+    if amounts := [j for j, part in enumerate(parts) if part.is_amount]:
+        imputer = SimpleImputer(strategy="median")
+        filled = imputer.fit_transform(M[:, amounts])
+        centers, scales = np.zeros(len(amounts)), np.ones(len(amounts))
         if scaling == "standard":
-            centers, scales = scaler.mean_, scaler.scale_
+            standard = StandardScaler().fit(filled)
+            centers, scales = standard.mean_, standard.scale_
         elif scaling == "robust":
-            centers, scales = scaler.center_, scaler.scale_
-        for j, part in enumerate(amounts):
-            found[part.name] = replace(
-                part,
-                fill=float(steps["fill"].statistics_[j]),
-                center=float(centers[j]),
-                scale=float(scales[j]),
-            )
-    if flags:
-        fills = transformer.named_transformers_["booleans"].statistics_
-        found |= {p.name: replace(p, fill=float(f)) for p, f in zip(flags, fills, strict=True)}
-    return [found.get(part.name, part) for part in parts]
+            robust = RobustScaler().fit(filled)
+            centers, scales = robust.center_, robust.scale_
+        learned = zip(amounts, imputer.statistics_, centers, scales, strict=True)
+        for j, fill, center, scale in learned:
+            found[j] = replace(parts[j], fill=float(fill), center=float(center), scale=float(scale))
+    if flags := [j for j, part in enumerate(parts) if part.kind == BOOLEAN]:
+        fills = SimpleImputer(strategy="most_frequent").fit(M[:, flags]).statistics_
+        for j, fill in zip(flags, fills, strict=True):
+            found[j] = replace(parts[j], fill=float(fill))
+    return found
 
 
-def _rebuild(parts: list[Part], scaling: str) -> Any:
-    """Return the fitted transformer, from what it learned.
+def describe_columns(
+    roles: Roles, parts: list[Part], scaling: str, why_scaled: str, n_rows_left_out: int
+) -> list[str]:
+    """Return one line per kind of column, and one each for what was left out."""
+    of_kind: defaultdict[str, list[Part]] = defaultdict(list)
+    for part in parts:
+        of_kind[part.kind].append(part)
+    lines = []
+    if roles.id is not None:
+        lines.append(f"id: {roles.id or 'the first column'}, {roles.why_id}")
+    if parts := of_kind[NUMBER]:
+        commas = [part.name for part in parts if part.style == COMMA]
+        written = [f"decimal commas in {few(commas)}"] if commas else []
+        lines.append(_line("numbers", parts, *written, *_filled(parts, "the median")))
+    if parts := of_kind[DATE]:
+        formats = [_words(style) for style in sorted({part.style for part in parts} - {"", ISO})]
+        read = f"as days, read as {' and '.join(formats)}" if formats else "as days"
+        lines.append(_line("dates", parts, read, *_filled(parts, "the median")))
+    if parts := of_kind[BOOLEAN]:
+        filled = _filled(parts, "the most frequent")
+        lines.append(_line("booleans", parts, "as 0 and 1", *filled))
+    if parts := of_kind[CATEGORY]:
+        n = sum(len(part.categories) for part in parts)
+        missing = sum(part.missing for part in parts)
+        without = [f"{_count(missing, 'missing value')} in no category"] if missing else []
+        lines.append(_line("categories", parts, f"one-hot encoded as {n} columns", *without))
+    if of_kind[NUMBER] or of_kind[DATE]:
+        what = " and ".join(f"{kind}s" for kind in (NUMBER, DATE) if of_kind[kind])
+        lines.append(f"scale: {what} {SCALED[scaling]}, {why_scaled}")
+    if roles.left_out:
+        names: defaultdict[str, list[str]] = defaultdict(list)
+        for name, reason in roles.left_out.items():
+            names[reason].append(name or _UNNAMED)
+        reasons = (f"{', '.join(found)} ({reason})" for reason, found in names.items())
+        lines.append(f"left out: {'; '.join(reasons)}")
+    if n_rows_left_out:
+        lines.append(f"left out: {_count(n_rows_left_out, 'row')} without a value (skipped.csv)")
+    return lines
 
-    Imputers and the encoder learn their parameters again from one row that holds them.
+
+def _line(kind: str, parts: list[Part], *done: str) -> str:
+    names = few([part.name for part in parts])
+    return f"{kind}: {names}{' (' if done else ''}{'; '.join(done)}{')' if done else ''}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+def _words(style: str) -> str:
+    """Return a date format in words.
+
+    >>> _words("%d.%m.%Y")
+    'day.month.year'
     """
-    row = np.array([[0.0 if part.kind == CATEGORY else part.fill for part in parts]])
-    transformer = _new_transformer(parts, scaling).fit(row)
-    amounts = _groups(parts)[0]
-    if amounts and scaling != "none":
-        scaler = transformer.named_transformers_["amounts"].named_steps["scale"]
-        centers = np.array([part.center for part in amounts])
-        setattr(scaler, "mean_" if scaling == "standard" else "center_", centers)
-        scaler.scale_ = np.array([part.scale for part in amounts])
-    return transformer
+    for code, word in (("%d", "day"), ("%m", "month"), ("%b", "month"), ("%Y", "year")):
+        style = style.replace(code, word)
+    return style
+
+
+def _filled(parts: list[Part], how: str) -> list[str]:
+    missing, bad = sum(part.missing for part in parts), sum(part.unreadable for part in parts)
+    texts = [part.name for part in parts if part.unreadable]
+    what = f", {bad:,} of them texts in {few(texts)}" if bad else ""
+    return [f"{_count(missing, 'missing value')} filled with {how}{what}"] if missing else []
+
+
+def few(names: Sequence[str]) -> str:
+    """Return names in a line, of many only the first.
+
+    >>> few(["a", "b"]), few(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e and 3 more')
+    """
+    if len(names) <= SHOWN:
+        return ", ".join(names)
+    return f"{', '.join(names[: SHOWN - 1])} and {len(names) - SHOWN + 1} more"
 
 
 def profiles_table(

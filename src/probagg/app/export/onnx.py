@@ -1,0 +1,532 @@
+"""The whole computation of a run, from pixels or rows to clusters: a torch module, and as ONNX.
+
+>>> from sklearn.datasets import load_digits
+>>> X = load_digits().data
+>>> labeller = labeller_of(PAC(10, random_state=0).fit(X))
+>>> labeller(torch.tensor(X[:2], dtype=torch.float32)).shape
+torch.Size([2, 10])
+
+A head maps features (n, D) to probabilities (n, K), `Reviewed` maps these to the clusters that
+remain after merges and splits. Both compute in float64, as in NumPy: a score is a difference of
+large sums, and at m = 1.03 a relative error of 1 % in it is 40 % in a probability; the cost is
+negligible next to a backbone.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from probagg.aggregation import dual, embed, lift, mass_factor
+from probagg.app.embed.backbone import Backbone
+from probagg.app.review import Split
+from probagg.dpac.dpac import DPAC
+from probagg.dpac.recipe import ViewSettings
+from probagg.dpac.views import Views
+from probagg.environment import environment
+from probagg.errors import InputError, ProbaggError, first_line, import_optional
+from probagg.neighbours.smoothing import Smoothing, mean_over, to_power
+from probagg.pac.clusters import LinearClusters
+from probagg.pac.pac import PAC
+
+# Difference of probabilities between ONNX and PyTorch.
+TOLERANCE = 1e-4
+OPSET = 18  # torch's exporter writes it without conversion since 2.6
+BATCHES = (1, 5)
+MAX_BYTES = 2_000_000_000  # an ONNX file is one protobuf message, which must be below 2 GiB
+# Spreads from zero: further away, float32 keeps less than four digits of a difference.
+FAR = 2.0**10
+BICUBIC = "bicubic"  # Pillow's, which does not alias
+
+
+class ExportError(ProbaggError, RuntimeError):
+    """A model that cannot be exported to ONNX; the message says why and what to do."""
+
+
+class PACHead(nn.Module):
+    """`PAC.predict_proba`: scores against K moments, then Eq. 8.
+
+    Rows are moved by `center` (D,) and divided by `scale` (). `side` (K, D + 2) is the moments'
+    side of the bilinear form, sums below `floor` (K,) are rounding errors, `factor` (K,) is
+    n_k^(balance - 1).
+    """
+
+    center: Tensor
+    scale: Tensor
+    side: Tensor
+    floor: Tensor
+    factor: Tensor
+
+    def __init__(self, pac: PAC) -> None:
+        super().__init__()
+        check_is_fitted(pac)
+        clusters = pac._clusters
+        if not isinstance(clusters, LinearClusters):
+            raise InputError(
+                f"These clusters were found with metric={pac.metric!r}, which compares a row with "
+                "all training rows and has no small model. Cluster again with 'sqeuclidean' or "
+                "'cosine' to export it."
+            )
+        coordinates = clusters.coordinates
+        self.metric, self.m = coordinates.metric, float(pac.m_)
+        _add_buffers(
+            self,
+            center=coordinates.center,
+            scale=coordinates.scale,
+            side=dual(clusters.sums),
+            floor=clusters.floor[:, 0],
+            factor=mass_factor(clusters.mass, pac.balance_),
+        )
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return P (n, K)."""
+        rows = (embed(X.to(self.center.dtype), self.metric) - self.center) / self.scale
+        S = torch.maximum(lift(rows) @ self.side.T, self.floor) * self.factor
+        # Not `aggregation.assign`, which has another floor for small scores than PAC.
+        return torch.softmax((S / S.amin(1, keepdim=True)).log() / (1.0 - self.m), 1)
+
+    def examples(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return random rows in the range of the training rows, float32."""
+        spread = 2.0 * torch.rand(n, len(self.center), generator=generator) - 1.0
+        return (self.center + self.scale * spread).float()
+
+    @property
+    def offset(self) -> float:
+        """Largest distance of a column's centre from zero, in units of the data's scale."""
+        far = self.center.abs().max() / self.scale
+        return float(far) if self.metric == "sqeuclidean" else 0.0
+
+
+class SmoothedHead(nn.Module):
+    """`Smoothing.predict_proba`: the mean of the nearest fitted rows, rescaled and sharpened."""
+
+    offset: ClassVar = 0.0
+    rows: Tensor
+    P: Tensor
+    factor: Tensor
+
+    def __init__(self, smoothing: Smoothing) -> None:
+        super().__init__()
+        self.n_nearest, self.power = smoothing.n_nearest, smoothing.power
+        _add_buffers(self, torch.float16, rows=smoothing.rows)
+        _add_buffers(self, torch.float32, P=smoothing.P)
+        _add_buffers(self, factor=smoothing.factor)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return P (n, K)."""
+        similarity = embed(X.to(self.factor.dtype), "cosine") @ self.rows.to(self.factor.dtype).T
+        near = similarity.topk(self.n_nearest).indices
+        T = mean_over(near, self.P.to(self.factor.dtype))
+        return to_power(T * self.factor, self.power)
+
+    def examples(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return random rows between two fitted rows each, float32."""
+        first, second = torch.randint(len(self.rows), (2, n), generator=generator)
+        share = torch.rand(n, 1, generator=generator)
+        return share * self.rows[first].float() + (1.0 - share) * self.rows[second].float()
+
+
+def _add_buffers(module: nn.Module, dtype: torch.dtype = torch.float64, **values: Any) -> None:
+    for name, value in values.items():
+        module.register_buffer(name, torch.tensor(np.asarray(value)).to(dtype))
+
+
+class Division(nn.Module):
+    """`Split.choose`: features (n, D) to the part of each sample, one-hot (n, parts)."""
+
+    mean: Tensor  # (parts, D)
+    weight: Tensor  # (parts,)
+    spread: Tensor  # (parts,)
+
+    def __init__(self, split: Split) -> None:
+        super().__init__()
+        _add_buffers(self, mean=split.means, weight=split.weight, spread=split.spread)
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Return 1 for the part of each sample and 0 for the others, float32."""
+        rows = X.to(self.mean.dtype)
+        rows = rows / (rows * rows).sum(1, keepdim=True).sqrt().clamp_min(1e-300)
+        squares = (rows * rows).sum(1, keepdim=True) - 2.0 * rows @ self.mean.T
+        scores = self.weight * (squares + (self.mean * self.mean).sum(1) + self.spread)
+        places = torch.arange(len(self.weight))
+        return (scores.argmin(1, keepdim=True) == places).float()
+
+
+class Reviewed(nn.Module):
+    """Probabilities (n, K) of a run's clusters to those after merges and splits, by number.
+
+    `clusters` are the numbers of those that a sample can be in. A split gives the probability of
+    its cluster to the part that the sample is in.
+    """
+
+    def __init__(self, n_clusters: int, groups: np.ndarray, splits: Sequence[Split]) -> None:
+        super().__init__()
+        self.splits = nn.ModuleList(map(Division, splits))
+        self._divided = [int(split.cluster) for split in splits]
+        parts = [list(split.parts) for split in splits]
+        reached = np.unique(groups[[*range(n_clusters), *(k for part in parts for k in part)]])
+        self.clusters: list[int] = [k for k in reached.tolist() if k not in self._divided]
+        columns = np.arange(len(groups))
+        _add_buffers(self, torch.float32, merge=groups[:n_clusters, None] == columns)
+        for place, (cluster, part) in enumerate(zip(self._divided, parts, strict=True)):
+            given, taken = groups[part][:, None] == columns, columns == cluster
+            _add_buffers(self, torch.float32, **{f"give_{place}": given.astype(int) - taken})
+
+    def forward(self, P: Tensor, features: Tensor) -> Tensor:
+        """Return the probability of each sample in each cluster, float32."""
+        found = P @ self.get_buffer("merge")
+        for place, split in enumerate(self.splits):
+            k = self._divided[place]
+            parts = found[:, k : k + 1] * split(features)
+            found = found + parts @ self.get_buffer(f"give_{place}")
+        return found
+
+
+@dataclass(frozen=True)
+class Input:
+    """The input of a labeller: "images" (n, height, width, channels) or "features" (n, D).
+
+    `shape` is that of one sample. The shorter side of a photo is scaled to `resize` by the
+    resampling `filter` before the centre is cropped. `mean` and `std`, of pixels in 0..1, are
+    applied by the model itself. `columns` are the names of the features, where known.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    resize: int | None = None
+    filter: str | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type: uint8 for images, float32 for features."""
+        return torch.uint8 if self.name == "images" else torch.float32
+
+    @property
+    def words(self) -> str:
+        """Description of the input, for users of the exported model."""
+        if self.name == "features":
+            columns = f": {', '.join(self.columns)}" if self.columns else ""
+            return f"float32 rows (n, {self.shape[0]}), the columns that were clustered{columns}"
+        height, width, channels = self.shape
+        colours = "RGB" if channels == 3 else "grey"
+        fitted = (
+            f"fit it to {height} x {width} exactly as the run did"
+            if self.resize is None
+            else f"scale its shorter side to {self.resize} pixels ({self.filter}), crop the "
+            f"central {height} x {width}"
+        )
+        return (
+            f"uint8 {colours} pixels 0 to 255, (n, {height}, {width}, {channels}): turn a photo "
+            f"upright (EXIF), {fitted}. The model itself normalises"
+        )
+
+
+class Labeller(nn.Module):
+    """Probabilities (n, numbers) of a batch: normalisation, backbone, head, a person's review.
+
+    It is on the CPU and shares no memory with the run's model. Column k is cluster k, of the run or
+    added by the review. `clusters` are the numbers of those that a sample can be in; the columns of
+    others, merged or split, are zero.
+    """
+
+    def __init__(
+        self, takes: Input, steps: dict[str, nn.Module], review: Reviewed, backbone: str | None
+    ) -> None:
+        super().__init__()
+        self.takes, self.backbone = takes, backbone
+        self.steps = nn.Sequential(OrderedDict(steps))
+        self.review = review
+        self.clusters = review.clusters
+        self.eval().requires_grad_(False)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        """Return the probability of each sample in each cluster, float32."""
+        if batch.dtype != self.takes.dtype or batch.shape[1:] != self.takes.shape:
+            raise InputError(
+                f"The model got {batch.dtype} of shape {tuple(batch.shape)}; needed: "
+                f"{self.takes.words}."
+            )
+        features = self.steps[:-1](batch)
+        return self.review(self.steps[-1](features).float(), features)
+
+    def examples(self, n: int) -> Tensor:
+        """Return inputs to compare models on: smooth random pictures, or random rows."""
+        generator = torch.Generator().manual_seed(n)
+        if self.takes.name == "features":
+            head: Any = self.steps.head
+            return head.examples(n, generator)
+        *size, channels = self.takes.shape
+        coarse = torch.rand(n, channels, 5, 5, generator=generator)
+        smooth = nn.functional.interpolate(coarse, tuple(size), mode="bilinear")
+        return (255.0 * smooth).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def labeller_of(
+    model: PAC | Smoothing | DPAC,
+    backbone: Backbone | None = None,
+    groups: np.ndarray | None = None,
+    splits: Sequence[Split] = (),
+    *,
+    size: tuple[int, int] | None = None,
+) -> Labeller:
+    """Return the labeller of a fitted or loaded model.
+
+    Parameters
+    ----------
+    model : PAC, Smoothing or DPAC
+        A labeller takes features, and pixels with `backbone` or of DPAC.
+    backbone : Backbone of `probagg.app.embed` or None
+        The backbone that computed the features. Not for DPAC, which has its own network.
+    groups : (K,) integers or None
+        The cluster that each cluster is merged into, or itself, as `Review.groups` returns them
+        (more than K where a review added clusters). Probabilities of merged clusters are summed.
+    splits : sequence of `probagg.app.review.Split`
+        The clusters that are divided into parts, by the features that the head gets.
+    size : (height, width) or None
+        Of the images passed to DPAC; None is the size that its recipe decodes photos to.
+    """
+    K = model.n_clusters
+    review = Reviewed(K, np.arange(K) if groups is None else np.asarray(groups), splits)
+    if isinstance(model, DPAC):
+        return _labeller_of_network(model, size, review)
+    head = PACHead(model) if isinstance(model, PAC) else SmoothedHead(model)
+    if backbone is not None:
+        _check_backbone(backbone, model.n_features_in_)
+        assert backbone.mean is not None
+        assert backbone.std is not None
+        side = backbone.size
+        takes = Input(
+            "images",
+            (side, side, 3),
+            backbone.resize,
+            _filter_of(backbone.transform),
+            backbone.mean,
+            backbone.std,
+        )
+        body = copy.deepcopy(backbone.module).to("cpu", memory_format=torch.contiguous_format)
+        pixels = Normalised(backbone.mean, backbone.std)
+        steps = {"pixels": pixels, "backbone": body, "head": head}
+        return Labeller(takes, steps, review, backbone.name)
+    if head.offset > FAR:
+        warnings.warn(
+            f"A column is {head.offset:.0f} times the data's spread away from zero, and the "
+            "exported model takes float32, which rounds such values. Subtract a typical value from "
+            "it and cluster again if small differences matter.",
+            stacklevel=2,
+        )
+    names = getattr(model, "feature_names_in_", None)
+    columns = None if names is None else tuple(map(str, names))
+    takes = Input("features", (int(model.n_features_in_),), columns=columns)
+    return Labeller(takes, {"head": head}, review, None)
+
+
+def _labeller_of_network(dpac: DPAC, size: tuple[int, int] | None, review: Reviewed) -> Labeller:
+    """Return the labeller of DPAC's network: clean view, backbone, the head that predicts."""
+    check_is_fitted(dpac, "model_")
+    model, recipe = dpac.model_, dpac.recipe_
+    height, width = size or (recipe.decode_size, recipe.decode_size)
+    takes = Input(
+        "images",
+        (int(height), int(width), recipe.channels),
+        None if size else recipe.decode_size,
+        BICUBIC,
+        recipe.views.mean,
+        recipe.views.std,
+    )
+    head = model.self_labeller if model.self_labelled else model.classifier
+    steps = {
+        "pixels": CleanView(recipe.views),
+        "backbone": copy.deepcopy(model.backbone).cpu(),
+        "head": nn.Sequential(copy.deepcopy(head).cpu(), nn.Softmax(1)),
+    }
+    return Labeller(takes, steps, review, None)
+
+
+def _filter_of(transform: Any) -> str:
+    """Return the resampling filter of a backbone's transform: torchvision's, or our bicubic."""
+    steps = getattr(transform, "transforms", ())
+    found = [step.interpolation for step in steps if hasattr(step, "interpolation")]
+    return str(getattr(found[0], "value", found[0])) if found else BICUBIC
+
+
+class Normalised(nn.Module):
+    """Normalise uint8 pixels (n, H, W, C) to a backbone's input (n, C, H, W)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+        super().__init__()
+        columns = {"mean": np.array(mean)[:, None, None], "std": np.array(std)[:, None, None]}
+        _add_buffers(self, torch.float32, **columns)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return normalised pixels, float32."""
+        return (pixels.permute(0, 3, 1, 2).float() / 255.0 - self.mean) / self.std
+
+
+class CleanView(nn.Module):
+    """DPAC's clean view, as a module."""
+
+    def __init__(self, settings: ViewSettings) -> None:
+        super().__init__()
+        self.views = Views(settings)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return normalised pixels (n, C, size, size), float32."""
+        return self.views.clean(pixels)
+
+
+def head_probabilities(model: DPAC, features: np.ndarray) -> np.ndarray:
+    """Return the probabilities (n, K) of a network from its features (n, D) of images."""
+    head: Any = labeller_of(model).steps.head
+    with torch.inference_mode():
+        return head(torch.tensor(np.asarray(features))).numpy()
+
+
+def _check_backbone(backbone: Backbone, n_features: int) -> None:
+    if backbone.mean is None:
+        raise InputError(
+            f"The backbone {backbone.name} has its own transform, which cannot become part of the "
+            "model. Export the clusters alone (--features): that model takes the backbone's "
+            "features."
+        )
+    if backbone.n_features != n_features:
+        raise InputError(
+            f"The backbone {backbone.name} has {backbone.n_features} features, but the clusters "
+            f"were found on {n_features}. Pass the backbone of the run."
+        )
+
+
+class _WithLabels(nn.Module):
+    """The outputs of the graph: probabilities, and the number of the most probable cluster."""
+
+    def __init__(self, labeller: Labeller) -> None:
+        super().__init__()
+        self.labeller = labeller
+
+    def forward(self, batch: Tensor) -> tuple[Tensor, Tensor]:
+        P = self.labeller(batch)
+        return P, P.argmax(1)
+
+
+def export_onnx(
+    labeller: Labeller, *, names: Sequence[str], description: str
+) -> tuple[bytes, float]:
+    """Return the labeller as the bytes of an ONNX file, and its difference from PyTorch.
+
+    The input is "images" or "features", the outputs are "probabilities" and "labels". Clusters have
+    their numbers of the run in all three: `names[k]` is of column k and of label k. onnxruntime
+    runs the graph on a few inputs, and a difference above 1e-4 raises `ExportError`.
+    """
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        import_optional(package, "Exporting to ONNX", "onnx")
+    size = sum(t.nbytes for t in labeller.state_dict().values())
+    if size > MAX_BYTES:
+        raise ExportError(
+            f"The model has {size / 1e9:.1f} GB, but an ONNX file can have at most 2. Export the "
+            "clusters alone (--features)."
+        )
+    model = _graph(labeller)
+    _describe(model, labeller, list(names), description)
+    data = model.SerializeToString()
+    difference = _difference(labeller, data)
+    if not difference <= TOLERANCE:
+        raise ExportError(
+            f"The ONNX model's probabilities differ by {difference:.2g} from PyTorch's, more than "
+            f"{TOLERANCE:g}, so it was not exported. Try other versions of torch and onnxruntime."
+        )
+    return data, difference
+
+
+def _graph(labeller: Labeller) -> Any:
+    """Return the ONNX model, with a dynamic batch axis."""
+    example = labeller.examples(2)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(
+                _WithLabels(labeller),
+                (example,),
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                strict=False,
+            )
+            found: Any = torch.onnx.export(
+                program,
+                dynamo=True,
+                verbose=False,
+                opset_version=OPSET,
+                input_names=[labeller.takes.name],
+                output_names=["probabilities", "labels"],
+            )
+    except Exception as error:  # torch raises nearly anything for a network it cannot trace
+        raise ExportError(
+            f"PyTorch cannot express {labeller.backbone or 'the network'} in ONNX "
+            f"({first_line(error)}). Export the clusters alone (--features)."
+        ) from error
+    return found.model_proto
+
+
+def _describe(model: Any, labeller: Labeller, names: list[str], description: str) -> None:
+    """Replace torch's notes, which contain paths of this machine, with our metadata."""
+    versions, graph = environment()["packages"], model.graph
+    for part in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    model.doc_string = description
+    model.producer_name, model.producer_version = "probagg", versions.get("probagg", "")
+    del model.metadata_props[:]
+    facts = {
+        "description": description,
+        "names": names,
+        "clusters": labeller.clusters,
+        "preprocessing": labeller.takes.words,
+        "input": asdict(labeller.takes),
+        "backbone": labeller.backbone or "",
+        "versions": versions,
+    }
+    for key, value in facts.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        model.metadata_props.add(key=f"probagg.{key}", value=text)
+
+
+def _difference(labeller: Labeller, data: bytes) -> float:
+    """Return the difference in probability between onnxruntime and PyTorch.
+
+    It is the largest of a few inputs (NaN if there is one); the median where probabilities are not
+    continuous.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    gaps = []
+    try:
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        for n in BATCHES:
+            batch = labeller.examples(n)
+            P, _ = session.run(None, {labeller.takes.name: batch.numpy()})
+            with torch.inference_mode():
+                gaps.append((torch.from_numpy(P) - labeller(batch)).abs().amax(1))
+    except Exception as error:  # onnxruntime's exceptions have no common base class
+        raise ExportError(
+            f"onnxruntime cannot run the ONNX model ({first_line(error)}). Try another version."
+        ) from error
+    rows = torch.cat(gaps)
+    # A rounding error in a backbone may exchange one of the nearest rows of a picture for another.
+    return float(rows.median() if isinstance(labeller.steps[-1], SmoothedHead) else rows.max())
