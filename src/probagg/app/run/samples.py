@@ -325,8 +325,8 @@ def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
         found = extract_features(samples.pictures, backbone, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted("Interrupted; the features so far are kept.") from None
-    if found.pace.n_images:
-        monitor.say(f"features: {found.pace}")
+    if n_computed := len(found.X) - found.cached:
+        monitor.say(f"features: {n_computed / max(found.seconds, 1e-9):.3g} images/s")
     kept = samples.only(found.rows, found.bad)
     return replace(kept, X=found.X)
 
