@@ -214,7 +214,7 @@ def probabilities_of_run(run: Exportable, X: Any) -> np.ndarray:
     """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
-        from probagg.app.export.onnx import head_probabilities  # which loads torch
+        from probagg.app.export.onnx import head_probabilities
 
         P = head_probabilities(model, X)
     else:

@@ -128,7 +128,7 @@ class Samples:
 
     def for_recipe(self, source: Any, recipe: Recipe) -> Samples:
         """Return photos as a recipe reads them; an image set as the source stays as it is."""
-        from probagg.dpac.dpac import decoded_for  # which loads torch
+        from probagg.dpac.dpac import decoded_for
 
         if isinstance(source, ImageSet):
             return self
@@ -215,7 +215,8 @@ def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Clas
                 f"labels has {len(found)} entries for {len(names)} samples. Pass one per sample, "
                 "in their order, or a mapping from names to classes."
             )
-    known = (c is not None and c == c and c != "" for c in found)  # NaN differs from itself
+    # NaN differs from itself.
+    known = (c is not None and c == c and c != "" for c in found)
     return Classes.of_text([str(c) if k else None for c, k in zip(found, known, strict=True)])
 
 
@@ -258,9 +259,9 @@ def _numbered(n_rows: int) -> list[str]:
 
 def _open_in_parts(source: Any) -> Samples:
     """Open a Parquet file that is too large to be prepared as a table: it must be numbers."""
-    from pyarrow import parquet, types  # `is_large_table` needs nothing of it
+    from pyarrow import parquet, types
 
-    from probagg.pac.files import open_file  # which loads scikit-learn
+    from probagg.pac.files import open_file
 
     path = Path(source).expanduser()
     others = [
@@ -284,7 +285,7 @@ def _open_in_parts(source: Any) -> Samples:
 
 def is_in_file(X: Any) -> TypeGuard[FileRows]:
     """Return whether rows are read from a file in parts."""
-    from probagg.pac.files import FileRows  # which loads scikit-learn
+    from probagg.pac.files import FileRows
 
     return isinstance(X, FileRows)
 
