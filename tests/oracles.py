@@ -37,3 +37,12 @@ def equation_11(z1, z2, P, temperature):
             denominator = denominator + w * torch.exp(z1[i] @ z2[j] / temperature)
         total = total - torch.log(torch.exp(z1[i] @ z2[i] / temperature) / denominator)
     return total / N
+
+
+def apply_operation(name, images, magnitude=0.0):
+    """Return all images after one operation of the strong view, of one magnitude or one each."""
+    from probagg.dpac.operations import apply_chosen
+
+    values = torch.as_tensor(magnitude, dtype=torch.float32, device=images.device)
+    everyone = torch.ones(len(images), dtype=torch.bool, device=images.device)
+    return apply_chosen(images, {name: everyone}, values.expand(len(images)))

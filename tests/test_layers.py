@@ -35,7 +35,7 @@ ALLOWED = {
     "data": {"storage"},
     "neighbours": {"aggregation", "storage"},
     "pac": {"aggregation", "neighbours", "storage"},
-    "opa": {"aggregation", "devices", "pac", "storage"},
+    "opa": {"aggregation"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "neighbours", "storage"},
     "embed": {"data", "devices", "storage"},
     "assignments": {"storage"},

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from probagg.errors import ClusteringWarning, Interrupted
     from probagg.metrics import clustering_accuracy, evaluate
     from probagg.opa.diagnose import Diagnosis, diagnose
-    from probagg.opa.head import OPAHead
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.opa.targets import opa_targets
     from probagg.pac.n_clusters import select_n_clusters
@@ -39,7 +38,6 @@ _HOMES = {
     "OPALoss": "probagg.opa.losses",
     "PACLoss": "probagg.opa.losses",
     "WeightedContrastiveLoss": "probagg.opa.losses",
-    "OPAHead": "probagg.opa.head",
     "diagnose": "probagg.opa.diagnose",
     "Diagnosis": "probagg.opa.diagnose",
     "DPAC": "probagg.dpac.dpac",
@@ -58,7 +56,6 @@ __all__ = [
     "Diagnosis",
     "Interrupted",
     "Moments",
-    "OPAHead",
     "OPALoss",
     "PACLoss",
     "Recipe",

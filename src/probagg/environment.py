@@ -16,7 +16,7 @@ from probagg.errors import InputError
 
 # The limits of a container.
 CGROUP = Path("/sys/fs/cgroup")
-PACKAGES = (
+PACKAGES = [
     "probagg",
     "numpy",
     "scipy",
@@ -25,7 +25,7 @@ PACKAGES = (
     "torchvision",
     "timm",
     "onnxruntime",
-)
+]
 
 
 def keep_memory() -> None:

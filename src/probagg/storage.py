@@ -148,30 +148,22 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder to fill, which replaces `target` on success and is removed on failure.
+    """Yield a folder to fill, which becomes the new or empty `target` on success.
 
     An empty folder is filled and not replaced: it may be a mount point, onto which nothing can be
     renamed.
     """
-    fills = target.is_dir() and not any(target.iterdir())
-    home = target if fills else target.parent
+    home = target if target.is_dir() else target.parent
     home.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=home, prefix=f".{target.name[:50]}-") as beside:
-        new, old = Path(beside, "new"), Path(beside, "old")
+        new = Path(beside, "new")
         new.mkdir()
         yield new
-        if fills:
-            for path in new.iterdir():
-                path.rename(target / path.name)
-            return
-        try:
-            if target.exists():
-                target.rename(old)
+        if home != target:
             new.rename(target)
-        except BaseException:
-            if old.exists():
-                old.rename(target)
-            raise
+            return
+        for path in new.iterdir():
+            path.rename(target / path.name)
 
 
 def find_files(folder: str | PathLike[str], patterns: Iterable[str]) -> set[str]:

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from oracles import apply_operation
 from PIL import Image, ImageEnhance, ImageOps
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
@@ -12,7 +13,6 @@ from torchvision.transforms.v2 import functional as tv
 from probagg.dpac.operations import (
     affine,
     apply_chosen,
-    apply_operation,
     blend,
     cut_out,
     gaussian,
@@ -132,11 +132,6 @@ def test_mixed_operations_equal_those_of_each_sample_alone(rng, shape):
     for i, name in enumerate(RANGES):
         alone = apply_operation(name, x[which == i], magnitude[which == i])
         assert torch.equal(together[which == i], alone), name
-
-
-def test_a_misspelt_operation_suggests_the_closest():
-    with pytest.raises(ValueError, match=r"there is no 'Rotat'. Did you mean 'Rotate'\?"):
-        apply_operation("Rotat", torch.zeros(1, 1, 4, 4))
 
 
 def resized_crop(x, top, left, tall, wide, size):

@@ -86,7 +86,7 @@ def test_a_traceback_of_a_bug_cannot_control_the_terminal(tmp_path, monkeypatch)
     def fail(run):
         raise RuntimeError(f"{CLEAR}\n{CLEAR}")
 
-    monkeypatch.setattr("probagg.app.cli.evaluate.open_run", fail)
+    monkeypatch.setattr("probagg.app.cli.commands.open_run", fail)
     result = probagg("evaluate", tmp_path)
     assert "This is a bug" in result.output
     assert is_harmless(result.output)
@@ -99,7 +99,7 @@ def test_a_warning_of_the_log_cannot_control_the_terminal(tmp_path, monkeypatch,
         logger.warning("about %s", CLEAR)
         raise OSError("enough")
 
-    monkeypatch.setattr("probagg.app.cli.evaluate.open_run", warn)
+    monkeypatch.setattr("probagg.app.cli.commands.open_run", warn)
     result = probagg("evaluate", clustered)
     assert "Warning: about \\x1b[2J" in result.output
     assert is_harmless(result.output)

@@ -16,7 +16,6 @@ def commands(run, rows):
     return (
         ("predict", run, rows),
         ("export", run),
-        ("compare", rows, "-k", 2, "--methods", "kmeans", "--seeds", 1),
     )
 
 
@@ -68,10 +67,9 @@ def test_a_source_is_never_replaced(run, rows, tmp_path):
     os.link(rows, tmp_path / "same.csv")
     (tmp_path / "link.csv").symlink_to(rows)
     for name in ("rows.csv", "same.csv", "link.csv", "run/../rows.csv"):
-        for command in (("predict", run, rows), ("compare", rows, "-k", 2, "--methods", "kmeans")):
-            result = probagg(*command, "--out", tmp_path / name, "--overwrite")
-            assert result.exit_code == 2
-            assert "is the source itself" in result.output
+        result = probagg("predict", run, rows, "--out", tmp_path / name, "--overwrite")
+        assert result.exit_code == 2
+        assert "is the source itself" in result.output
     assert rows.read_bytes() == before
 
 

@@ -53,7 +53,7 @@ def signalled(monkeypatch, place, number):
 @pytest.mark.parametrize(
     "place",
     [
-        "probagg.app.cli.cluster.plan",  # start-up
+        "probagg.app.cli.commands.plan",  # start-up
         "probagg.pac.sweeps.BlockSweeps.sweep",  # PAC
         "probagg.app.run.pipeline.write",  # the tables
         "probagg.app.run.folder.RunFolder._seal",

@@ -82,7 +82,9 @@ def build_backbone(network: Architecture, channels: int, height: int, width: int
     if network.backbone == "convnet":
         return _convnet(network.width, channels, network.norm)
     if network.backbone == "mlp":
-        return _mlp_backbone(network.layers, channels * height * width)
+        # The fully connected encoder of DEC and its successors (Table 5b).
+        pixels = channels * height * width
+        return nn.Sequential(nn.Flatten(), mlp((pixels, *network.layers), "none"))
     return _timm(network.backbone, network.pretrained, channels, height)
 
 
@@ -117,11 +119,6 @@ def _convnet(width: int, channels: int, norm: str) -> nn.Module:
         if number in (2, 4):
             layers += [nn.MaxPool2d(2, ceil_mode=True)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-
-
-def _mlp_backbone(layers: tuple[int, ...], pixels: int) -> nn.Module:
-    """Return the fully connected encoder of DEC and its successors (Table 5b)."""
-    return nn.Sequential(nn.Flatten(), mlp((pixels, *layers), "none"))
 
 
 def _timm(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:

@@ -15,23 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from probagg.dpac.recipe import check_operation
-
 GUARD = 1e-3  # added before rounding down, for integer levels that arithmetic made slightly lower
-
-
-def apply_operation(name: str, images: Tensor, magnitude: float | Tensor = 0.0) -> Tensor:
-    """Apply one of the fourteen operations to all images, with one magnitude or one per image.
-
-    >>> import torch
-    >>> images = torch.tensor([0.0, 100.0, 200.0]).expand(1, 1, 1, 3)
-    >>> apply_operation("Solarize", images, 128.0)
-    tensor([[[[  0., 100.,  55.]]]])
-    """
-    check_operation(name)
-    values = torch.as_tensor(magnitude, dtype=torch.float32, device=images.device)
-    everyone = torch.ones(len(images), dtype=torch.bool, device=images.device)
-    return apply_chosen(images, {name: everyone}, values.expand(len(images)))
 
 
 def apply_chosen(x: Tensor, chosen: Mapping[str, Tensor], magnitude: Tensor) -> Tensor:

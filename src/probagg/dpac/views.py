@@ -7,7 +7,6 @@ only: the same image gets the same view in any batch, process and run.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -37,33 +36,22 @@ WEAK = [FRAME, 5, 9, 1, 2]  # random numbers of frame, affine map, jitter, greys
 class Views:
     """Make views of uint8 images (B, H, W, C), C = 1 or 3, as normalised (B, C, size, size).
 
-    The result is channels-last, in `dtype`. `samples` (B,) are the images' rows in the dataset,
+    The result is channels-last float32. `samples` (B,) are the images' rows in the dataset,
     `key` is a 0-d tensor of `randomness.key(seed, stage, epoch)`; another `copy` is an independent
-    view under the same key. Without a crop, the whole image is resized. `mean` and `std` replace
-    those of the settings. Sums of pixels are computed in float32, also under autocast; on a GPU
-    they may differ in the last digits between batch sizes, as every matrix product does.
+    view under the same key. Without a crop, the whole image is resized. Sums of pixels are computed
+    in float32, also under autocast; on a GPU they may differ in the last digits between batch
+    sizes, as every matrix product does.
 
     >>> import torch
     >>> from probagg.dpac.randomness import key
-    >>> views = Views(ViewSettings(size=16), mean=(0.5,), std=(0.25,))
+    >>> views = Views(ViewSettings(size=16))
     >>> images = torch.randint(256, (8, 20, 20, 3), dtype=torch.uint8)
     >>> views.weak(images, torch.arange(8), torch.tensor(key(0, "pretrain", 3))).shape
     torch.Size([8, 3, 16, 16])
     """
 
-    def __init__(
-        self,
-        settings: ViewSettings | None = None,
-        *,
-        mean: tuple[float, ...] | None = None,
-        std: tuple[float, ...] | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        settings = ViewSettings() if settings is None else settings
-        mean = settings.mean if mean is None else tuple(mean)
-        std = settings.std if std is None else tuple(std)
-        self.settings = replace(settings, mean=mean, std=std)
-        self.dtype = dtype
+    def __init__(self, settings: ViewSettings) -> None:
+        self.settings = settings
 
     @torch.no_grad()
     def weak(self, images: Tensor, samples: Tensor, key: Tensor, copy: int = 0) -> Tensor:
@@ -189,7 +177,7 @@ class Views:
         if len(mean) == 1:
             mean, std = mean * C, std * C
         planes = [x[:, c] * (1 / (255 * std[c])) - mean[c] / std[c] for c in range(C)]
-        return torch.stack(planes, dim=3).to(self.dtype).permute(0, 3, 1, 2)
+        return torch.stack(planes, dim=3).permute(0, 3, 1, 2)
 
 
 def crop_boxes(u: Tensor, height: int, width: int, area: tuple[float, float]) -> tuple[Tensor, ...]:

@@ -65,14 +65,6 @@ def test_several_files_keep_their_order(run):
     assert clusters[0] == clusters[2] != clusters[1]
 
 
-def test_a_pattern_finds_images_in_all_folders(run):
-    here = [f"new/{kind}{i}.png" for kind in ("bright", "dark") for i in (0, 1)]
-    assert paths_of(predict(run, "new/*")) == here
-    assert len(paths_of(predict(run, "new/**/*.png"))) == 6
-    failed = predict(run, "new/*.txt")
-    assert (failed.exit_code, "none of which is an image" in failed.stderr) == (3, True)
-
-
 def test_a_folder_may_be_one_of_several(run):
     assert paths_of(predict(run, "new/deep", "new/dark0.png")) == [
         "new/deep/bright2.png", "new/deep/dark2.png", "new/dark0.png"
@@ -80,26 +72,22 @@ def test_a_folder_may_be_one_of_several(run):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\0"])
-def test_a_list_is_read_from_a_file_or_from_standard_input(run, home, end):
+def test_a_list_is_read_from_standard_input(run, home, end):
     paths = ["new/dark1.png", str(home / "new" / "bright1.png")]
     data = end.join(paths).encode() + end.encode()
-    (home / "list.txt").write_bytes(data)
-    assert paths_of(predict(run, "@list.txt")) == paths
     arguments = ["predict", run, "-", "--trust-code"]
     assert paths_of(CliRunner().invoke(app, arguments, input=data)) == paths
 
 
-def test_what_cannot_be_found_is_an_error(run, home):
-    (home / "none.txt").write_text("\n")
-    for source, words in (
-        ("@none.txt", "lists no file"), ("@missing.txt", "missing.txt cannot be read as a list"),
-    ):  # fmt: skip
-        failed = predict(run, source)
-        assert (failed.exit_code, words in failed.stderr) == (3, True), failed.stderr
+def test_what_cannot_be_found_is_an_error(run):
+    failed = CliRunner().invoke(app, ["predict", run, "-", "--trust-code"], input=b"\n")
+    assert (failed.exit_code, "lists no file" in failed.stderr) == (3, True), failed.stderr
     failed = predict(run, "new/dark0.png", "new/drak1.png")
     assert (failed.exit_code, "new/drak1.png does not exist" in failed.stderr) == (3, True)
     failed = predict(run, "new/dark0.png", "new/dark1.png", "--copy-to", "sorted")
     assert (failed.exit_code, "need one SOURCE" in failed.stderr) == (2, True)
+    failed = predict(run, "new", "--copy-to", "sorted", "--link-to", "linked")
+    assert (failed.exit_code, "Give one of them" in failed.stderr) == (2, True)
 
 
 def test_a_moved_photo_stays_moved_among_several(run, home):

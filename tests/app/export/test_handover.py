@@ -14,25 +14,24 @@ from probagg.app.assignments import Assignments
 from probagg.app.export.tools import unique_names
 from probagg.app.run.contents import write_review
 from probagg.app.run.exports import labelled_of, probabilities_of_run
+from probagg.app.run.folder import RunFolderError
 from probagg.app.run.pages import split_cluster
-from probagg.errors import InputError, NoData
+from probagg.errors import NoData
 
 FOLDERS = {"label-studio": ["config.xml", "tasks.json"],
            "fiftyone": ["embeddings.npy", "load.py", "samples.json"]}  # fmt: skip
 
 
 @pytest.mark.parametrize("format", FOLDERS)
-def test_a_folder_is_written_and_replaced_only_on_request(run, format, tmp_path):
+def test_a_folder_is_written_and_never_replaced(run, format, tmp_path):
     out = tmp_path / "out"
     assert run.export(format, out) == out
     assert sorted(p.name for p in out.iterdir()) == FOLDERS[format]
-    with pytest.raises(InputError, match=r"exists\. Name a new folder"):
-        run.export(format, out)
-    assert run.export(format, out, overwrite=True) == out
-    (out / "diary.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"holds diary\.txt"):
-        run.export(format, out, overwrite=True)
-    assert (out / "diary.txt").read_text() == "mine"
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    for overwrite in (False, True):
+        with pytest.raises(RunFolderError, match=r"out is not empty\. Name a new folder"):
+            run.export(format, out, overwrite=overwrite)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_names_of_clusters_are_by_number_and_all_different(run):

@@ -341,10 +341,10 @@ def test_a_matrix_without_a_map_gets_a_page_without_one(matrix_run):
 def test_features_that_do_not_fit_the_run_are_refused_in_one_line(photo_run):
     (photo_run / "map.npz").unlink()
     np.save(photo_run / "embeddings.npy", np.zeros((7, 3), np.float32))
-    with pytest.raises(RunFolderError, match=r"shape \(7, 3\), but a row for each of 120 samples"):
+    with pytest.raises(RunFolderError, match=r"shape is \(7, 3\), but 120 rows are needed"):
         write_report(photo_run)
     (photo_run / "embeddings.npy").write_text("version https://git-lfs.github.com/spec/v1")
-    with pytest.raises(RunFolderError, match=r"is not an array .* for a page without a map"):
+    with pytest.raises(RunFolderError, match=r"cannot be read as an array .* page without a map"):
         write_report(photo_run)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from probagg.app.run import output
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.output import Output, OutputFolder, check_sorting, check_target, sort_images
+from probagg.app.run.output import Output, check_sorting, check_target, sort_images
 from probagg.errors import InputError, NoData
 
 
@@ -66,7 +66,7 @@ def test_a_target_that_meets_the_source_or_the_run_is_refused(
     """Copies in the source would be clustered the next time; a run must own its folder."""
     others = [tmp_path.parent / "elsewhere"] * 2
     others[position] = photos
-    with pytest.raises(RunFolderError, match=f" {how} {photos}.* elsewhere for the sorted images"):
+    with pytest.raises(RunFolderError, match=f" {how} {photos}. Name a folder elsewhere"):
         check_target(tmp_path / target, *others)
 
 
@@ -190,6 +190,5 @@ def test_a_target_without_permission_is_refused_before_any_work(photos, locked, 
 
 
 def test_an_output_without_permission_is_refused_before_any_work(locked):
-    for place in (Output(locked / "new.csv"), OutputFolder(locked / "export", ())):
-        with pytest.raises(InputError, match=f"--out {place.path} cannot be written"):
-            place.check()
+    with pytest.raises(InputError, match=r"--out .*new\.csv cannot be written"):
+        Output(locked / "new.csv").check()

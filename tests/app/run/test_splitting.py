@@ -8,7 +8,9 @@ import pytest
 
 from probagg.app.assignments import Assignments
 from probagg.app.review import MAX_CREATED, Review, ReviewError
-from probagg.app.run.pages import read_features, split_cluster
+from probagg.app.run.contents import read_features
+from probagg.app.run.folder import RunFolderError
+from probagg.app.run.pages import split_cluster
 
 
 @pytest.fixture
@@ -119,7 +121,8 @@ def test_features_of_other_samples_are_not_used(tmp_path, jumble):
     assert read_features(tmp_path, 82) is None
     np.save(tmp_path / "embeddings.npy", X)
     assert read_features(tmp_path, 82).shape == X.shape
-    assert read_features(tmp_path, 81) is None
+    with pytest.raises(RunFolderError, match=r"shape is \(82, 8\), but 81 rows are needed"):
+        read_features(tmp_path, 81)
     split = split_cluster(X, assigned, 2, Review(), 0, 2)
     with pytest.raises(ReviewError, match="made on 8 features, but the samples have 5"):
         split.choose(X[:, :5])

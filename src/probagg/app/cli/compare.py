@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from probagg.app.cli.options import AsJson, Backbone, Labels, Overwrite, Weights, example, parse_k
+from probagg.app.cli.options import AsJson, Backbone, Labels, Weights, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
 from probagg.app.run.by_pac import ByPac, smoothed
 from probagg.app.run.options import Options, Request
-from probagg.app.run.output import Output
 from probagg.app.run.result import scores
 from probagg.arrays import unit_rows
 from probagg.environment import environment
@@ -24,8 +21,8 @@ from probagg.errors import InputError
 
 EXAMPLE = example(
     "probagg compare photos/ -k 10 --seeds 10",
-    "Compares PAC, with and without smoothing, an OPA head, k-means and spectral clustering on the "
-    "same features by scores (if labels are known), agreement between seeds, and time.",
+    "Compares PAC, with and without smoothing, k-means and spectral clustering on the same "
+    "features by scores (if labels are known), agreement between seeds, and time.",
 )
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
@@ -45,21 +42,19 @@ def compare(
             help="Methods, separated by commas. pac-smoothed, which probagg cluster uses, is for "
             "images."
         ),
-    ] = "pac,pac-smoothed,opa,kmeans,spectral",
+    ] = "pac,pac-smoothed,kmeans,spectral",
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
     weights: Weights = None,
     labels: Labels = None,
-    out: Annotated[Path | None, typer.Option(help="JSON file for all results.")] = None,
-    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare several methods on SOURCE. Labels are used only to report scores."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
-        chosen = _checked(methods)
-        read = (Path(source).expanduser(),)
-        output = None if out is None else Output(out, overwrite, read).check()
+        chosen = [name.strip() for name in methods.split(",")]
+        if unknown := [name for name in chosen if name not in METHODS]:
+            raise InputError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
         options = Options(
             parse_k(k), backbone=backbone, weights=weights, labels=labels, method="pac"
         )
@@ -73,8 +68,9 @@ def compare(
             terminal.say(f"features of {job.backbone.name} in {embedding:.1f} s")
         rows = []
         for name in chosen:
+            # Where probagg cluster does not smooth, this is pac again.
             if name == "pac-smoothed" and not job.smooths(len(X), job.k):
-                continue  # nor does probagg cluster
+                continue
             if name == "spectral" and len(X) > LARGEST_GRAPH:
                 terminal.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
                 continue
@@ -82,18 +78,7 @@ def compare(
             terminal.say(_line(rows[-1]))
         result = {"source": source, "n_clusters": job.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
-        if output is not None:
-            output.write((json.dumps(result, indent=2) + "\n").encode())
-            terminal.say(f"written to {out}")
         give(result)
-
-
-def _checked(methods: str) -> list[str]:
-    chosen = [name.strip() for name in methods.split(",")]
-    unknown = [name for name in chosen if name not in METHODS]
-    if unknown:
-        raise InputError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
-    return chosen
 
 
 def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[str, Any]:
@@ -135,24 +120,10 @@ def _line(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    return _fitted(X, K, metric, seed).labels_
-
-
-def _smoothed(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    return smoothed(X, _fitted(X, K, metric, seed).probabilities_, seed).argmax(1)
-
-
-def _fitted(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
+def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
     from probagg import PAC
 
     return PAC(K, metric=metric, m="auto", random_state=seed).fit(X)
-
-
-def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from probagg import OPAHead
-
-    return OPAHead(K, metric=metric, random_state=seed).fit(X).labels_
 
 
 def _kmeans(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
@@ -176,9 +147,10 @@ def _unit(X: np.ndarray, metric: str) -> np.ndarray:
 
 
 METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
-    "pac": _pac,
-    "pac-smoothed": _smoothed,
-    "opa": _opa,
+    "pac": lambda *given: _pac(*given).labels_,
+    "pac-smoothed": lambda X, K, metric, seed: smoothed(
+        X, _pac(X, K, metric, seed).probabilities_, seed
+    ).argmax(1),
     "kmeans": _kmeans,
     "spectral": _spectral,
 }

@@ -128,13 +128,26 @@ class Terminal(Monitor):
         self._training(progress)
 
 
-class TrainingLine:
-    """Show training in one line that is overwritten; without a terminal, a line per tenth."""
+class LiveLine:
+    """A line on standard error that the next one replaces; without a terminal, each is kept."""
 
     def __init__(self, wanted: bool) -> None:
         self.wanted, self.live = wanted, is_terminal(sys.stderr)
-        self._shown, self._began, self._stage = 0.0, time.monotonic(), ""
-        self._loss = self._last = ""
+        self._began, self._shown, self._last = time.monotonic(), 0.0, ""
+
+    def write(self, text: str, *, ends: bool) -> None:
+        """Show the line; where it ends, the next one is a new line."""
+        over = f"\r{' ' * len(self._last)}\r" if self._last else ""
+        show(f"{over}{text}", err=True, nl=ends or not self.live)
+        self._last = text if self.live and not ends else ""
+
+
+class TrainingLine(LiveLine):
+    """Show training; without a terminal, at each tenth of the epochs and at least every minute."""
+
+    def __init__(self, wanted: bool) -> None:
+        super().__init__(wanted)
+        self._stage = self._loss = ""
         # Whether the time left has been shown.
         self._estimated = False
 
@@ -143,76 +156,56 @@ class TrainingLine:
         if not self.wanted:
             return
         now, begins = time.monotonic(), progress.stage != self._stage
+        share = progress.epoch + progress.step / progress.steps
         if begins:
             self._stage, self._began, self._loss = progress.stage, now, ""
-            self._estimated = False
-            self._first = progress.epoch + progress.step / progress.steps
+            self._estimated, self._first = False, share
         if progress.metrics:
             self._loss = f"  loss {progress.metrics['loss']:.4f}"
             self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
         ends = progress.epoch == progress.epochs
         wait = 0.2 if self.live else SILENCE if self._estimated else SOON
-        tenth = not self.live and progress.metrics and _is_a_tenth(progress)
-        if begins or ends or tenth or now - self._shown > wait:
-            self._shown = now
-            self._write(progress, now)
-
-    def _write(self, progress: Progress, now: float) -> None:
-        share = progress.epoch + progress.step / progress.steps
-        done = share - self._first
+        before, after = (10 * n // progress.epochs for n in (progress.epoch - 1, progress.epoch))
+        tenth = not self.live and progress.metrics and after > before
+        if not (begins or ends or tenth or now - self._shown > wait):
+            return
+        self._shown, done = now, share - self._first
         text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
         if progress.step or not done:
             text += f" step {progress.step}/{progress.steps}"
-        left = "  time left: known after a step"
-        if done:
-            left = f"  {duration((now - self._began) * (progress.epochs - share) / done)} left"
+        if ends:
+            left = f"{now - self._began:.0f} s"
+        elif done:
+            left = f"{duration((now - self._began) * (progress.epochs - share) / done)} left"
             self._estimated = True
-        text += self._loss
-        if progress.epoch == progress.epochs:
-            show(f"{self._over()}{text}  {now - self._began:.0f} s", err=True)
-            self._last = ""
-        elif self.live:
-            text += left
-            show(f"{self._over()}{text}", err=True, nl=False)
-            self._last = text
         else:
-            show(f"{text}{left}", err=True)
-
-    def _over(self) -> str:
-        return f"\r{' ' * len(self._last)}\r" if self._last else ""
+            left = "time left: known after a step"
+        self.write(f"{text}{self._loss}  {left}", ends=ends)
 
 
-class CountLine:
-    """Show a count in one line that is overwritten; without a terminal, a line per tenth."""
+class CountLine(LiveLine):
+    """Show a count; without a terminal, at each tenth."""
 
-    def __init__(self, what: str, unit: str, wanted: bool) -> None:
-        self.what, self.unit = what, unit
-        self.wanted, self.live = wanted, is_terminal(sys.stderr)
-        self._began, self._shown, self._tenth, self._width = time.monotonic(), 0.0, -1, 0
-        self._first: int | None = None
+    def __init__(self, what: str, unit: str, wanted: bool, scale: float = 1.0) -> None:
+        super().__init__(wanted)
+        self.what, self.unit, self.scale = what, unit, scale
+        self._tenth, self._first = -1, -1
 
     def __call__(self, done: int, total: int) -> None:
         """Show the count."""
         if not self.wanted:
             return
-        self._first = done if self._first is None else self._first
+        self._first = done if self._first < 0 else self._first
         now, tenth = time.monotonic(), 10 * done // max(total, 1)
-        due = tenth != self._tenth if not self.live else now - self._shown > 0.2 or done == total
+        due = now - self._shown > 0.2 or done == total if self.live else tenth != self._tenth
         if not due:
             return
         self._shown, self._tenth = now, tenth
-        text = f"{self.what}  {done:,} of {total:,} {self.unit}"
-        if done > self._first and done < total:
+        text = f"{self.what}  {done / self.scale:,.0f} of {total / self.scale:,.0f} {self.unit}"
+        if self._first < done < total:
             left = (now - self._began) * (total - done) / (done - self._first)
             text += f", {duration(left)} left"
-        over = f"\r{text:<{self._width}}" if self.live else text
-        self._width = len(text)
-        show(over, err=True, nl=not self.live or done == total)
-
-
-def _is_a_tenth(progress: Progress) -> bool:
-    before = 10 * (progress.epoch - 1) // progress.epochs
-    return 10 * progress.epoch // progress.epochs > before
+        self.write(text, ends=done == total)
 
 
 Give = Callable[[Any], None]

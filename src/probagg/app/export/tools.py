@@ -21,11 +21,11 @@ from probagg.app.assignments import Assignments
 from probagg.app.export import fiftyone_script
 from probagg.errors import NoData, import_optional
 
-LABEL_STUDIO_FILES = TASKS, CONFIG = ("tasks.json", "config.xml")
+TASKS, CONFIG = "tasks.json", "config.xml"
 ENABLED, ROOT = (
     f"LABEL_STUDIO_LOCAL_FILES_{name}" for name in ("SERVING_ENABLED", "DOCUMENT_ROOT")
 )
-FIFTYONE_FILES = SAMPLES, EMBEDDINGS, SCRIPT = ("samples.json", "embeddings.npy", "load.py")
+SAMPLES, EMBEDDINGS, SCRIPT = "samples.json", "embeddings.npy", "load.py"
 
 
 @dataclass(frozen=True)

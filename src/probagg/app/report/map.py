@@ -41,7 +41,11 @@ def positions(
         )
     report = progress or (lambda done, total: None)
     rng = np.random.default_rng(random_state)
-    X = _reduced(X, random_state) if hasattr(X, "toarray") else X
+    if hasattr(X, "toarray"):  # sparse rows become their first singular vectors
+        from sklearn.decomposition import TruncatedSVD
+
+        kept = min(DIMENSIONS, X.shape[1])
+        X = TruncatedSVD(kept, random_state=random_state).fit_transform(X)
     rows = np.arange(len(X))
     if len(X) > max_points:
         rows = np.sort(rng.choice(len(X), max_points, replace=False))
@@ -57,15 +61,10 @@ def positions(
         xy = _place_among(Z, Z[landmarks], places, rng)
     xy[landmarks] = places
     report(3, 3)
-    return rows, _fit_to_square(xy)
-
-
-def _reduced(X: Any, random_state: int) -> np.ndarray:
-    """Return sparse rows on their first singular vectors, dense."""
-    from sklearn.decomposition import TruncatedSVD
-
-    kept = min(DIMENSIONS, X.shape[1])
-    return TruncatedSVD(kept, random_state=random_state).fit_transform(X)
+    # Centred in the unit square.
+    low, high = xy.min(axis=0), xy.max(axis=0)
+    side = max(float((high - low).max()), 1e-12)
+    return rows, np.clip((xy - (low + high) / 2) / side + 0.5, 0.0, 1.0).astype(np.float32)
 
 
 def _frame(X: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, float]:
@@ -135,11 +134,3 @@ def _place_among(
     # The gap between landmarks is about the side of the map over the root of their number.
     gap = np.ptp(places, axis=0).max() / np.sqrt(len(landmarks))
     return (xy + 0.4 * gap * rng.standard_normal(xy.shape)).astype(np.float32)
-
-
-def _fit_to_square(xy: np.ndarray) -> np.ndarray:
-    """Return the positions centred in the unit square."""
-    low, high = xy.min(axis=0), xy.max(axis=0)
-    side = max(float((high - low).max()), 1e-12)
-    fitted = (xy - (low + high) / 2) / side + 0.5
-    return np.clip(fitted, 0.0, 1.0).astype(np.float32)

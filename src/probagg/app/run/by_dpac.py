@@ -55,7 +55,7 @@ class ByDpac:
                 f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
                 f"array of images, {', '.join(named.IMAGE_NAMES)}."
             )
-        from probagg import DPAC  # which loads torch
+        from probagg import DPAC  # torch is slow to import
 
         self.samples = samples.for_recipe(request.data, self.recipe).label(options.labels)
         self.dpac = DPAC(
@@ -103,7 +103,9 @@ class ByDpac:
         if self.resume == "never":
             folder.start_over()
         dpac.check(samples.pictures)
-        begin(folder, self._config())
+        size = None if samples.heading == "path" else samples.pictures.size
+        config = self.request.config(samples, dpac.n_clusters)
+        begin(folder, config | {"image_size": size, "recipe": asdict(self.recipe)})
         began = time.perf_counter()
         dpac.fit(samples.pictures)
         seconds = time.perf_counter() - began
@@ -122,12 +124,6 @@ class ByDpac:
                 "sharpness": dpac.diagnosis_.sharpness,
             },
         )
-
-    def _config(self) -> dict[str, Any]:
-        return self.request.config(self.samples, self.dpac.n_clusters) | {
-            "image_size": None if self.samples.heading == "path" else self.samples.pictures.size,
-            "recipe": asdict(self.recipe),
-        }
 
 
 def recipe_of(source: Any) -> str:

@@ -26,7 +26,7 @@ from probagg.errors import NoData, reading
 from probagg.storage import PATH, decode_text, read_bytes, unmarked
 
 Part = TypeVar("Part")
-ASSIGNMENTS, RESULT = "assignments.csv", "result.json"
+ASSIGNMENTS, RESULT, FEATURES = "assignments.csv", "result.json", "embeddings.npy"
 RESTORE = "Restore it, or run the command again."
 # The types of what is used of a file, where it is there; float is any finite number.
 CONFIG_TYPES: dict[str, type] = {
@@ -38,7 +38,8 @@ RESULT_TYPES: dict[str, type] = {
     "embedding_seconds": float, "k_seconds": float, "k_reason": str,
 }  # fmt: skip
 ENV_TYPES: dict[str, type] = {"time": str, "command": list, "packages": dict}
-MAX_CLUSTERS = 10**6
+# The most clusters of a run or a table, whose numbers anybody may have written.
+MAX_CLUSTERS = 2**17
 _STATISTICS = ("mean", "q25", "median", "q75")
 
 
@@ -50,7 +51,8 @@ def read_contents(run: str | PathLike[str]) -> Contents:
             raise RunFolderError(
                 f"{run} has no {name}. Give the folder of a finished run, as --out named it."
             )
-    n_clusters = read_n_clusters(run)
+    result = read_result(run)
+    n_clusters = _n_clusters(run, result)
     assigned = Assignments.read(run / ASSIGNMENTS, n_clusters)
     if n_clusters > max(1000, len(assigned)):
         raise RunFolderError(
@@ -61,9 +63,9 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         config=read_config(run),
         config_text=_text(run / CONFIG),
         env=_checked(run / "env.json", lambda path: _json(path, ENV_TYPES)),
-        result=read_result(run),
+        result=result,
         records=_read_records(run / "metrics.jsonl"),
-        review=read_review(run),
+        review=read_review(run, n_clusters),
         n_clusters=n_clusters,
         assigned=assigned,
         classes=_classes(run / "classes.csv", assigned.names),
@@ -72,7 +74,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
         candidates=_checked(run / "k_selection.csv", _candidates),
         skipped=_checked(run / "skipped.csv", lambda path: _table(path, ("path", "reason"))),
-        preparation=_checked(run / FILE, _preparation),
+        preparation=Preparation.load(run / FILE).table() if (run / FILE).exists() else [],
         representatives=_checked(run / DUPLICATES, lambda path: _representatives(path, assigned)),
     )
 
@@ -107,7 +109,11 @@ def read_result(run: str | PathLike[str]) -> dict[str, Any]:
 
 def read_n_clusters(run: str | PathLike[str]) -> int:
     """Return the number of clusters of a run, by its result.json."""
-    found = read_result(run).get("n_clusters") or 0
+    return _n_clusters(run, read_result(run))
+
+
+def _n_clusters(run: str | PathLike[str], result: dict[str, Any]) -> int:
+    found = result.get("n_clusters") or 0
     if not 1 <= found <= MAX_CLUSTERS:
         raise RunFolderError(
             f"{Path(run) / RESULT} does not give the number of clusters. Give the folder of a "
@@ -116,19 +122,29 @@ def read_n_clusters(run: str | PathLike[str]) -> int:
     return found
 
 
-def read_review(run: str | PathLike[str]) -> Review:
-    """Read the review in a run folder; an empty one where there is none."""
-    path = Path(run) / REVIEW
+def read_review(run: str | PathLike[str], n_clusters: int | None = None) -> Review:
+    """Read the review in a run folder, of so many clusters; an empty one where there is none."""
+    path, remedy = Path(run) / REVIEW, "Correct it, or remove it to start over."
     if not path.exists():
         return Review()
-    n_clusters = read_n_clusters(run)
     try:
-        with reading(path, "Correct it, or remove it to start over.", ReviewError):
-            return Review.from_bytes(read_bytes(path), n_clusters)
+        with reading(path, remedy, ReviewError):
+            return Review.from_bytes(read_bytes(path), n_clusters or read_n_clusters(run))
     except ReviewError as error:
-        raise ReviewError(
-            f"{path} is not a review of this run: {error} Correct it, or remove it to start over."
-        ) from error
+        raise ReviewError(f"{path} is not a review of this run: {error} {remedy}") from error
+
+
+def read_features(run: str | PathLike[str], n_samples: int | None = None) -> np.ndarray | None:
+    """Return the features of a run's samples, (n, D), memory-mapped; None where it has none."""
+    path = Path(run) / FEATURES
+    if not path.is_file():
+        return None
+    remedy = "Run the command again, or remove the file for a page without a map and splits."
+    with reading(path, remedy, RunFolderError, "an array"):
+        X = np.load(path, mmap_mode="r", allow_pickle=False)
+        if X.ndim != 2 or len(X) != (len(X) if n_samples is None else n_samples):
+            raise ValueError(f"its shape is {X.shape}, but {n_samples} rows are needed")
+    return X
 
 
 def write_review(
@@ -273,7 +289,3 @@ def _representatives(path: Path, assigned: Assignments) -> np.ndarray:
             raise ValueError(f"{name!r:.40} or {first!r:.40} is not a sample of the run")
         found[rows[name]] = rows[first]
     return found
-
-
-def _preparation(path: Path) -> list[Row]:
-    return Preparation.load(path).table() if path.exists() else []

@@ -55,7 +55,7 @@ def seconds_of_pac(N: int, D: int, K: int, n_init: int, balance: float | str) ->
 
 def seconds_of_choice(candidates: Any, N: int, D: int) -> float:
     """Estimate the choice of K."""
-    from probagg.pac.n_clusters import selection_seconds  # which loads scikit-learn
+    from probagg.pac.n_clusters import selection_seconds  # scikit-learn is slow to import
 
     return slowness() * selection_seconds(candidates, N, D)
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.export.tools import (
-    FIFTYONE_FILES,
-    LABEL_STUDIO_FILES,
     Labelled,
     unique_names,
     write_anndata,
@@ -22,18 +20,15 @@ from probagg.app.export.tools import (
 from probagg.app.review import Review
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.monitor import Monitor
-from probagg.app.run.output import Output, OutputFolder
+from probagg.app.run.output import Output, check_target
 from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
 from probagg.storage import whole_file, whole_folder
 
 # The model, and its place in the run where no other is given.
 ONNX, MODEL = "onnx", "model.onnx"
-# Formats for tools: a folder (what writes it, and its files), or a file, of AnnData.
-FOLDERS: dict[str, Any] = {
-    "label-studio": (write_label_studio, LABEL_STUDIO_FILES),
-    "fiftyone": (write_fiftyone, FIFTYONE_FILES),
-}
+# Formats for tools: a folder and what writes it, or a file, of AnnData.
+FOLDERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone}
 ANNDATA, SUFFIX = "anndata", ".h5ad"
 TOOLS = (*FOLDERS, ANNDATA)
 FORMATS = (ONNX, *TOOLS)
@@ -142,11 +137,10 @@ def write_handover(
     path = Path(out)
     facts: dict[str, Any] = {"run": str(run.path), "format": format}
     if format in FOLDERS:
-        write, names = FOLDERS[format]
-        place = OutputFolder(path, names, overwrite).check()
+        check_target(path)
         labelled = labelled_of(run)
-        with whole_folder(place.path) as folder:
-            lines = write(labelled, folder)
+        with whole_folder(path.resolve()) as folder:
+            lines = FOLDERS[format](labelled, folder)
         facts |= {"folder": str(path), "bytes": sum(p.stat().st_size for p in path.iterdir())}
     else:
         if path.suffix.lower() != SUFFIX:
@@ -214,7 +208,7 @@ def probabilities_of_run(run: Exportable, X: Any) -> np.ndarray:
     """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
     model = run.model("cpu")
     if run.config["method"] == "dpac":
-        from probagg.app.export.onnx import head_probabilities
+        from probagg.app.export.onnx import head_probabilities  # torch is slow to import
 
         P = head_probabilities(model, X)
     else:

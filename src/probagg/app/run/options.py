@@ -229,7 +229,8 @@ class Options:
         Numbers of NumPy become Python's, which config.toml can hold. An option that the method
         does not use is an error.
         """
-        plain = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in given.items()}
         if plain["random_state"] is None:
             plain["random_state"] = secrets.randbelow(2**31)
         if not isinstance(plain["random_state"], Integral):
@@ -253,10 +254,6 @@ class Options:
             if isinstance(value := plain[name], str):
                 raise InputError(f"{name} is {value!r}, but a list is needed: [{value!r}].")
         return options
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 @dataclass(frozen=True)

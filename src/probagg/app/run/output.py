@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
@@ -54,7 +53,11 @@ class Output:
                 f"--out {path} exists. Name a new file, or replace it with --overwrite "
                 "(overwrite=True)."
             )
-        _check_permission(path)
+        if not can_be_made(path.absolute().parent):
+            raise InputError(
+                f"--out {path} cannot be written (Permission denied). Name a place where you may "
+                "write."
+            )
         return self
 
     def _check_source(self, source: Path) -> None:
@@ -71,49 +74,6 @@ class Output:
         """Write the file, whole or not at all."""
         self.check()
         write_atomically(self.path, data)
-
-
-@dataclass(frozen=True)
-class OutputFolder:
-    """A new or empty folder, or with `overwrite` one that holds an earlier export and nothing else.
-
-    `files` are the names of an export's files.
-    """
-
-    path: Path
-    files: tuple[str, ...]
-    overwrite: bool = False
-
-    def check(self) -> Self:
-        """Raise where filling the folder would cost somebody a file, or is not possible."""
-        path = self.path
-        if os.path.lexists(path) and (path.is_symlink() or not path.is_dir()):
-            raise InputError(f"--out {path} is not a folder. Name a new one.")
-        # The folder there will be another one of that name.
-        if Path.cwd().is_relative_to(path.resolve()):
-            raise InputError(f"You are in {path.resolve()}. Name another folder.")
-        inside = sorted(path.iterdir()) if path.is_dir() else []
-        others = [file for file in inside if file.name not in self.files or not file.is_file()]
-        if others:
-            raise InputError(
-                f"--out {path} holds {others[0].name}, so it is not an earlier export that may be "
-                "replaced. Name a new or empty folder."
-            )
-        if inside and not self.overwrite:
-            raise InputError(
-                f"--out {path} exists. Name a new folder, or replace it with --overwrite "
-                "(overwrite=True)."
-            )
-        _check_permission(path)
-        return self
-
-
-def _check_permission(path: Path) -> None:
-    """Raise where the folder around a place, which is replaced as a whole, may not be written."""
-    if not can_be_made(path.absolute().parent):
-        raise InputError(
-            f"--out {path} cannot be written (Permission denied). Name a place where you may write."
-        )
 
 
 def run_of(path: Path) -> Path | None:
@@ -136,21 +96,18 @@ def check_sorting(source: Path, target: Path, *others: Path) -> None:
 
 
 def check_target(target: Path, *others: Path) -> None:
-    """Raise where a folder is not empty, or contains or lies in one of the others."""
+    """Raise where a folder is neither new nor empty, or contains or lies in one of the others."""
     if os.path.lexists(target) and not target.is_dir():
-        raise RunFolderError(f"{target} is not a folder. Name a new folder for the sorted images.")
+        raise RunFolderError(f"{target} is not a folder. Name a new folder.")
     for other in others:
         how = _meeting(target.resolve(), other.resolve())
         if how is not None:
-            raise RunFolderError(
-                f"{target} {how} {other}. Name a folder elsewhere for the sorted images."
-            )
+            raise RunFolderError(f"{target} {how} {other}. Name a folder elsewhere.")
     if target.is_dir() and any(target.iterdir()):
-        raise RunFolderError(f"{target} is not empty. Name a new folder for the sorted images.")
+        raise RunFolderError(f"{target} is not empty. Name a new folder.")
     if not can_be_made(target):
         raise RunFolderError(
-            f"{target} cannot be written (Permission denied). Name another folder for the sorted "
-            "images."
+            f"{target} cannot be written (Permission denied). Name another folder."
         )
 
 
@@ -177,22 +134,21 @@ def sort_images(
     check_target(target, source)
     home = source if source.is_dir() else source.parent
     width = len(str(max(clusters, default=0)))
-    place: Callable[[Path, Path], object] = _link if link else shutil.copy2
     with whole_folder(target.resolve()) as partial:
         kept = [(path, k) for path, k in zip(paths, clusters, strict=True) if k >= 0]
         for path, cluster in kept:
             folder = partial / _folder_name(cluster, names.get(cluster), width)
             folder.mkdir(exist_ok=True)
-            place(home / path, _free(folder, path))
+            file, place = home / path, _free(folder, path)
+            if link:
+                place.symlink_to(file.resolve())
+            else:
+                shutil.copy2(file, place)
     return len(kept)
 
 
 def _is_image(path: Path) -> bool:
     return path.is_file() and is_image(path)
-
-
-def _link(file: Path, where: Path) -> None:
-    os.symlink(file.resolve(), where)
 
 
 def _free(folder: Path, path: str) -> Path:

@@ -21,13 +21,12 @@ from probagg.app.report.review.server import serve
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
 from probagg.app.run.by_pac import FEATURE_DEFAULTS
-from probagg.app.run.contents import read_contents, read_review, write_review
-from probagg.app.run.folder import RunFolderError, add_to_run
-from probagg.data.arrays import read_numpy
+from probagg.app.run.contents import read_contents, read_features, read_review, write_review
+from probagg.app.run.folder import add_to_run
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
 
-REPORT, MAP, FEATURES = "report.html", "map.npz", "embeddings.npy"
+REPORT, MAP = "report.html", "map.npz"
 
 
 def write_report(
@@ -40,8 +39,8 @@ def write_report(
     than `max_bytes`. A run of features that has no map yet gets one.
     """
     contents = read_contents(run)
-    if contents.places is None:
-        contents = replace(contents, places=_add_map(Path(run), len(contents.assigned)))
+    if contents.places is None and (X := read_features(run, len(contents.assigned))) is not None:
+        contents = replace(contents, places=save_map(run, X))
     found, reason = find_images(contents, images)
     return add_to_run(run, REPORT, render_page(contents, found, reason, max_bytes))
 
@@ -55,24 +54,6 @@ def save_map(
     np.savez(buffer, rows=rows, xy=xy)
     add_to_run(run, MAP, buffer.getvalue())
     return rows, xy
-
-
-def _add_map(run: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Save a map of the run's features; None where it has none, as a run of a matrix."""
-    path = run / FEATURES
-    if not path.is_file():
-        return None
-    remedy = "Run the command again, or remove the file for a page without a map."
-    try:
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise RunFolderError(f"{path} is not an array ({error}). {remedy}") from error
-    if X.ndim != 2 or len(X) != n_samples:
-        raise RunFolderError(
-            f"{path} has shape {X.shape}, but a row for each of {n_samples} samples is needed. "
-            f"{remedy}"
-        )
-    return save_map(run, X)
 
 
 def find_images(contents: Contents, images: ImageSet | None) -> tuple[ImageSet | None, str]:
@@ -98,15 +79,10 @@ def review_session(run: str | PathLike[str]) -> Session:
     contents = read_contents(run)
     images, reason = find_images(contents, None)
     read, save = functools.partial(read_review, run), functools.partial(write_review, run)
-    return Session(contents, images, reason, read, save, _splitter(contents))
-
-
-def _splitter(contents: Contents) -> Callable[[Review, Any, Any], Split] | None:
-    """Return what divides a cluster of a run; None where the run has no features."""
-    X = read_features(contents.run, len(contents.assigned))
-    if X is None:
-        return None
-    return functools.partial(split_cluster, X, contents.assigned, contents.n_clusters)
+    X, split = read_features(run, len(contents.assigned)), None
+    if X is not None:
+        split = functools.partial(split_cluster, X, contents.assigned, contents.n_clusters)
+    return Session(contents, images, reason, read, save, split)
 
 
 def serve_review(
@@ -121,15 +97,6 @@ def serve_review(
     `port=0` takes a free one. `on_ready` is called with the address of the page.
     """
     serve(review_session(run), open_browser=open_browser, port=port, on_ready=on_ready)
-
-
-def read_features(run: str | PathLike[str], n_samples: int) -> np.ndarray | None:
-    """Return the features of a run's samples, memory-mapped; None where it has none of them."""
-    path = Path(run) / FEATURES
-    if not path.is_file():
-        return None
-    X = read_numpy(path)[0]
-    return X if X.ndim == 2 and len(X) == n_samples else None
 
 
 def split_cluster(

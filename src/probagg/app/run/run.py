@@ -14,7 +14,14 @@ import numpy as np
 from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review
 from probagg.app.run import samples as opened
-from probagg.app.run.contents import read_config, read_n_clusters, read_result, read_review
+from probagg.app.run.contents import (
+    MAX_CLUSTERS,
+    read_config,
+    read_features,
+    read_n_clusters,
+    read_result,
+    read_review,
+)
 from probagg.app.run.exports import write_export
 from probagg.app.run.folder import (
     CONFIG,
@@ -33,14 +40,10 @@ from probagg.app.run.pages import serve_review, write_report
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of, is_in_file
 from probagg.app.run.tables import FILE, Preparation
-from probagg.data.arrays import read_numpy
 from probagg.data.photos import FolderImages
 from probagg.errors import InputError, NoData
 from probagg.metrics import evaluate
 from probagg.storage import encode
-
-# The most clusters of a table, whose numbers anybody may have written.
-MOST_CLUSTERS = 2**17
 
 
 class Run:
@@ -207,8 +210,7 @@ class Run:
     @property
     def embeddings(self) -> np.ndarray | None:
         """The features of the images, (n, D), memory-mapped; None for a matrix."""
-        path = self.path / "embeddings.npy"
-        return read_numpy(path)[0] if path.is_file() else None
+        return read_features(self.path)
 
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
@@ -380,6 +382,6 @@ def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
             f"{path} is a table without known classes. Give them as labels (--labels truth.csv "
             "with lines of path,class or row,class)."
         )
-    assigned = Assignments.read(path, MOST_CLUSTERS)
+    assigned = Assignments.read(path, MAX_CLUSTERS)
     K, review = int(assigned.cluster.max()) + 1, Review(names=assigned.cluster_names)
     return {"run": str(path), **compare_with_classes(assigned, labels, n_clusters=K, review=review)}

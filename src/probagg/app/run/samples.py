@@ -128,7 +128,7 @@ class Samples:
 
     def for_recipe(self, source: Any, recipe: Recipe) -> Samples:
         """Return photos as a recipe reads them; an image set as the source stays as it is."""
-        from probagg.dpac.dpac import decoded_for
+        from probagg.dpac.dpac import decoded_for  # torch is slow to import
 
         if isinstance(source, ImageSet):
             return self
@@ -261,7 +261,7 @@ def _open_in_parts(source: Any) -> Samples:
     """Open a Parquet file that is too large to be prepared as a table: it must be numbers."""
     from pyarrow import parquet, types
 
-    from probagg.pac.files import open_file
+    from probagg.pac.files import open_file  # scikit-learn is slow to import
 
     path = Path(source).expanduser()
     others = [
@@ -285,7 +285,7 @@ def _open_in_parts(source: Any) -> Samples:
 
 def is_in_file(X: Any) -> TypeGuard[FileRows]:
     """Return whether rows are read from a file in parts."""
-    from probagg.pac.files import FileRows
+    from probagg.pac.files import FileRows  # scikit-learn is slow to import
 
     return isinstance(X, FileRows)
 

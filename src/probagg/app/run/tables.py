@@ -483,7 +483,7 @@ def _with_values(M: np.ndarray, parts: list[Part]) -> np.ndarray:
 
 def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
     """Compare the scales of numbers and dates, and of a share of one half beside them."""
-    from probagg.pac.advice import differing_scales
+    from probagg.pac.advice import differing_scales  # scikit-learn is slow to import
 
     amounts = [j for j, part in enumerate(parts) if part.is_amount]
     X = M[:, amounts]

@@ -103,7 +103,8 @@ class Page:
             self._uris = self._thumbnails.make(self.rows, self._level)
         self._placed = set()
         css = _read(SHARED, "style.css") + _read(TEMPLATES, "report.css")
-        css += _colour_rules(len(self.contents.groups))
+        for k, (light, dark) in enumerate(palette(len(self.contents.groups))):
+            css += f".k{k} {{ --cluster: light-dark({light}, {dark}); }}\n"
         theme = _read(SHARED, "theme.js")
         script = "".join(_read(TEMPLATES, name) for name in SCRIPTS)
         policy = (
@@ -221,11 +222,6 @@ def script_json(value: Any) -> str:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _colour_rules(n_clusters: int) -> str:
-    pairs = enumerate(palette(n_clusters))
-    return "".join(f".k{k} {{ --cluster: light-dark({a}, {b}); }}\n" for k, (a, b) in pairs)
 
 
 def _digest(text: str) -> str:
