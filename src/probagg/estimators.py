@@ -78,10 +78,10 @@ def describe_estimator(
 
 
 def rebuild_estimator(
-    kind: type[Estimator], description: dict[str, Any], learned: Sequence[str], **changed: Any
+    kind: type[Estimator], description: dict[str, Any], learned: Sequence[str]
 ) -> Estimator:
     """Return an estimator from what `describe_estimator` gave; the caller adds its arrays."""
-    estimator = kind(**description["params"] | changed)
+    estimator = kind(**description["params"])
     found = dict(description["learned"])
     names = found.pop("feature_names_in_", None)
     for name in found.keys() & set(learned):  # whatever else a file may name
