@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from probagg.errors import ClusteringWarning, Interrupted
     from probagg.metrics import clustering_accuracy, evaluate
     from probagg.neighbours.calibration import calibrate
+    from probagg.neighbours.spaces import GraphCoordinates, SmoothedRows
     from probagg.opa.diagnose import Diagnosis, diagnose
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.opa.targets import opa_targets
@@ -31,6 +32,8 @@ _HOMES = {
     "PAC": "probagg.pac.pac",
     "select_n_clusters": "probagg.pac.n_clusters",
     "calibrate": "probagg.neighbours.calibration",
+    "SmoothedRows": "probagg.neighbours.spaces",
+    "GraphCoordinates": "probagg.neighbours.spaces",
     "Moments": "probagg.aggregation",
     "aggregate": "probagg.aggregation",
     "critical_m": "probagg.aggregation",
@@ -56,12 +59,14 @@ __all__ = [
     "PAC",
     "ClusteringWarning",
     "Diagnosis",
+    "GraphCoordinates",
     "Interrupted",
     "Moments",
     "OPALoss",
     "PACLoss",
     "Recipe",
     "Run",
+    "SmoothedRows",
     "WeightedContrastiveLoss",
     "aggregate",
     "calibrate",

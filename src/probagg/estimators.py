@@ -70,7 +70,8 @@ def describe_estimator(
     only: drawing from an instance has changed it.
     """
     params = estimator.get_params() | changed
-    params |= {} if isinstance(params["random_state"], Integral) else {"random_state": None}
+    if not isinstance(params.get("random_state", 0), Integral):
+        params["random_state"] = None
     values = {name: getattr(estimator, name) for name in learned}
     if hasattr(estimator, "feature_names_in_"):
         values["feature_names_in_"] = estimator.feature_names_in_.tolist()
