@@ -383,12 +383,10 @@ def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple[int, i
     between = np.zeros((K, K), int)
     if K > 1:
         np.add.at(between, (assigned.cluster[borderline], assigned.second_cluster[borderline]), 1)
-    pairs = []
-    for a in range(K):
-        for b in range(a + 1, K):
-            mean = (given[a, b] + given[b, a]) / max(sizes[a] + sizes[b], 1)
-            if mean >= 0.0005 or between[a, b] + between[b, a]:
-                pairs.append((a, b, float(mean), int(between[a, b] + between[b, a])))
+    mean = (given + given.T) / np.maximum(sizes[:, None] + sizes, 1)
+    between = between + between.T
+    chosen = np.argwhere(np.triu((mean >= 0.0005) | (between > 0), 1)).tolist()
+    pairs = [(a, b, float(mean[a, b]), int(between[a, b])) for a, b in chosen]
     return sorted(pairs, key=lambda pair: -pair[2])[:most]
 
 
