@@ -1,4 +1,4 @@
-"""How many clusters: a number, the numbers that fit nearly as well, and when there is no answer.
+"""How many clusters: a number, its interval, and when there is no answer.
 
 Takes some seconds, and draws 08_choosing_k.png (needs matplotlib).
 """
@@ -30,10 +30,10 @@ for axis, (name, X) in zip(axes, sets.items(), strict=True):
     )
     axis.plot(
         K,
-        [row.agreement - row.agreement_null for row in found.table],
+        [row.modularity - row.modularity_null for row in found.table],
         "s-",
         ms=4,
-        label="neighbours agree",
+        label="modularity",
     )
     axis.axvline(found.n_clusters, color="tab:red", linewidth=1)
     clear = f"{found.n_clusters} ({low} to {high})" if found.clear else "no clear structure"

@@ -83,6 +83,7 @@ HEAVY = {
     "onnx": {"export"},
     "onnxruntime": {"export"},
     "dask": {"pac"},
+    "faiss": {"neighbours"},
     "typer": {"cli"},
 }
 

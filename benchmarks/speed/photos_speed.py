@@ -71,15 +71,13 @@ def measure(way: str, folder: Path, name: str, out: Path) -> None:
     """Print the speed of one way as JSON; its features go to a file."""
     backbone = open_backbone(name, device="cpu")
     began, cpu = time.perf_counter(), time.process_time()
-    found: dict = {}
     if way == "plain":
         X = plain(folder, backbone)
     else:
-        features = extract_features(folder, backbone, cache=False)
-        X, found = features.X, {"shares": features.pace.shares()}
+        X = extract_features(folder, backbone, cache=False).X
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     np.save(out, X)
-    print(json.dumps({"per_second": len(X) / seconds, "per_cpu_second": len(X) / cpu} | found))
+    print(json.dumps({"per_second": len(X) / seconds, "per_cpu_second": len(X) / cpu}))
 
 
 def start(way: str, folder: Path, name: str, out: Path) -> dict:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from probagg.dpac.recipe import Recipe
     from probagg.errors import ClusteringWarning, Interrupted
     from probagg.metrics import clustering_accuracy, evaluate
+    from probagg.neighbours.calibration import calibrate
+    from probagg.neighbours.spaces import GraphCoordinates, SmoothedRows
     from probagg.opa.diagnose import Diagnosis, diagnose
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.opa.targets import opa_targets
@@ -29,6 +31,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "PAC": "probagg.pac.pac",
     "select_n_clusters": "probagg.pac.n_clusters",
+    "calibrate": "probagg.neighbours.calibration",
+    "SmoothedRows": "probagg.neighbours.spaces",
+    "GraphCoordinates": "probagg.neighbours.spaces",
     "Moments": "probagg.aggregation",
     "aggregate": "probagg.aggregation",
     "critical_m": "probagg.aggregation",
@@ -54,14 +59,17 @@ __all__ = [
     "PAC",
     "ClusteringWarning",
     "Diagnosis",
+    "GraphCoordinates",
     "Interrupted",
     "Moments",
     "OPALoss",
     "PACLoss",
     "Recipe",
     "Run",
+    "SmoothedRows",
     "WeightedContrastiveLoss",
     "aggregate",
+    "calibrate",
     "cluster",
     "clustering_accuracy",
     "critical_m",

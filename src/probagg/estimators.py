@@ -70,7 +70,8 @@ def describe_estimator(
     only: drawing from an instance has changed it.
     """
     params = estimator.get_params() | changed
-    params |= {} if isinstance(params["random_state"], Integral) else {"random_state": None}
+    if not isinstance(params.get("random_state", 0), Integral):
+        params["random_state"] = None
     values = {name: getattr(estimator, name) for name in learned}
     if hasattr(estimator, "feature_names_in_"):
         values["feature_names_in_"] = estimator.feature_names_in_.tolist()
@@ -78,10 +79,10 @@ def describe_estimator(
 
 
 def rebuild_estimator(
-    kind: type[Estimator], description: dict[str, Any], learned: Sequence[str], **changed: Any
+    kind: type[Estimator], description: dict[str, Any], learned: Sequence[str]
 ) -> Estimator:
     """Return an estimator from what `describe_estimator` gave; the caller adds its arrays."""
-    estimator = kind(**description["params"] | changed)
+    estimator = kind(**description["params"])
     found = dict(description["learned"])
     names = found.pop("feature_names_in_", None)
     for name in found.keys() & set(learned):  # whatever else a file may name

@@ -156,22 +156,10 @@ def test_a_table_becomes_a_data_frame(small):
     assert frame["path"].to_list() == ["a?.jpg", "b.jpg"], "a frame holds only valid text"
 
 
-@pytest.mark.parametrize("package", ["pandas", "pyarrow"])
-def test_a_missing_package_is_named(small, package, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, package, None)
-    convert = small.to_parquet if package == "pyarrow" else small.to_pandas
-    with pytest.raises(ImportError, match=rf"{package}, which is not installed: pip install pand"):
-        convert()
-
-
-def test_parquet_has_the_columns_with_null_for_a_missing_second_cluster():
-    parquet = pytest.importorskip("pyarrow.parquet")
-    one = Assignments.of(np.ones((1, 1)), np.ones((1, 1)), None, [5])
-    table = parquet.read_table(io.BytesIO(one.to_parquet()))
-    assert table.to_pylist() == [
-        {"row": "5", "cluster": 0, "probability": 1.0, "second_cluster": None,
-         "second_probability": None, "distance": pytest.approx(np.nan, nan_ok=True), "flag": ""}
-    ]  # fmt: skip
+def test_a_missing_package_is_named(small, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(ImportError, match="pandas, which is not installed: pip install pand"):
+        small.to_pandas()
 
 
 HEADER = "path,cluster,probability,second_cluster,second_probability,distance,flag\n"

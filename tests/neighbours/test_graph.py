@@ -1,5 +1,7 @@
 """The nearest rows of each row, whichever library holds the rows."""
 
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -40,3 +42,30 @@ def test_modularity_is_the_share_within_less_that_by_chance(rng):
     assert modularity(near, labels) == pytest.approx(within - chance)
     tensors = torch.from_numpy(near), torch.from_numpy(labels)
     assert modularity(*tensors) == modularity(near, labels)
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+def test_among_many_rows_nearly_all_of_the_nearest_are_found(metric, rng, monkeypatch):
+    pytest.importorskip("faiss")
+    X = 5.0 + rng.normal(size=(30, 20))[rng.integers(30, size=3000)] + rng.normal(size=(3000, 20))
+    X[7] = X[8] = X[9]
+    exact = nearest_rows(X, 10, metric), nearest_rows(X[:500], 10, metric, among=X)
+    monkeypatch.setattr(graph, "MANY_ROWS", 3000)
+    found = nearest_rows(X, 10, metric), nearest_rows(X[:500], 10, metric, among=X)
+    assert (found[0] != np.arange(3000)[:, None]).all()
+    for a, b in zip(exact, found, strict=True):
+        assert a.shape == b.shape
+        assert np.mean([len(set(i) & set(j)) for i, j in zip(a, b, strict=True)]) > 9.5
+
+
+def test_without_faiss_many_rows_take_longer_and_one_line_says_so(rng, monkeypatch, caplog):
+    X = rng.normal(size=(200, 12))
+    expected = nearest_rows(X, 5)
+    monkeypatch.setattr(graph, "MANY_ROWS", 100)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with caplog.at_level("INFO", logger="probagg"):
+        np.testing.assert_array_equal(nearest_rows(X, 5), expected)
+    assert [record.message for record in caplog.records] == [
+        "All distances are computed to find neighbours, which takes long. Faster: pip install "
+        "faiss-cpu"
+    ]

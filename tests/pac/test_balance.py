@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris, make_blobs
 from sklearn.metrics import pairwise_distances
 from sklearn.neighbors import NearestNeighbors
 
-from probagg import PAC, clustering_accuracy, select_n_clusters
+from probagg import PAC, clustering_accuracy
 from probagg.neighbours.graph import NeighbourAgreement
 from probagg.pac import balance
 from probagg.pac.balance import clearly_best
@@ -121,8 +121,6 @@ def test_what_cannot_be_chosen_is_an_error():
     X = load_iris().data
     with pytest.raises(ValueError, match="init is an array"):
         PAC(2, balance="auto", init=np.full((150, 2), 0.5)).fit(X)
-    with pytest.raises(ValueError, match="balance"):
-        select_n_clusters(X, balance="auto")
     assert PAC(1, balance="auto").fit(X).balance_ == 1.0
 
 

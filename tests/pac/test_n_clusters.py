@@ -4,7 +4,6 @@ import csv
 import io
 import warnings
 import xml.etree.ElementTree as ElementTree
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,16 +13,15 @@ from sklearn.metrics import pairwise_distances, silhouette_score
 
 from probagg.errors import InputError
 from probagg.pac.n_clusters import (
-    Measurement,
-    MergePath,
-    _auto_candidates,
-    join,
+    LEVEL,
+    WEIGHTS,
+    read_tree,
     select_n_clusters,
     selection_from,
     selection_seconds,
     silhouette,
+    unrelated_columns,
 )
-from probagg.pac.sweeps import Update
 
 
 def blobs(K, N, D, seed=0, ratio=1.0, apart=9.0):
@@ -39,7 +37,7 @@ def blobs(K, N, D, seed=0, ratio=1.0, apart=9.0):
 
 
 def chosen(X, candidates="auto", **options):
-    options = {"random_state": 0, "n_runs": 2} | options
+    options = {"random_state": 0} | options
     return select_n_clusters(X, candidates, **options).n_clusters
 
 
@@ -48,7 +46,7 @@ def chosen(X, candidates="auto", **options):
     [(3, 200, 2, 1), (5, 200, 16, 1), (10, 600, 4, 2), (20, 800, 64, 1), (40, 1000, 3, 1)],
 )
 def test_the_number_of_blobs_is_found(K, N, D, ratio):
-    """40 is not among the first candidates of "auto"; it is found between two."""
+    """Groups of 20 rows or more that are well apart leave no doubt."""
     assert chosen(blobs(K, N, D, ratio=ratio)) == K
 
 
@@ -57,7 +55,7 @@ def test_the_number_of_blobs_is_found(K, N, D, ratio):
 def test_data_without_clusters_has_no_clear_structure(cloud, D):
     rng = np.random.default_rng(0)
     X = getattr(rng, cloud)(size=(600, D))
-    selection = select_n_clusters(X, (2, 12), n_runs=2, random_state=0)
+    selection = select_n_clusters(X, (2, 12), random_state=0)
     assert not selection.clear
     assert selection.reason.startswith("No clear structure")
     assert f"K={selection.n_clusters}" in selection.reason
@@ -66,36 +64,28 @@ def test_data_without_clusters_has_no_clear_structure(cloud, D):
 def test_correlated_columns_are_not_structure(rng):
     """A null of independent columns would be rounder than a long cloud."""
     X = rng.normal(size=(500, 2)) @ [[3.0, 3.0], [0.3, -0.3]]
-    assert not select_n_clusters(X, (2, 10), n_runs=2, random_state=0).clear
-
-
-def test_clusters_of_a_single_gaussian_are_of_equal_size(rng):
-    """Too large blocks (half a cluster) would break the balance, and leave one cluster on MNIST."""
-    path = MergePath(rng.normal(size=(500, 16)), Update(1.03), rng)
-    for K in (20, 8, 6, 4, 3, 2):
-        path.measure(K)
-        assert np.bincount(path.labels[K], minlength=K).min() > 0.6 * 500 / K
+    assert not select_n_clusters(X, (2, 10), random_state=0).clear
 
 
 @pytest.mark.parametrize("candidates", [(6, 12), [5, 9, 12], (2, 3)])
 def test_a_choice_and_its_interval_lie_within_the_candidates(candidates, rng):
     """Also for data without clusters, which fits no number."""
     for X in (blobs(4, 300, 4), rng.normal(size=(300, 4))):
-        selection = select_n_clusters(X, candidates, n_runs=2, random_state=0)
+        selection = select_n_clusters(X, candidates, random_state=0)
         low, high = selection.interval
         assert min(candidates) <= low <= selection.n_clusters <= high <= max(candidates)
 
 
 def test_the_interval_is_one_number_for_blobs_and_wider_where_they_overlap():
-    apart = select_n_clusters(blobs(6, 400, 3), (2, 12), n_runs=2, random_state=0)
+    apart = select_n_clusters(blobs(6, 400, 3), (2, 12), random_state=0)
     assert apart.interval == (6, 6)
     assert "6 clusters fit best of 2 to 12, and no other comes close" in apart.reason
     overlap = load_digits().data[:300]
-    unsure = select_n_clusters(overlap, (2, 20), n_runs=2, random_state=0)
+    unsure = select_n_clusters(overlap, (2, 20), random_state=0)
     low, high = unsure.interval
     assert low < high
-    assert f"{low} to {high} nearly as well" in unsure.reason
-    assert f"({low} to {high} fit nearly as well)" in unsure.plot_svg()
+    assert f"{low} to {high} clusters have a probability of 80 %" in unsure.reason
+    assert f"({low} to {high} with a probability of 80 %)" in unsure.plot_svg()
 
 
 def test_few_rows_of_overlapping_groups_are_not_two_clusters():
@@ -113,12 +103,12 @@ def test_unit_origin_and_order_of_rows_do_not_matter():
     assert chosen(X, (2, 9)) == chosen(moved, (2, 9)) == 6
 
 
-def test_equal_seeds_give_equal_tables_but_for_the_seconds():
+def test_equal_seeds_give_equal_tables():
     X = blobs(4, 200, 2, apart=4.0)
     tables = [
         [
-            (row.n_clusters, row.score, row.stability, row.objective, row.chosen)
-            for row in select_n_clusters(X, (2, 8), n_runs=2, random_state=seed).table
+            (row.n_clusters, row.probability, row.silhouette_null, row.chosen)
+            for row in select_n_clusters(X, (2, 8), random_state=seed).table
         ]
         for seed in (3, 3, 4)
     ]
@@ -149,17 +139,17 @@ def test_a_large_set_is_sampled(monkeypatch):
     assert chosen(blobs(5, 5000, 4), (2, 8)) == 5
 
 
-def test_small_groups_are_found_without_the_preference_for_equal_sizes():
+def test_small_groups_are_found():
     rng = np.random.default_rng(0)
     y = rng.choice(3, 600, p=[0.75, 0.2, 0.05])
     X = np.array([[0.0, 0.0], [14.0, 0.0], [0.0, 14.0]])[y] + rng.standard_normal((600, 2))
-    assert chosen(X, (2, 8), balance=0.0) == 3
+    assert chosen(X, (2, 8)) == 3
 
 
 def test_lists_ranges_and_pairs_name_the_same_candidates():
     X = blobs(3, 120, 2)
     for candidates in ([4, 2, 3, 3], range(2, 5), (2, 4), np.array([2, 3, 4])):
-        selection = select_n_clusters(X, candidates, n_runs=2, random_state=0)
+        selection = select_n_clusters(X, candidates, random_state=0)
         assert [row.n_clusters for row in selection.table] == [2, 3, 4]
         assert [row.chosen for row in selection.table] == [False, True, False]
 
@@ -171,12 +161,12 @@ def test_two_numbers_in_a_list_are_refused_where_they_could_mean_a_range():
         with pytest.raises(InputError, match=r"tuple, \(2, 5\), .* or a set, \{2, 5\}, for these"):
             select_n_clusters(X, candidates)
     for candidates, expected in (((2, 5), [2, 3, 4, 5]), ({5, 2}, [2, 5]), ([3, 2], [2, 3])):
-        selection = select_n_clusters(X, candidates, n_runs=2, random_state=0)
+        selection = select_n_clusters(X, candidates, random_state=0)
         assert [row.n_clusters for row in selection.table] == expected
 
 
 def test_a_single_candidate_is_possible():
-    selection = select_n_clusters(blobs(3, 90, 2), [3], n_runs=2, random_state=0)
+    selection = select_n_clusters(blobs(3, 90, 2), [3], random_state=0)
     assert selection.n_clusters == 3
     assert "the only candidate" in selection.reason
 
@@ -206,10 +196,8 @@ def test_rows_that_cannot_be_clustered_are_refused():
         select_n_clusters("rows.npy")
     with pytest.raises(ValueError, match="All rows are the same"):
         select_n_clusters(np.ones((50, 3)))
-    with pytest.raises(ValueError, match=r"m=1.9 is at or above the critical value"):
-        select_n_clusters(X, m=1.9)
-    with pytest.raises(ValueError, match="'n_runs' parameter of select_n_clusters must be"):
-        select_n_clusters(X, n_runs=0)
+    with pytest.raises(ValueError, match="'metric' parameter of select_n_clusters must be"):
+        select_n_clusters(X, metric=3)
 
 
 def test_duplicate_rows_are_handled():
@@ -220,18 +208,6 @@ def test_duplicate_rows_are_handled():
         assert chosen(X) == 4
 
 
-def test_progress_counts_the_work_in_percent():
-    """The largest number is read first and takes longest: counting numbers would mislead."""
-    calls = []
-    X = blobs(3, 100, 2)
-    select_n_clusters(X, n_runs=2, progress=lambda done, total: calls.append((done, total)))
-    done = [call[0] for call in calls]
-    assert done == sorted(done)
-    assert (done[0], done[-1]) == (0, 100)
-    assert {call[1] for call in calls} == {100}
-    assert done[1] > 100 / (2 * len(_auto_candidates(14)))
-
-
 def test_the_estimate_grows_with_the_work_up_to_the_sample():
     few, many, more = (selection_seconds("auto", N, 64) for N in (300, 3000, 50_000))
     assert few < many
@@ -240,16 +216,16 @@ def test_the_estimate_grows_with_the_work_up_to_the_sample():
 
 
 def test_the_table_can_be_written_as_csv():
-    selection = select_n_clusters(blobs(3, 100, 2), (2, 4), n_runs=2, random_state=0)
+    selection = select_n_clusters(blobs(3, 100, 2), (2, 4), random_state=0)
     rows = list(csv.DictReader(io.StringIO(selection.to_csv())))
     assert [int(row["n_clusters"]) for row in rows] == [2, 3, 4]
     assert [row["chosen"] for row in rows] == ["0", "1", "0"]
-    assert float(rows[1]["score"]) == pytest.approx(selection.table[1].score, rel=1e-5)
+    assert float(rows[1]["probability"]) == pytest.approx(selection.table[1].probability, rel=1e-5)
 
 
 @pytest.mark.parametrize("candidates", [[3], (2, 12)])
 def test_the_plot_is_one_picture_without_colours_of_its_own(candidates):
-    selection = select_n_clusters(blobs(3, 100, 2), candidates, n_runs=2, random_state=0)
+    selection = select_n_clusters(blobs(3, 100, 2), candidates, random_state=0)
     svg = selection.plot_svg()
     root = ElementTree.fromstring(svg)
     assert root.tag.endswith("svg")
@@ -268,39 +244,79 @@ def test_the_silhouette_is_that_of_scikit_learn(rng):
     assert silhouette(D @ np.eye(6)[np.zeros(30, int)], np.zeros(30, int)) == 0.0
 
 
-def test_the_two_closest_clusters_by_ward_are_joined():
-    x = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
-    P = np.eye(5)
-    joined = join(P, (x[:, None] - x) ** 2, 3)
-    assert sorted(tuple(np.flatnonzero(column)) for column in joined.T) == [(0, 1), (2, 3), (4,)]
+def test_a_tree_is_read_at_every_number_up_to_one_more():
+    """Groups that are apart are all of the scatter, and neighbours never leave theirs."""
+    found = read_tree(blobs(4, 200, 3).astype(np.float32), 6)
+    assert {name: len(values) for name, values in found.items()} == dict.fromkeys(found, 8)
+    assert found["silhouette"].argmax() == 4
+    assert found["modularity"][4] == pytest.approx(0.75, abs=0.02)
+    assert found["scatter"][4] < 0.05 * found["scatter"][3]
 
 
-def made_up(silhouettes, agreements):
-    """Return two runs of the numbers from 2 with these gains over the null."""
-    measured = {
-        K: (Measurement(K, s, a, 1.0, 0.0), Measurement(K, 0.0, 0.0, 1.0, 0.0))
-        for K, (s, a) in enumerate(zip(silhouettes, agreements, strict=True), start=2)
-    }
-    labels = np.arange(4)
-    run = SimpleNamespace(measured=measured, common_labels=lambda other, K: (labels, labels))
-    return [run, run]
+def read(silhouettes, modularities):
+    """Return readings of the numbers from 2, of which the null has nothing."""
+    n, K = len(silhouettes), np.arange(2, 2 + len(silhouettes))
+    silhouette, modularity = np.array(silhouettes), np.array(modularities)
+    gains = {"silhouette_gain": silhouette, "modularity_gain": modularity}
+    nulls = {"silhouette_null": np.zeros(n), "modularity_null": np.zeros(n)}
+    both = {"silhouette": silhouette, "modularity": modularity, "elbow": np.zeros(n)}
+    return {"n_clusters": K, "log_k": np.log(K), **both, **gains, **nulls}
 
 
-def test_the_score_weighs_both_measures_alike():
-    """Silhouettes favour 2, agreement 4; 3 is nearly as good in both."""
-    selection = selection_from(made_up([0.10, 0.09, 0.05, 0.0], [0.4, 0.78, 0.8, 0.0]))
-    assert selection.n_clusters == 3
-    assert selection.interval == (3, 3)
-    expected = (0.9 + 0.975) / 2 - 0.1 * np.log(3)
-    assert selection.table[1].score == pytest.approx(expected)
+def test_the_interval_holds_most_of_the_probability_around_the_most_probable():
+    selection = selection_from(read([0.5, 0.6, 0.65, 0.6, 0.3], [0.4, 0.5, 0.6, 0.55, 0.3]), [])
+    P = np.array([row.probability for row in selection.table])
+    low, high = selection.interval
+    assert P.sum() == pytest.approx(1.0)
+    assert selection.n_clusters == 2 + P.argmax() == 4
+    assert LEVEL <= P[low - 2 : high - 1].sum() < 1.0
+    assert P[low - 2 : high - 1].sum() - min(P[low - 2], P[high - 2]) < LEVEL
+
+
+def test_an_interval_of_more_than_a_factor_of_four_is_no_clear_number():
+    readings = read([0.5] * 30, [0.5] * 30)
+    readings["elbow"] = -WEIGHTS["log_k"] / WEIGHTS["elbow"] * readings["log_k"]
+    selection = selection_from(readings, [])
+    low, high = selection.interval
+    assert high > 4 * low
+    assert not selection.clear
+    assert selection.reason.startswith(f"No clear number: {low} to {high} clusters")
 
 
 def test_the_largest_candidate_is_named_as_such():
-    selection = selection_from(made_up([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]))
+    selection = selection_from(read([0.1, 0.2, 0.9], [0.4, 0.5, 0.9]), [])
     assert selection.n_clusters == 4
     assert "It is the largest candidate" in selection.reason
 
 
-def test_small_gains_are_no_structure():
-    assert selection_from(made_up([0.11, 0.02], [0.06, 0.1])).clear
-    assert not selection_from(made_up([0.09, 0.02], [0.05, 0.1])).clear
+def test_readings_as_those_of_one_group_are_no_structure():
+    assert selection_from(read([0.8, 0.9], [0.5, 0.6]), []).clear
+    assert not selection_from(read([0.05, 0.05], [0.02, 0.02]), []).clear
+
+
+@pytest.mark.parametrize("n_noise", [1, 4])
+def test_columns_unrelated_to_the_groups_do_not_mislead(n_noise, rng):
+    """Noise as wide as the groups are apart; without it there are three groups."""
+    X = 4.0 * rng.normal(size=(3, 4))[rng.integers(3, size=400)] + rng.standard_normal((400, 4))
+    noisy = np.hstack([X, 5.0 * rng.standard_normal((400, n_noise))])
+    assert unrelated_columns(noisy, rng) == list(range(4, 4 + n_noise))
+    selection = select_n_clusters(noisy, random_state=0)
+    assert selection.n_clusters == 3
+    assert "unrelated to the others: columns 4" in selection.reason
+
+
+def test_independent_columns_are_all_kept(rng):
+    """No column tells of another in a grid of groups, nor in a cloud."""
+    grid = rng.integers(3, size=(400, 3)) + 0.05 * rng.standard_normal((400, 3))
+    assert unrelated_columns(grid, rng) == unrelated_columns(rng.normal(size=(400, 5)), rng) == []
+
+
+@pytest.mark.parametrize("n_categories", [2, 3])
+def test_a_random_category_does_not_multiply_the_groups(n_categories):
+    """Three groups in two columns beside a category were six or nine."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 40)
+    X = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])[y] + rng.standard_normal((120, 2))
+    X = np.hstack([X / X.std(0), np.eye(n_categories)[rng.integers(n_categories, size=120)]])
+    low, high = select_n_clusters(X, random_state=0).interval
+    assert low <= 3 <= high <= 6

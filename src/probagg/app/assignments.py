@@ -285,7 +285,18 @@ class Assignments:
             names += [unmarked(c, PATH) for c in cells[0]] if header[0] == "path" else cells[0]
             if header[0] == "row":
                 np.array(cells[0], np.int64)  # raises where a row is not a number
-            parts.append(_parse_columns(*cells[1:7]))
+            first, p_first, second, p_second, distance, flag = cells[1:7]
+            parts.append(
+                (
+                    np.array(first, np.int64),
+                    np.array(p_first, float),
+                    # What is unknown is empty.
+                    np.array([k or -1 for k in second], np.int64),
+                    np.array([p or 0.0 for p in p_second], float),
+                    np.array([d or np.nan for d in distance], float),
+                    np.array(flag, str),
+                )
+            )
             if header[7:8] == ["name"]:
                 labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
                 cluster_names |= {k: unmarked(label, TEXT) for k, label in labels if label}
@@ -306,57 +317,16 @@ class Assignments:
             raise ValueError("a probability is not between 0 and 1")
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a pandas DataFrame of the columns."""
-        return import_optional("pandas", "A DataFrame", "table").DataFrame(self._valid_columns())
-
-    def to_parquet(self) -> bytes:
-        """Return the content of a Parquet file; a missing second cluster is null."""
-        arrow = import_optional("pyarrow", "A Parquet file", "table")
-        none = self.second_cluster < 0
-        columns = {
-            **self._valid_columns(),
-            "cluster": self.cluster.astype(np.int32),
-            "probability": self.probability.astype(float),
-            "second_cluster": arrow.array(self.second_cluster.astype(np.int32), mask=none),
-            "second_probability": arrow.array(self.second_probability.astype(float), mask=none),
-        }
-        if self.heading == "row":
-            columns["row"] = self.names
-        sink = io.BytesIO()
-        parquet = import_optional("pyarrow.parquet", "A Parquet file", "table")
-        parquet.write_table(arrow.table(columns), sink)
-        return sink.getvalue()
-
-    def _valid_columns(self) -> dict[str, Any]:
-        """Return the columns with names that are valid text, as file names need not be."""
+        """Return a pandas DataFrame of the columns, with names that are valid text."""
         columns: dict[str, Any] = dict(self)
-        if self.heading != "row":
+        if self.heading != "row":  # a file name need not be valid
             columns[self.heading] = [
                 name.encode("utf-8", "replace").decode() for name in self.names
             ]
-        return columns
+        return import_optional("pandas", "A DataFrame", "table").DataFrame(columns)
 
 
-def _parse_columns(
-    first: Sequence[str],
-    p_first: Sequence[str],
-    second: Sequence[str],
-    p_second: Sequence[str],
-    distance: Sequence[str],
-    flag: Sequence[str],
-) -> tuple[np.ndarray, ...]:
-    """Return the arrays of `COLUMNS` from cells of text; what is unknown is empty there."""
-    return (
-        np.array(first, np.int64),
-        np.array(p_first, float),
-        np.array([k or -1 for k in second], np.int64),
-        np.array([p or 0.0 for p in p_second], float),
-        np.array([d or np.nan for d in distance], float),
-        np.array(flag, str),
-    )
-
-
-def _join_columns(parts: list[tuple[np.ndarray, ...]]) -> dict[str, Any]:
+def _join_columns(parts: Sequence[tuple[np.ndarray, ...]]) -> dict[str, Any]:
     """Return the columns of a table by name from parts, each with the arrays of `COLUMNS`."""
     joined = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return dict(zip(COLUMNS, joined, strict=True))
@@ -383,12 +353,10 @@ def overlaps(P: Any, assigned: Assignments, most: int = 50) -> list[tuple[int, i
     between = np.zeros((K, K), int)
     if K > 1:
         np.add.at(between, (assigned.cluster[borderline], assigned.second_cluster[borderline]), 1)
-    pairs = []
-    for a in range(K):
-        for b in range(a + 1, K):
-            mean = (given[a, b] + given[b, a]) / max(sizes[a] + sizes[b], 1)
-            if mean >= 0.0005 or between[a, b] + between[b, a]:
-                pairs.append((a, b, float(mean), int(between[a, b] + between[b, a])))
+    mean = (given + given.T) / np.maximum(sizes[:, None] + sizes, 1)
+    between = between + between.T
+    chosen = np.argwhere(np.triu((mean >= 0.0005) | (between > 0), 1)).tolist()
+    pairs = [(a, b, float(mean[a, b]), int(between[a, b])) for a, b in chosen]
     return sorted(pairs, key=lambda pair: -pair[2])[:most]
 
 

@@ -109,7 +109,7 @@ def read_numpy(path: Path) -> tuple[Any, np.ndarray | None]:
             return np.load(path, mmap_mode="r", allow_pickle=False), None
         arrays = read_npz(path)
         if "format" in arrays and "shape" in arrays:
-            return _sparse(arrays), None
+            return _sparse(path), None
         return _samples_and_classes(path, arrays)
 
 
@@ -145,24 +145,13 @@ def _read_array(file: IO[bytes], size: int) -> np.ndarray:
     return np.lib.format.read_array(file, allow_pickle=False)
 
 
-def _sparse(arrays: dict[str, np.ndarray]) -> Any:
+def _sparse(path: Path) -> Any:
     """Return the rows that `scipy.sparse.save_npz` wrote, as a CSR array."""
     import scipy.sparse as sp
 
-    kind = arrays["format"].item()
-    kind = kind.decode() if isinstance(kind, bytes) else kind
-    shape = tuple(int(n) for n in arrays["shape"])
-    data = arrays["data"]
-    if kind in ("csr", "csc", "bsr"):
-        make = {"csr": sp.csr_array, "csc": sp.csc_array, "bsr": sp.bsr_array}[kind]
-        found = make((data, arrays["indices"], arrays["indptr"]), shape=shape)
+    found = sp.load_npz(path)
+    if hasattr(found, "check_format"):
         found.check_format(full_check=True)
-    elif kind == "coo":
-        found = sp.coo_array((data, (arrays["row"], arrays["col"])), shape=shape)
-    elif kind == "dia":
-        found = sp.dia_array((data, arrays["offsets"]), shape=shape)
-    else:
-        raise ValueError(f"its sparse format is {kind!r:.20}")
     return sp.csr_array(found)
 
 

@@ -5,7 +5,6 @@ The package is not imported: a Dataset brings what is needed of it.
 
 from __future__ import annotations
 
-import copy
 import io
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from probagg.data.photo import BadImage, check_format, decode_photo
+from probagg.data.photo import BadImage, decode_photo
+from probagg.data.photos import EncodedImages
 from probagg.data.tables import Table, table_of_arrow
 from probagg.data.threads import stack_in_threads
 from probagg.errors import NoData
-from probagg.storage import fingerprint
 
 
 def is_hub(source: Any) -> bool:
@@ -73,12 +72,10 @@ def _columns(dataset: Any, kind: str) -> list[str]:
     return [name for name, feature in features.items() if type(feature).__name__ == kind]
 
 
-class HubImages:
+class HubImages(EncodedImages):
     """The images of a Dataset, decoded to centred squares of `size` pixels as they are read."""
 
-    kind = "images"
     paths = None
-    extra = None
 
     def __init__(self, dataset: Any, size: int, channels: int = 3) -> None:
         if not len(dataset):
@@ -97,18 +94,6 @@ class HubImages:
     def __repr__(self) -> str:
         return f"HubImages {self._column!r}: {len(self)} images"
 
-    def _set_format(self, size: int, channels: int) -> None:
-        check_format(size, channels)
-        self.size: tuple[int, int] | None = (size, size)
-        self.channels = channels
-
-    def converted(self, size: int | None, channels: int | None) -> HubImages:
-        """Return the same images, decoded to another size or number of channels."""
-        other = copy.copy(self)
-        assert self.size is not None
-        other._set_format(size or self.size[0], channels or self.channels)
-        return other
-
     def files(self, rows: np.ndarray) -> list[bytes | Path]:
         """Return the encoded images of rows: their bytes, or where they lie."""
         cells = self._dataset[np.arange(len(self))[rows].tolist()][self._column]
@@ -116,7 +101,6 @@ class HubImages:
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
-        assert self.size is not None
         side, channels = self.size[0], self.channels
 
         def pixels(item: tuple[int, bytes | Path]) -> np.ndarray:
@@ -129,12 +113,8 @@ class HubImages:
         items = list(zip(np.arange(len(self))[rows].tolist(), self.files(rows), strict=True))
         return stack_in_threads(pixels, items, (*self.size, channels))
 
-    def fingerprint(self) -> str:
-        """Return a digest of all encoded images, each read once, and of the decoded format."""
-        return fingerprint(self._parts())
-
-    def _parts(self) -> Iterator[str | bytes]:
-        yield repr((self.size, self.channels))
+    def _facts(self) -> Iterator[bytes]:
+        """Yield all encoded images, each read once."""
         for row in range(len(self)):
             (file,) = self.files(np.array([row]))
             yield file.read_bytes() if isinstance(file, Path) else file

@@ -9,9 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from probagg.data.arrays import numpy_of_tensor
-from probagg.data.hub import HubImages
 from probagg.data.photo import check_format, convert, is_grey, to_channels
-from probagg.data.photos import FolderImages
+from probagg.data.photos import EncodedImages
 from probagg.data.threads import stack_in_threads
 from probagg.errors import NoData
 from probagg.storage import check_mapped, fingerprint
@@ -258,7 +257,7 @@ def converted(images: ImageSet, size: int | None, channels: int | None) -> Image
     same_size = size is None or images.size == (size, size)
     if same_size and channels in (None, images.channels):
         return images
-    if isinstance(images, FolderImages | HubImages):
+    if isinstance(images, EncodedImages):
         return images.converted(size, channels)
     return ConvertedImages(images, size, channels)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -26,7 +28,34 @@ from probagg.storage import fingerprint
 OUTSIDE = "a link that leads out of the folder, which is not followed"
 
 
-class FolderImages:
+class EncodedImages:
+    """Encoded images, which are decoded to centred squares of `size` pixels as they are read."""
+
+    kind = "images"
+    extra = None
+    size: tuple[int, int]
+    channels: int
+
+    def _set_format(self, size: int, channels: int) -> None:
+        check_format(size, channels)
+        self.size, self.channels = (size, size), channels
+
+    def converted(self, size: int | None, channels: int | None) -> Self:
+        """Return the same images, decoded to another size or number of channels."""
+        other = copy.copy(self)
+        other._set_format(size or self.size[0], channels or self.channels)
+        return other
+
+    def fingerprint(self) -> str:
+        """Return a digest of the images and of the format that they are decoded to."""
+        return fingerprint(itertools.chain([repr((self.size, self.channels))], self._facts()))
+
+    def _facts(self) -> Iterator[bytes]:
+        """Yield what identifies each image."""
+        raise NotImplementedError
+
+
+class FolderImages(EncodedImages):
     """Image files of a folder and its sub-folders, decoded to centred squares of `size` pixels.
 
     Files are recognised by their suffix and sorted by their path; hidden files are ignored. Where
@@ -37,9 +66,6 @@ class FolderImages:
     A link that leads out of the folder is not followed: `outside` has its path and the reason.
     `passed` are the paths of all other files that are not read as images, by their names.
     """
-
-    kind = "images"
-    extra = None
 
     def __init__(
         self,
@@ -63,11 +89,6 @@ class FolderImages:
 
     def __repr__(self) -> str:
         return f"FolderImages({str(self.folder)!r}, size={self.size[0]}): {len(self)} images"
-
-    def _set_format(self, size: int, channels: int) -> None:
-        check_format(size, channels)
-        self.size = (size, size)
-        self.channels = channels
 
     def _find_images(self) -> list[str]:
         """Return the image files below the folder; note links that lead out and other files."""
@@ -102,12 +123,6 @@ class FolderImages:
         if self.outside:
             parts.append(f"{len(self.outside)} links that lead out of it")
         return f": {', '.join(parts) or 'it is empty'}"
-
-    def converted(self, size: int | None, channels: int | None) -> FolderImages:
-        """Return the same files, decoded to another size or number of channels."""
-        other = copy.copy(self)
-        other._set_format(size or self.size[0], channels or self.channels)
-        return other
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
@@ -155,12 +170,8 @@ class FolderImages:
         kept.y = None if self.y is None else self.y[rows]
         return kept
 
-    def fingerprint(self) -> str:
-        """Return a digest of every file's path, length and time, and of the decoded format."""
-        return fingerprint(self._facts())
-
-    def _facts(self) -> Iterator[str | bytes]:
-        yield repr((self.size, self.channels))
+    def _facts(self) -> Iterator[bytes]:
+        """Yield the path, length and time of every file."""
         for path in self.paths:
             try:
                 status = (self.folder / path).stat()

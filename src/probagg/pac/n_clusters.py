@@ -1,16 +1,16 @@
-"""Select the number of clusters: the K whose clusters gain most over data without groups.
+"""Select the number of clusters: how probable each K is, from readings of a tree of clusters.
 
-Rows are clustered with fewer and fewer clusters, and each clustering is measured by how well the
-clusters are separated (silhouette) and how often nearest neighbours share a cluster (agreement).
-Both are compared with those of a null, a single Gaussian with the same variances on the principal
-axes: the gain over it is due to groups.
+Rows are averaged over their neighbours, which makes gaps between groups visible, and joined into a
+tree by Ward's criterion. At each K the tree is cut and read: how well clusters are separated
+(silhouette), how often neighbours share one (modularity), both also for a single Gaussian, and
+where the scatter within clusters has its elbow. A logistic model turns readings into probabilities;
+its weights were learned on data with known groups (`python -m benchmarks pac_select --learn`).
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import time
 from collections.abc import Iterable, Set
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
@@ -18,24 +18,21 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.sparse.linalg import eigsh
+from scipy.special import softmax
 from sklearn.decomposition import PCA
-from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_array
-from sklearn.utils._param_validation import Interval, validate_parameter_constraints
+from sklearn.utils._param_validation import validate_parameter_constraints
 
-from probagg.aggregation import Array, critical_m_from_growth, mass_factor
+from probagg.aggregation import Array
 from probagg.errors import InputError
-from probagg.estimators import CONSTRAINTS as SHARED
 from probagg.estimators import draw_seed
-from probagg.neighbours.graph import NeighbourAgreement, nearest_rows
+from probagg.neighbours.graph import mean_over, modularity, nearest_rows
 from probagg.pac.balance import NEIGHBOURS
-from probagg.pac.coordinates import Coordinates
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
 from probagg.pac.rows import LinearRows, Metric, Rows
-from probagg.pac.solver import choose_m, rows_of
-from probagg.pac.sweeps import BlockSweeps, Update, converge, near_uniform
-from probagg.progress import Progress
+from probagg.pac.solver import rows_of
 from probagg.svg import curve, stack
 
 LARGEST_AUTO = 60
@@ -44,23 +41,34 @@ SAMPLE_ROWS = 2_000
 ROWS_PER_CLUSTER = 15
 # The largest candidate has at least so many rows per cluster, on average.
 LEAST_PER_CLUSTER = 4
-# Each run has this share of the rows, in at most so many dimensions.
-N_RUNS = 3
-DRAWN = 0.8
 DIMENSIONS = 64
-# Sweeps end at this mean change of P, or after so many: from the uniform start, or from clusters
-# that were joined.
-TOLERANCE = 1e-2
-FIRST_SWEEPS = 30
-LATER_SWEEPS = 3
-MEASURES = ("silhouette", "agreement")
-# This times log K is subtracted: of numbers that fit alike, the smaller is preferred.
-PENALTY = 0.1
-# Scores this close to the best fit "nearly as well": where neighbours agree up to 0.9, and at 1.
-CLOSE = 0.1, 0.01
-# There is no clear structure where the largest gains add up to less.
-STRUCTURE = 0.2
-SMALLEST_GAIN = 1e-6
+# Rows are averaged so often over their nearest rows.
+ROUNDS = 3
+# A cut of the tree is improved by so many iterations of k-means.
+ITERATIONS = 3
+N_NULLS = 2
+# Columns are judged on so many rows, where there are not more columns than this.
+FEW_ROWS = 400
+FEW_COLUMNS = 100
+# A column is unrelated to the others if they explain less than the first, where they explain more
+# than the second of at least two columns.
+UNRELATED, RELATED = 0.0, 0.05
+# So many of them are named.
+NAMED = 8
+# The interval has at least this probability. It is no clear number where its ends differ by more
+# than a factor of WIDE.
+LEVEL = 0.8
+WIDE = 4.0
+# The weights of the readings in the logarithm of the probability.
+WEIGHTS = {
+    "silhouette": 2.92,
+    "silhouette_gain": 5.54,
+    "modularity_gain": 6.0,
+    "elbow": 2.15,
+    "log_k": -0.73,
+}
+# There is no clear structure where no number gains more than this over a single Gaussian.
+STRUCTURE = 0.17
 
 
 def select_n_clusters(
@@ -68,132 +76,68 @@ def select_n_clusters(
     candidates: str | Iterable[int] = "auto",
     *,
     metric: Metric = "sqeuclidean",
-    m: float | str = "auto",
-    balance: float = 1.0,
-    n_runs: int = N_RUNS,
     random_state: Any = None,
-    progress: Progress | None = None,
 ) -> Selection:
-    """Choose the number of clusters for PAC, without labels.
+    """Choose the number of clusters, without labels, and say how far the data leave it open.
 
-    In each run, PAC clusters a random 80 % of the rows with every candidate K. Each clustering is
-    measured by its silhouette and by the neighbour agreement: how often the 10 nearest neighbours
-    of a row are in its cluster (0 is chance, 1 is always). The same is done for a null, rows drawn
-    from one Gaussian with the covariance of the data. The gain of a measure is its mean minus that
-    of the null. The K with the largest
-
-        score(K) = mean over both measures of gain(K) / largest gain - 0.1 log K
-
-    is chosen. Numbers around it that score nearly as high (within 0.1, or less if neighbours
-    nearly always agree) form the interval. If the largest gains add up to less than 0.2, the data
-    has no clear structure, and `reason` says so.
+    The answer is a probability for each candidate, learned on data with known groups: of the
+    intervals of 80 %, at least 80 % hold the number of classes (docs/choosing.md has the sets).
+    Classes are one of several valid groupings, so a narrow interval may hold another one.
 
     Parameters
     ----------
     X : array or CSR matrix of shape (n_samples, n_features)
         The rows, or all distances for `metric="precomputed"`. At most 2,000 rows (15 per cluster if
         that is more) are used, in at most 64 dimensions (by PCA; for metrics that need all
-        distances, by classical multidimensional scaling).
+        distances, by classical multidimensional scaling). Of at most 100 columns, those that are
+        unrelated to all others are left out.
     candidates : "auto", tuple (low, high) or iterable of int, default="auto"
         The numbers to compare. A tuple of two is a range with both ends. A list, range or set holds
-        exactly the candidates; a list of two is an error, as it could mean either. "auto" is 2 to
-        60, or to sqrt(2 n_samples) if that is less: every number up to 12, then numbers about a
-        sixth apart, and finally every number around the best of these.
-    metric, m, balance
+        exactly the candidates; a list of two is an error, as it could mean either. "auto" is every
+        number from 2 to 60, or to sqrt(2 n_samples) if that is less.
+    metric
         As in :class:`probagg.PAC`.
-    n_runs : int, default=3
-        The number of runs, each on other rows; at least 2.
     random_state : int, RandomState instance or None, default=None
-        Determines the rows of each run, the nulls and the starts.
-    progress : callable or None, default=None
-        Called as `progress(done, total)` after each candidate of each run, in percent of the work.
+        Determines the sample of rows and the nulls.
 
     Returns
     -------
     Selection
-        `n_clusters`, `interval` (lowest and highest number that fit nearly as well), `reason` (in
-        words), `clear` (False if the data has no clear structure), `table` (one row per candidate),
-        `to_csv()`, `plot_svg()`.
+        `n_clusters` (the most probable), `interval` (of 80 %), `reason` (in words),
+        `clear` (False if there is no clear structure or no clear number), `table` (one row per
+        candidate), `to_csv()`, `plot_svg()`.
 
     Examples
     --------
     >>> from sklearn.datasets import make_blobs
     >>> from probagg import select_n_clusters
     >>> X, _ = make_blobs(600, 4, centers=6, random_state=3)
-    >>> select_n_clusters(X, (2, 10), n_runs=2, random_state=0).n_clusters
+    >>> select_n_clusters(X, (2, 10), random_state=0).n_clusters
     6
     """
-    validate_parameter_constraints(
-        CONSTRAINTS
-        | {"n_runs": [Interval(Integral, 2, None, closed="left")], "balance": SHARED["balance"]},
-        {"metric": metric, "m": m, "balance": balance, "n_runs": n_runs},
-        caller_name="select_n_clusters",
-    )
+    validate_parameter_constraints(CONSTRAINTS, {"metric": metric}, caller_name="select_n_clusters")
     generator = np.random.default_rng(draw_seed(random_state))
     with explained(X):
         X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
     X = check_distances(X) if metric == "precomputed" else X
     numbers = _numbers(candidates, X.shape[0])
-    full = _prepare(X, metric, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]), generator)
-    update = Update(_choose_m(m, full), "p", balance)
-    rows = principal_coordinates(full)
-    seeds = generator.integers(2**63, size=n_runs).tolist()
-    runs = [SubsampleRun(rows, update, seed) for seed in seeds]
-    _measure(runs, numbers, progress)
-    selection = selection_from(runs)
-    around = _skipped(numbers, selection.n_clusters) if isinstance(candidates, str) else []
-    if around:
-        _measure(runs, around)
-        selection = selection_from(runs)
-    return selection
-
-
-def _prepare(X: Array, metric: Metric, n_rows: int, generator: np.random.Generator) -> Rows:
-    """Return X, or a sample of it, as the rows of a sweep."""
-    if X.shape[0] > n_rows:
-        sample = np.sort(generator.choice(X.shape[0], n_rows, replace=False))
-        X = X[np.ix_(sample, sample)] if metric == "precomputed" else X[sample]
-    return rows_of(X, metric)
-
-
-def _choose_m(m: float | str, full: Rows) -> float:
-    critical_m = critical_m_from_growth(full.growth(), "p")
-    if critical_m == 1.0:
-        raise InputError("All rows are the same: there is nothing to cluster. Check the data.")
-    m = choose_m(m, critical_m)
-    if m >= critical_m:
-        raise InputError(
-            f"m={m:.4g} is at or above the critical value {critical_m:.4g} of this data: no "
-            "cluster can form there, for any K. Lower m or pass m='auto'."
-        )
-    return m
-
-
-def _measure(
-    runs: list[SubsampleRun], numbers: list[int], progress: Progress | None = None
-) -> None:
-    """Measure all numbers in all runs, the largest first."""
-    show = progress or (lambda done, total: None)
-    show(0, 100)
-    share = _work(numbers).cumsum() / _work(numbers).sum()
-    for i, run in enumerate(runs):
-        for K, done in zip(sorted(numbers, reverse=True), share, strict=True):
-            run.measure(K)
-            show(round(100 * (i + done) / len(runs)), 100)
+    return selection_from(*read_rows(X, metric, numbers, generator))
 
 
 def selection_seconds(candidates: str | Iterable[int], n_rows: int, n_columns: int) -> float:
-    """Estimate the time of a selection: measured on an idle ARM core, good to a factor of 2."""
-    numbers = _numbers(candidates, n_rows)
-    n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]))
-    return 0.5 + N_RUNS * 6e-7 * (n_rows + 300) * _work(numbers).sum() + 4e-7 * n_rows * n_columns
+    """Estimate the time of a selection: measured on an idle core, good to a factor of 2."""
+    largest = _numbers(candidates, n_rows)[-1]
+    n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * largest))
+    trees = (1 + N_NULLS) * (1.5e-7 * n_rows**2 + 1e-6 * n_rows * largest * (largest + 20))
+    return 0.5 + trees + 4e-7 * n_rows * n_columns
 
 
-def _work(numbers: list[int]) -> np.ndarray:
-    """Return the relative cost of each number, the largest first; it starts from no clusters."""
-    work = np.array(sorted(numbers, reverse=True)) + 20.0
-    work[0] *= 8.0
-    return work
+def _sample(X: Array, metric: Metric, n_rows: int, generator: np.random.Generator) -> Array:
+    """Return X, or random rows of it."""
+    if X.shape[0] <= n_rows:
+        return X
+    sample = np.sort(generator.choice(X.shape[0], n_rows, replace=False))
+    return X[np.ix_(sample, sample)] if metric == "precomputed" else X[sample]
 
 
 def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
@@ -206,7 +150,7 @@ def _numbers(candidates: str | Iterable[int], n_rows: int) -> list[int]:
             "clusters yourself."
         )
     if isinstance(candidates, str) and candidates == "auto":
-        return _auto_candidates(max(2, min(LARGEST_AUTO, int((2 * n_rows) ** 0.5), largest)))
+        return list(range(2, max(2, min(LARGEST_AUTO, int((2 * n_rows) ** 0.5), largest)) + 1))
     wrong = isinstance(candidates, str) or not np.iterable(candidates)
     numbers: list[Any] = [] if wrong else list(candidates)
     if not numbers or not all(isinstance(K, Integral) for K in numbers):
@@ -238,104 +182,30 @@ def _pair(candidates: str | Iterable[int], low: int, high: int) -> list[int]:
     return list(range(min(low, high), max(low, high) + 1))
 
 
-def _auto_candidates(top: int) -> list[int]:
-    """Return numbers from 2 to `top`: every number up to 12, then in steps of a sixth."""
-    numbers = [2]
-    while numbers[-1] < top:
-        numbers.append(min(top, numbers[-1] + max(1, numbers[-1] // 6)))
-    return numbers
+def unrelated_columns(X: Array, generator: np.random.Generator) -> list[int]:
+    """Return the columns that the others tell nothing about, where two others tell of each other.
 
-
-def _skipped(numbers: list[int], best: int) -> list[int]:
-    """Return the numbers between the neighbours of the best that are not candidates yet."""
-    at = numbers.index(best)
-    low, high = numbers[max(0, at - 1)], numbers[min(at + 1, len(numbers) - 1)]
-    return [K for K in range(low, high) if K not in numbers]
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What one clustering looks like without labels."""
-
-    n_clusters: int
-    silhouette: float
-    agreement: float  # kappa of the labels of nearest neighbours
-    objective: float  # Eq. 1 over the number of pairs
-    seconds: float
-
-
-class MergePath:
-    """Rows clustered with fewer and fewer clusters; the labels of every number are kept.
-
-    The first number starts with a quarter more clusters. For each smaller one, clusters are joined
-    and PAC sweeps again. That is fast, since a few sweeps suffice, and it avoids the common poor
-    solutions, in which one cluster covers two groups while another group has two.
+    Each column is predicted by its mean over the 10 rows that are nearest in the other columns.
+    Those of the same category, of which one excludes the other, do not count as others.
     """
-
-    def __init__(self, X: np.ndarray, update: Update, generator: np.random.Generator) -> None:
-        self.rows = LinearRows(X, None, None, Coordinates.of(X, "sqeuclidean"))
-        self.update, self.generator = update, generator
-        self.near = nearest_rows(X, NEIGHBOURS)
-        self.labels: dict[int, np.ndarray] = {}
-
-    def measure(self, K: int) -> Measurement:
-        """Cluster into K, from the next larger number that is known, and measure the result."""
-        began, everything = time.perf_counter(), slice(0, len(self.near))
-        larger = min((number for number in self.labels if number > K), default=None)
-        if larger is None:
-            P = near_uniform(
-                self.rows.X, min(K + max(3, K // 4), len(self.near) // 2), self.generator
-            )
-            P, _ = self._sweep(P, FIRST_SWEEPS)
-        else:
-            P = self._start_from(self.labels[larger], larger)
-        P = join(P, self.rows.scores(everything) @ P, K)
-        P, objective = self._sweep(P, LATER_SWEEPS)
-        labels = self.labels[K] = P.argmax(1)
-        self._start_from(labels, K)
-        filled = len(np.unique(labels)) / K  # fewer distinct rows than clusters leave some empty
-        return Measurement(
-            n_clusters=K,
-            silhouette=filled * silhouette(self.rows.scores(everything).T, labels),
-            agreement=filled * NeighbourAgreement.of(labels, self.near, K).kappa,
-            objective=objective,
-            seconds=time.perf_counter() - began,
-        )
-
-    def _start_from(self, labels: np.ndarray, K: int) -> np.ndarray:
-        """Set the sums to those of hard assignments, and return these."""
-        P = np.eye(K, dtype=self.rows.X.dtype)[labels]
-        self.rows.start(P.T)
-        return P
-
-    def _sweep(self, P: np.ndarray, max_iter: int) -> tuple[np.ndarray, float]:
-        """Return P after at most `max_iter` sweeps, and its objective per pair of rows."""
-        P = np.asfortranarray(P)
-        run = converge(BlockSweeps(self.rows, P, self.update), max_iter=max_iter, tol=TOLERANCE)
-        return P, run.history[-1] * self.rows.unit / len(P) ** 2
-
-
-class SubsampleRun:
-    """Measurements of some random rows, and of their null."""
-
-    def __init__(self, X: np.ndarray, update: Update, seed: int) -> None:
-        generator = np.random.default_rng(seed)
-        self.index = np.sort(generator.choice(len(X), int(DRAWN * len(X)), replace=False))
-        rows = X[self.index]
-        self.data = MergePath(rows, update, generator)
-        null = rows.std(0) * generator.standard_normal(rows.shape, np.float32)
-        self.null = MergePath(null, update, generator)
-        self.measured: dict[int, tuple[Measurement, Measurement]] = {}
-
-    def measure(self, K: int) -> None:
-        """Measure the data and the null at K, if that is not done; start with the largest K."""
-        if K not in self.measured:
-            self.measured[K] = self.data.measure(K), self.null.measure(K)
-
-    def common_labels(self, other: SubsampleRun, K: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the labels of the rows that are in both runs, from each."""
-        _, ours, theirs = np.intersect1d(self.index, other.index, return_indices=True)
-        return self.data.labels[K][ours], other.data.labels[K][theirs]
+    N, D = X.shape
+    if sp.issparse(X) or not 3 <= D <= FEW_COLUMNS or N <= NEIGHBOURS:
+        return []
+    X = X[generator.choice(N, min(N, FEW_ROWS), replace=False)].astype(np.float64)
+    largest, smallest = X.max(0), X.min(0)
+    is_category = ((smallest == X) | (largest == X)).all(0)
+    high = ((largest == X) & is_category).astype(np.float64)
+    excludes = np.outer(is_category, is_category) & (high.T @ high == 0.0)
+    squares = np.array([(x[:, None] - x) ** 2 for x in X.T])
+    distances = squares.sum(0)
+    np.fill_diagonal(distances, np.inf)
+    share = np.ones(D)
+    for j, x in enumerate(X.T):
+        if (variance := x.var()) > 0.0:
+            others = distances - squares[j] - squares[excludes[j]].sum(0)
+            near = np.argpartition(others, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+            share[j] = 1.0 - ((x - x[near].mean(1)) ** 2).mean() / variance
+    return np.flatnonzero(share < UNRELATED).tolist() if (share > RELATED).sum() >= 2 else []
 
 
 def principal_coordinates(full: Rows) -> np.ndarray:
@@ -354,7 +224,8 @@ def principal_coordinates(full: Rows) -> np.ndarray:
         size = min(DIMENSIONS, D, N - 1)
         wide = size < D or sp.issparse(X)
         solver = "arpack" if wide and size < min(N, D) else "covariance_eigh"
-        found = PCA(size, svd_solver=solver, random_state=0).fit_transform(X)
+        with np.errstate(invalid="ignore"):  # the ratio of variances of rows that are all the same
+            found = PCA(size, svd_solver=solver, random_state=0).fit_transform(X)
     return np.ascontiguousarray(found, np.float32)
 
 
@@ -374,50 +245,102 @@ def silhouette(sums: np.ndarray, labels: np.ndarray) -> float:
     return float(np.where(sizes[labels] > 1, values, 0.0).mean())
 
 
-def join(P: np.ndarray, sums: np.ndarray, K: int) -> np.ndarray:
-    """Return P with K columns: the two closest clusters by Ward's criterion are joined repeatedly.
+def read_rows(
+    X: Array, metric: Metric, numbers: list[int], generator: np.random.Generator
+) -> tuple[dict[str, np.ndarray], list[int]]:
+    """Return what is read at each number, and which columns were left out."""
+    X = _sample(X, metric, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * numbers[-1]), generator)
+    left_out = unrelated_columns(X, generator) if metric == "sqeuclidean" else []
+    if left_out:
+        X = np.delete(X, left_out, axis=1)
+    rows = principal_coordinates(rows_of(X, metric))
+    if not rows.any():
+        raise InputError("All rows are the same: there is nothing to cluster. Check the data.")
+    return readings(rows, numbers, generator), left_out
 
-    `sums` are sum_ij p_ik p_jl d_ij. Joining k and l raises the scatter within clusters by
-    n_k n_l / (n_k + n_l) times (their mean distance - half of those within each), here doubled.
+
+def readings(
+    X: np.ndarray, numbers: list[int], generator: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Return what is read at each number, of rows on principal axes and of their nulls."""
+    K = np.array(numbers)
+    found = read_tree(X, K[-1])
+    nulls = [
+        read_tree(X.std(0) * generator.standard_normal(X.shape, np.float32), K[-1])
+        for _ in range(N_NULLS)
+    ]
+    log_scatter = np.log(found["scatter"])
+    at = {
+        "n_clusters": K,
+        "silhouette": found["silhouette"][K],
+        "silhouette_null": np.mean([null["silhouette"][K] for null in nulls], axis=0),
+        "modularity": found["modularity"][K],
+        "modularity_null": np.mean([null["modularity"][K] for null in nulls], axis=0),
+        "elbow": log_scatter[K - 1] + log_scatter[K + 1] - 2.0 * log_scatter[K],
+    }
+    at |= {f"{name}_gain": at[name] - at[f"{name}_null"] for name in ("silhouette", "modularity")}
+    return at | {"log_k": np.log(K)}
+
+
+def read_tree(X: np.ndarray, largest: int) -> dict[str, np.ndarray]:
+    """Return silhouette, modularity and scatter of averaged rows in up to `largest` + 1 clusters.
+
+    They are indexed by the number of clusters.
     """
-    sums, members = sums.astype(np.float64), np.eye(P.shape[1], dtype=P.dtype)
-    mass = P.sum(0, dtype=np.float64)
-    while len(mass) > K:
-        inverse = mass_factor(mass, 0.0)
-        within = np.diagonal(sums) * inverse**2
-        rise = 2.0 * sums * np.outer(inverse, inverse) - within[:, None] - within
-        rise /= inverse[:, None] + inverse
-        rise[np.tril_indices(len(rise))] = np.inf
-        kept, gone = np.unravel_index(rise.argmin(), rise.shape)
-        for array in (members.T, mass, sums, sums.T):
-            array[kept] += array[gone]
-        members, mass = np.delete(members, gone, 1), np.delete(mass, gone)
-        sums = np.delete(np.delete(sums, gone, 0), gone, 1)
-    return P @ members
+    near = nearest_rows(X, NEIGHBOURS)
+    around = np.column_stack([np.arange(len(X)), near])
+    for _ in range(ROUNDS):
+        X = mean_over(around, X)
+    squares = (X * X).sum(1)
+    tree = linkage(X, "ward")
+    found = {name: np.zeros(largest + 2) for name in ("silhouette", "modularity", "scatter")}
+    for K in range(1, largest + 2):
+        labels = _improve(X, fcluster(tree, K, "maxclust") - 1, K)
+        members = np.eye(K, dtype=X.dtype)[labels]
+        sizes = members.sum(0)
+        sums = squares[:, None] * sizes - 2.0 * X @ (members.T @ X).T + members.T @ squares
+        own = sums[np.arange(len(X)), labels].clip(0.0)
+        # Fewer distinct rows than clusters leave some empty.
+        filled = np.count_nonzero(sizes) / K
+        found["silhouette"][K] = filled * silhouette(sums, labels)
+        found["modularity"][K] = filled * modularity(near, labels)
+        found["scatter"][K] = 0.5 * (own / sizes[labels]).mean()
+    smallest = 1e-6 * found["scatter"][1]
+    found["scatter"] = np.maximum(found["scatter"], smallest or 1.0)
+    return found
+
+
+def _improve(X: np.ndarray, labels: np.ndarray, K: int) -> np.ndarray:
+    """Return the labels after a few iterations of k-means."""
+    for _ in range(ITERATIONS if K > 1 else 0):
+        members = np.eye(K, dtype=X.dtype)[labels]
+        sizes = members.sum(0)
+        means = members.T @ X / np.maximum(sizes, 1.0)[:, None]
+        distances = (means * means).sum(1) - 2.0 * X @ means.T
+        labels = np.where(sizes > 0, distances, np.inf).argmin(1)
+    return labels
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One row of the table: a K, means over the runs, and whether it was chosen."""
+    """One row of the table: a K, its probability, what was read, and whether it was chosen."""
 
     n_clusters: int
-    score: float  # the largest is chosen
+    probability: float  # if there are groups
     silhouette: float
     silhouette_null: float  # of a single Gaussian
-    agreement: float  # kappa of nearest neighbours' labels: 0 is chance, 1 is perfect
-    agreement_null: float
-    stability: float  # ARI of the partitions of two runs; 0 is chance
-    objective: float  # Eq. 1 divided by the number of pairs
-    seconds: float  # per run
+    modularity: float  # the share of neighbours in the same cluster, less the share by chance
+    modularity_null: float
+    elbow: float  # how much more the scatter falls up to this number than beyond it, as logarithm
     chosen: bool
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen K, the interval that fits nearly as well, the reason, and a table of all."""
+    """The chosen K, the interval of 80 %, the reason, and a table of all candidates."""
 
     n_clusters: int
-    interval: tuple[int, int]  # the numbers that the data does not tell from the best
+    interval: tuple[int, int]
     reason: str
     clear: bool
     table: list[Candidate] = field(repr=False)
@@ -433,7 +356,7 @@ class Selection:
         return text.getvalue()
 
     def plot_svg(self) -> str:
-        """Return score and stability by K as a small picture, in the colour of the text around."""
+        """Return probability and modularity by K as a picture, in the colour of the text around."""
         K, (low, high) = [row.n_clusters for row in self.table], self.interval
         curves = {
             name: curve(
@@ -443,68 +366,73 @@ class Selection:
                 unit="clusters",
                 mark=self.n_clusters,
             )
-            for name in ("score", "stability")
+            for name in ("probability", "modularity")
         }
-        also = f" ({low} to {high} fit nearly as well)" if low < high else ""
+        also = f" ({low} to {high} with a probability of 80 %)" if low < high else ""
         return stack(f"{self.n_clusters} clusters are chosen{also}", curves)
 
 
-def selection_from(runs: list[SubsampleRun]) -> Selection:
-    """Return the selection from the measurements of all runs."""
-    K = sorted(runs[0].measured)
-
-    def mean(name: str, of_null: int = 0) -> np.ndarray:
-        values = [[getattr(run.measured[k][of_null], name) for k in K] for run in runs]
-        return np.mean(values, axis=0)
-
-    means = {name: mean(name) for name in (*MEASURES, "objective", "seconds")}
-    means |= {f"{name}_null": mean(name, 1) for name in MEASURES}
-    means["stability"] = np.array([_stability(runs, k) for k in K])
-    gains = [means[name] - means[f"{name}_null"] for name in MEASURES]
-    means["score"] = np.mean([gain / max(gain.max(), SMALLEST_GAIN) for gain in gains], axis=0)
-    means["score"] -= PENALTY * np.log(K)
-    best = int(means["score"].argmax())
-    table = [
-        Candidate(K[i], chosen=i == best, **{name: float(v[i]) for name, v in means.items()})
-        for i in range(len(K))
-    ]
-    clear = bool(sum(gain.max() for gain in gains) >= STRUCTURE)
-    close = float(np.interp(means["agreement"][best], (0.9, 1.0), CLOSE))
-    low, high = _interval(means["score"], best, close)
-    reason = _reason(table, best, (K[low], K[high]), clear)
-    return Selection(K[best], (K[low], K[high]), reason, clear, table)
+def selection_from(read: dict[str, np.ndarray], left_out: list[int]) -> Selection:
+    """Return the selection from the readings of all candidates."""
+    K = read["n_clusters"]
+    P = probabilities(read)
+    low, high = _interval(P)
+    best = int(P.argmax())
+    names = [column.name for column in fields(Candidate)[2:-1]]
+    columns: list[list[Any]] = [K.tolist(), P.tolist(), *(read[name].tolist() for name in names)]
+    chosen = [i == best for i in range(len(K))]
+    table = [Candidate(*row) for row in zip(*columns, chosen, strict=True)]
+    interval = int(K[low]), int(K[high])
+    has_groups = bool((read["silhouette_gain"] + read["modularity_gain"]).max() >= STRUCTURE)
+    clear = has_groups and interval[1] <= WIDE * interval[0]
+    reason = _reason(table, best, interval, has_groups)
+    if left_out:
+        columns = ", ".join(str(column) for column in left_out[:NAMED])
+        more = f" and {len(left_out) - NAMED} others" if len(left_out) > NAMED else ""
+        reason += f" Left out as unrelated to the others: columns {columns}{more} (the first is 0)."
+    return Selection(int(K[best]), interval, reason, clear, table)
 
 
-def _stability(runs: list[SubsampleRun], K: int) -> float:
-    """Return the mean ARI of consecutive runs, on the rows that both have."""
-    pairs = zip(runs, runs[1:] + runs[:1], strict=True)
-    return float(np.mean([adjusted_rand_score(*a.common_labels(b, K)) for a, b in pairs]))
+def probabilities(read: dict[str, np.ndarray]) -> np.ndarray:
+    """Return the probability of each candidate, if there are groups."""
+    score = np.sum([weight * read[name] for name, weight in WEIGHTS.items()], axis=0)
+    # A candidate stands for the numbers around it: before anything is read, log K is uniform.
+    if len(score) > 1:
+        score += np.log(np.gradient(read["log_k"]))
+    return softmax(score)
 
 
-def _interval(score: np.ndarray, best: int, close: float) -> tuple[int, int]:
-    """Return the first and the last of the candidates around the best that score nearly as high."""
-    far = np.flatnonzero(score < score[best] - close)
-    after = np.append(far[far > best], len(score))
-    return int(max(far[far < best], default=-1)) + 1, int(after[0]) - 1
+def _interval(P: np.ndarray) -> tuple[int, int]:
+    """Return the first and the last of the candidates around the most probable that have 80 %."""
+    low = high = int(P.argmax())
+    while P[low : high + 1].sum() < LEVEL - 1e-9:
+        before = P[low - 1] if low > 0 else -1.0
+        after = P[high + 1] if high < len(P) - 1 else -1.0
+        low, high = (low - 1, high) if before >= after else (low, high + 1)
+    return low, high
 
 
-def _reason(table: list[Candidate], best: int, interval: tuple[int, int], clear: bool) -> str:
-    """Return in words why this K was chosen, and which others fit nearly as well."""
+def _reason(table: list[Candidate], best: int, interval: tuple[int, int], has_groups: bool) -> str:
+    """Return in words why this K was chosen, and which others are plausible."""
     row, ends = table[best], f"{table[0].n_clusters} to {table[-1].n_clusters}"
     facts = (
         f"silhouette {row.silhouette:.2f} ({row.silhouette_null:.2f} for a single Gaussian), "
-        f"agreement of neighbours {row.agreement:.2f} ({row.agreement_null:.2f})"
+        f"modularity {row.modularity:.2f} ({row.modularity_null:.2f})"
     )
-    if not clear:
+    within = f"{interval[0]} to {interval[1]} clusters have a probability of 80 %"
+    if not has_groups:
         return (
-            f"No clear structure: no number of clusters from {ends} gives clusters better "
-            f"separated than those of a single Gaussian; the best is K={row.n_clusters}, {facts}. "
-            "If you know K, pass it."
+            f"No clear structure: the rows look like a single Gaussian at every number of clusters "
+            f"from {ends}. K={row.n_clusters} is used, {facts}. If you know K, pass it."
         )
     if len(table) == 1:
         return f"K={row.n_clusters} is the only candidate: {facts}."
-    close = f"and {interval[0]} to {interval[1]} nearly as well"
-    close = close if interval[0] < interval[1] else "and no other comes close"
+    if interval[1] > WIDE * interval[0]:
+        return (
+            f"No clear number: {within}, of {ends}; K={row.n_clusters} is used, {facts}. If you "
+            "know K, pass it."
+        )
+    close = f"and {within}" if interval[0] < interval[1] else "and no other comes close"
     text = f"{row.n_clusters} clusters fit best of {ends}, {close}: {facts}."
     more = " It is the largest candidate: with larger ones, more clusters may be found."
     return text + (more if best == len(table) - 1 else "")

@@ -333,7 +333,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return open_rows(self, X, reset=False)
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each row in each cluster; rows do not affect each other."""
+        """Return the membership of each row in each cluster, not how likely the cluster is right.
+
+        Memberships add up to 1. m determines how close to 1 the largest is; at the default it is
+        for most rows. :func:`probagg.calibrate` softens them by how much neighbours agree. Rows do
+        not affect each other.
+        """
         return self._probabilities(self._open(X))
 
     def predict(self, X: Any) -> Any:

@@ -237,14 +237,6 @@ def test_an_unfitted_model_is_refused():
             labeller_of(model)
 
 
-def test_columns_far_from_zero_cause_a_warning(blobs, recwarn):
-    """A time stamp in float32 is exact to two minutes."""
-    labeller_of(quietly(PAC(3, random_state=0), blobs[0]))
-    assert not recwarn.list
-    with pytest.warns(UserWarning, match="takes float32, which rounds"):
-        labeller_of(quietly(PAC(3, random_state=0), blobs[0] + 1.7e9))
-
-
 def test_columns_keep_their_names(blobs):
     import pandas as pd
 

@@ -178,8 +178,6 @@ def predict(
         seconds = duration(time.perf_counter() - began)
         title = " ".join(source[:3]) + " ..." * (len(source) > 3)
         terminal.say(f"{title}: {len(samples):,} {samples.noun} in {seconds}")
-        if opened.yardstick is None:
-            terminal.say(f"distances and outliers are not known: no yardstick.safetensors in {run}")
         review = opened.review
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             terminal.say(f"  {review.name_of(k)}: {size:,}")

@@ -6,7 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +21,6 @@ from probagg.data.threads import cores, in_threads, read_ahead
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
 
-READING, DECODING, NETWORK = "reading", "decoding", "network"
 PROBE = 8  # images timed by `estimate`
 AT_ONCE = 128  # images in the network at once, on a GPU or on all cores together
 MIN_BATCH, MAX_BATCH = 4, 16  # images per core
@@ -31,56 +30,18 @@ _NO_MEMORY = re.compile(
 
 
 @dataclass(frozen=True)
-class Pace:
-    """Images whose features were computed, the time that took, and by stage, summed over threads.
-
-    >>> print(Pace(200, 4.0, {READING: 0.4, DECODING: 2.0, NETWORK: 5.6}))
-    50 images/s, limited by the network (70 % of the time; decoding 25 %, reading 5 %)
-    """
-
-    n_images: int = 0
-    seconds: float = 0.0
-    stages: dict[str, float] = field(default_factory=dict)
-
-    def __add__(self, other: Pace) -> Pace:
-        stages = dict(self.stages)
-        for stage, seconds in other.stages.items():
-            stages[stage] = stages.get(stage, 0.0) + seconds
-        return Pace(self.n_images + other.n_images, self.seconds + other.seconds, stages)
-
-    @property
-    def images_per_second(self) -> float:
-        """How many images went from a file to features in a second."""
-        return self.n_images / self.seconds if self.seconds else 0.0
-
-    def shares(self) -> dict[str, float]:
-        """Return the share of each stage in the time of all, the largest first."""
-        total = sum(self.stages.values()) or 1.0
-        ordered = sorted(self.stages.items(), key=lambda pair: -pair[1])
-        return {stage: seconds / total for stage, seconds in ordered}
-
-    def __str__(self) -> str:
-        rate = self.images_per_second
-        (first, most), *others = self.shares().items()
-        limit = "the network" if first == NETWORK else first
-        rest = ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in others)
-        shares = f"{100 * most:.0f} % of the time; {rest}"
-        return f"{rate:.{0 if rate >= 10 else 1}f} images/s, limited by {limit} ({shares})"
-
-
-@dataclass(frozen=True)
 class Features:
     """Features X (n, D), float32, of the images that can be read; `rows` are theirs in the set.
 
     `bad` has the path or row of each other image and the reason, `cached` is the number of images
-    whose features came from the cache, and `pace` says how fast the rest was computed.
+    whose features came from the cache, and `seconds` is how long the others took.
     """
 
     X: np.ndarray
     rows: np.ndarray
     bad: list[tuple[str | int, str]]
     cached: int
-    pace: Pace
+    seconds: float
 
 
 def extract_features(
@@ -138,22 +99,6 @@ def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
         return seconds * busy
 
 
-class _Stopwatch:
-    """Seconds by stage, measured in one thread."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def time(self, stage: str) -> Iterator[None]:
-        """Add the time of a block to a stage."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
-
-
 @dataclass
 class _Loaded:
     """Images that were read: found in the cache, fresh (with the network's input, later its output)
@@ -163,7 +108,6 @@ class _Loaded:
     found: list[tuple[Item, np.ndarray]]
     fresh: list[tuple[Item, np.ndarray]]
     bad: list[tuple[Item, str]]
-    watch: _Stopwatch
 
 
 class _Embedding:
@@ -180,7 +124,7 @@ class _Embedding:
         self.have = np.zeros(n, bool)
         self.bad: dict[int, str] = {}
         self.cached = 0
-        self.pace = Pace()
+        self.seconds = 0.0
 
     def look_up(self) -> None:
         """Get the cached features of files that have not changed, without reading them."""
@@ -218,27 +162,24 @@ class _Embedding:
             for piece, loaded in zip(pieces, loading, strict=True):
                 self.finish(loaded if on_cpu else self.compute(loaded, network))
                 yield len(piece)
-        self.pace += Pace(0, time.perf_counter() - began)
+        self.seconds += time.perf_counter() - began
 
     def load(self, rows: np.ndarray) -> _Loaded:
         """Read images; those whose content is in the cache are not decoded."""
-        watch = _Stopwatch()
-        with watch.time(READING):
-            items = self.pictures.items(rows, self.digests)
-            found = self.cache.find(item.digest for item in items)
-        loaded = _Loaded([], [], [], watch)
+        items = self.pictures.items(rows, self.digests)
+        found = self.cache.find(item.digest for item in items)
+        loaded = _Loaded([], [], [])
         new = []
         for item in items:
             if item.digest in found:
                 loaded.found.append((item, found[item.digest]))
             else:
                 new.append(item)
-        with watch.time(DECODING):
-            for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
-                if isinstance(prepared, str):
-                    loaded.bad.append((item, prepared))
-                else:
-                    loaded.fresh.append((item, prepared))
+        for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
+            if isinstance(prepared, str):
+                loaded.bad.append((item, prepared))
+            else:
+                loaded.fresh.append((item, prepared))
         return loaded
 
     def _prepare(self, item: Item) -> np.ndarray | str:
@@ -256,8 +197,7 @@ class _Embedding:
         """Replace the network's input by its output, and cache that."""
         if loaded.fresh:
             items, prepared = zip(*loaded.fresh, strict=True)
-            with loaded.watch.time(NETWORK):
-                loaded.fresh = list(zip(items, network(np.stack(prepared)), strict=True))
+            loaded.fresh = list(zip(items, network(np.stack(prepared)), strict=True))
         done = loaded.found + loaded.fresh
         self.cache.store(
             [(item.stamp, item.digest) for item, _ in done if item.stamp and item.digest],
@@ -273,7 +213,6 @@ class _Embedding:
         self.bad |= {item.row: reason for item, reason in loaded.bad}
         for item, features in loaded.fresh:
             self._take(item.row, features)
-        self.pace += Pace(len(loaded.fresh), 0.0, loaded.watch.seconds)
 
     def _take(self, row: int, features: np.ndarray) -> None:
         self.X[row] = features
@@ -289,7 +228,7 @@ class _Embedding:
             )
         rows = np.flatnonzero(self.have)
         X = self.X if len(rows) == len(self.X) else self.X[rows]
-        return Features(X, rows, bad, self.cached, self.pace)
+        return Features(X, rows, bad, self.cached, self.seconds)
 
 
 class _Batches:

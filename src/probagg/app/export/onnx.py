@@ -20,7 +20,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,8 +44,6 @@ TOLERANCE = 1e-4
 OPSET = 18  # torch's exporter writes it without conversion since 2.6
 BATCHES = (1, 5)
 MAX_BYTES = 2_000_000_000  # an ONNX file is one protobuf message, which must be below 2 GiB
-# Spreads from zero: further away, float32 keeps less than four digits of a difference.
-FAR = 2.0**10
 BICUBIC = "bicubic"  # Pillow's, which does not alias
 
 
@@ -100,17 +98,10 @@ class PACHead(nn.Module):
         spread = 2.0 * torch.rand(n, len(self.center), generator=generator) - 1.0
         return (self.center + self.scale * spread).float()
 
-    @property
-    def offset(self) -> float:
-        """Largest distance of a column's centre from zero, in units of the data's scale."""
-        far = self.center.abs().max() / self.scale
-        return float(far) if self.metric == "sqeuclidean" else 0.0
-
 
 class SmoothedHead(nn.Module):
     """`Smoothing.predict_proba`: the mean of the nearest fitted rows, rescaled and sharpened."""
 
-    offset: ClassVar = 0.0
     rows: Tensor
     P: Tensor
     factor: Tensor
@@ -320,13 +311,6 @@ def labeller_of(
         pixels = Normalised(backbone.mean, backbone.std)
         steps = {"pixels": pixels, "backbone": body, "head": head}
         return Labeller(takes, steps, review, backbone.name)
-    if head.offset > FAR:
-        warnings.warn(
-            f"A column is {head.offset:.0f} times the data's spread away from zero, and the "
-            "exported model takes float32, which rounds such values. Subtract a typical value from "
-            "it and cluster again if small differences matter.",
-            stacklevel=2,
-        )
     names = getattr(model, "feature_names_in_", None)
     columns = None if names is None else tuple(map(str, names))
     takes = Input("features", (int(model.n_features_in_),), columns=columns)

@@ -269,17 +269,12 @@ class ByPac:
             return self.k, {}, {}
         from probagg import select_n_clusters
 
-        shared = {key: self.params[key] for key in ("m", "metric", "balance") if key in self.params}
-        # The estimator chooses it for one K.
-        if shared.get("balance") == "auto":
-            del shared["balance"]
         began = time.perf_counter()
         selection = select_n_clusters(
             samples.sample(ENOUGH_TO_CHOOSE, self.request.seed),
             self.k,
-            **shared,
+            metric=self.params.get("metric", "sqeuclidean"),
             random_state=self.request.seed,
-            progress=self.request.monitor.count("choosing K", "%"),
         )
         self.request.monitor.say(selection.reason)
         files = {"k_selection.csv": selection.to_csv(), "k_selection.svg": selection.plot_svg()}

@@ -47,7 +47,6 @@ LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")
 # there or removed from there, whatever a manifest lists: it may have been edited by a stranger.
 RUN_FILES = (
     "assignments.csv",
-    "assignments.parquet",
     "assignments_reviewed.csv",
     "classes.csv",
     CONFIG,

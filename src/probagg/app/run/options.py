@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -37,6 +38,10 @@ class Spelling:
     """The type of what is typed where it differs from the option's."""
     least: float | None = None
     choices: tuple[str, ...] = ()
+
+
+for_pac = partial(Spelling, methods=(PAC,))
+for_dpac = partial(Spelling, methods=(DPAC,))
 
 
 @dataclass(frozen=True)
@@ -70,16 +75,15 @@ class Options:
     ] = "auto"
     backbone: Annotated[
         str | None,
-        Spelling(
+        for_pac(
             "Images: the network whose features are clustered: any timm model, "
             "efficientnet-lite0, a folder, or module:function. [default: "
-            "vit_small_patch14_dinov2.lvd142m]",
-            methods=(PAC,),
+            "vit_small_patch14_dinov2.lvd142m]"
         ),
     ] = None
     weights: Annotated[
         str | PathLike[str] | None,
-        Spelling("Images: a file of weights for a timm backbone.", methods=(PAC,), typed=str),
+        for_pac("Images: a file of weights for a timm backbone.", typed=str),
     ] = None
     labels: Annotated[
         Any,
@@ -91,17 +95,12 @@ class Options:
     ] = None
     recipe: Annotated[
         Any,
-        Spelling(
-            "dpac: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]",
-            methods=(DPAC,),
-            typed=str,
-        ),
+        for_dpac("dpac: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]", typed=str),
     ] = None
     settings: Annotated[
         Sequence[str] | None,
-        Spelling(
+        for_dpac(
             "dpac: change a key of the recipe, e.g. cluster.m=1.05. Repeatable.",
-            methods=(DPAC,),
             flags=("--set",),
             typed=list[str],
         ),
@@ -109,90 +108,79 @@ class Options:
     device: Annotated[str | None, Spelling("Networks: auto, cpu, cuda, mps. [default: auto]")] = (
         None
     )
-    precision: Annotated[
-        str | None, Spelling("dpac: auto, fp32, bf16, fp16. [default: auto]", methods=(DPAC,))
-    ] = None
+    precision: Annotated[str | None, for_dpac("dpac: auto, fp32, bf16, fp16. [default: auto]")] = (
+        None
+    )
     max_minutes: Annotated[
-        float | None, Spelling("dpac: save and stop after this time.", methods=(DPAC,), least=0)
+        float | None, for_dpac("dpac: save and stop after this time.", least=0)
     ] = None
     resume: Annotated[
         str | None,
-        Spelling(
+        for_dpac(
             "dpac: 'auto' resumes an unfinished run in --out, 'never' starts from the beginning. "
-            "[default: auto]",
-            methods=(DPAC,),
+            "[default: auto]"
         ),
     ] = None
     m: Annotated[
         float | str | None,
-        Spelling(
+        for_pac(
             "pac: a number above 1 that controls how soft assignments are (closer to 1 is harder), "
             "or auto. [default: auto for images, else 1.03]",
-            methods=(PAC,),
             typed=str,
         ),
     ] = None
     metric: Annotated[
         str | None,
-        Spelling(
+        for_pac(
             "pac: sqeuclidean, cosine or another metric of scikit-learn. [default: cosine for "
-            "images, sqeuclidean for a matrix]",
-            methods=(PAC,),
+            "images, sqeuclidean for a matrix]"
         ),
     ] = None
     balance: Annotated[
         float | str | None,
-        Spelling(
+        for_pac(
             "pac: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. The "
             "paper's is 1. [default: auto]",
-            methods=(PAC,),
             typed=str,
         ),
     ] = None
     n_init: Annotated[
         int | None,
-        Spelling(
+        for_pac(
             "pac: number of starts, of which the best is kept. [default: 3 for images, else 1]",
-            methods=(PAC,),
             least=1,
         ),
     ] = None
     smooth: Annotated[
         bool | None,
-        Spelling(
+        for_pac(
             "pac on images: average probabilities over similar photos, also for predict and "
             "export. [default: smooth, from 20 photos per cluster]",
-            methods=(PAC,),
             flags=("--smooth/--no-smooth",),
         ),
     ] = None
     deduplicate: Annotated[
         bool,
-        Spelling(
+        for_pac(
             "Images: count near-duplicates as one photo. duplicates.csv lists them either way.",
-            methods=(PAC,),
             flags=("--deduplicate",),
         ),
     ] = False
     id: Annotated[
         str | None,
-        Spelling(
-            "Tables: the column with the ids of the rows. [default: an index or unique text]",
-            methods=(PAC,),
-        ),
+        for_pac("Tables: the column with the ids of the rows. [default: an index or unique text]"),
     ] = None
     scale: Annotated[
         str | None,
-        Spelling(
+        for_pac(
             "Tables: how to scale columns: standard, robust (median and quartiles), none, or "
             "auto: standard if standard deviations differ by a factor of more than 10. [default: "
-            "auto]",
-            methods=(PAC,),
+            "auto]"
         ),
     ] = None
     drop: Annotated[
         Sequence[str] | None,
-        Spelling("Tables: a column to leave out. Repeatable.", methods=(PAC,), typed=list[str]),
+        for_pac("Tables: a column to leave out. Repeatable.", typed=list[str]),
     ] = None
     report: Annotated[bool, Spelling("Write report.html.", flags=("--report/--no-report",))] = True
     random_state: Annotated[

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -71,8 +70,6 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         clustering.P, clustering.X, yardstick, samples.names, heading=samples.heading
     )
     folder.write("assignments.csv", assigned.csv_parts())
-    with contextlib.suppress(ImportError):  # pyarrow is optional
-        folder.write("assignments.parquet", assigned.to_parquet())
     pairs = overlaps(clustering.P, assigned)
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
     if samples.classes is not None:

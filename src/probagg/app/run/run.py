@@ -103,10 +103,9 @@ class Run:
         return self.config.get("n_clusters") or read_n_clusters(self.path)
 
     @property
-    def yardstick(self) -> Yardstick | None:
-        """What measures distances of new samples; None where a model was saved without it."""
-        file = verified(self.path, "yardstick.safetensors")
-        return Yardstick.load(file) if file.is_file() else None
+    def yardstick(self) -> Yardstick:
+        """What measures distances of new samples."""
+        return Yardstick.load(verified(self.path, "yardstick.safetensors"))
 
     def model(self, device: str = "auto") -> Any:
         """Return what assigns samples: PAC, `Smoothing` of its clusters, or DPAC."""

@@ -215,7 +215,8 @@ def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Clas
                 f"labels has {len(found)} entries for {len(names)} samples. Pass one per sample, "
                 "in their order, or a mapping from names to classes."
             )
-    known = (c is not None and c == c and c != "" for c in found)  # NaN differs from itself
+    # NaN differs from itself.
+    known = (c is not None and c == c and c != "" for c in found)
     return Classes.of_text([str(c) if k else None for c, k in zip(found, known, strict=True)])
 
 
@@ -325,8 +326,8 @@ def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
         found = extract_features(samples.pictures, backbone, progress=progress)
     except KeyboardInterrupt:
         raise Interrupted("Interrupted; the features so far are kept.") from None
-    if found.pace.n_images:
-        monitor.say(f"features: {found.pace}")
+    if n_computed := len(found.X) - found.cached:
+        monitor.say(f"features: {n_computed / max(found.seconds, 1e-9):.3g} images/s")
     kept = samples.only(found.rows, found.bad)
     return replace(kept, X=found.X)
 

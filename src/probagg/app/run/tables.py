@@ -364,7 +364,8 @@ class Preparation:
         places, width = [part.place for part in self.parts], len(table.columns)
         if width == len(self.columns):
             return places
-        if self.id is not None and width == len(self.columns) - 1:  # without the id
+        # The id may be left out.
+        if self.id is not None and width == len(self.columns) - 1:
             return [place - (place > self.columns.index(self.id)) for place in places]
         raise NoData(
             f"{table.where} has {width} columns without names, but the run was made with "
@@ -492,7 +493,8 @@ def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
     found = differing_scales(X, FACTOR) if X.shape[1] else None
     if found is None:
         return None
-    places = [*amounts, -1]  # -1: the share
+    # -1 stands for the share.
+    places = [*amounts, -1]
     return replace(found, largest=places[found.largest], smallest=places[found.smallest])
 
 
@@ -614,7 +616,8 @@ def profiles_table(
     X, labels = _some(X, labels)
     clusters = [k for k in range(K) if (labels == k).any()]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a cluster without any value of a column
+        # A cluster may have no value of a column.
+        warnings.simplefilter("ignore", RuntimeWarning)
         means = np.array([np.nanmean(X[labels == k], 0, dtype=np.float64) for k in clusters])
         spread = np.nanstd(means, 0) / np.maximum(np.nanstd(X, 0, dtype=np.float64), 1e-300)
         shown = np.sort(np.argsort(-spread, kind="stable")[:MOST_COLUMNS])

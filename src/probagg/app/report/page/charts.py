@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import colorsys
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,25 +17,17 @@ from probagg.svg import curve, render, short
 
 TABLE = 20  # clusters or classes, above which only the majority class of a cluster is shown
 CHARTS = 8  # charts per stage
-FIRST = (0.55, 0.10, 215.0)  # lightness, chroma, hue (degrees) in OKLCH: a calm blue
-DARKER, LIGHTER = 0.40, 0.70  # lightness on a white page
-LIFT = 0.13  # how much lighter the same colour is on a dark page
-
-# From OKLab to linear sRGB (Ottosson 2020, "A perceptual color space for image processing").
-_TO_LMS = np.array(
-    [
-        [1.0, 0.3963377774, 0.2158037573],
-        [1.0, -0.1055613458, -0.0638541728],
-        [1.0, -0.0894841775, -1.2914855480],
-    ]
-)
-_TO_RGB = np.array(
-    [
-        [4.0767416621, -3.3077115913, 0.2309699292],
-        [-1.2684380046, 2.6097574011, -0.3413193965],
-        [-0.0041960863, -0.7034186147, 1.7076147010],
-    ]
-)
+# Colours of clusters on a light and on a dark page, each far from those before it (in OKLab).
+LIGHT = (
+    "#008096", "#f07554", "#7c0f5f", "#b781ec", "#86af2d", "#754b05", "#35369b", "#057918",
+    "#49a2fe", "#987485", "#ac3033", "#2fb6a1", "#0b5445", "#9d4ba5", "#533f59", "#b49b6a",
+    "#e86fa5", "#606ab4", "#85a2bc", "#67785a", "#ba690a", "#0f4b77", "#693c91", "#8e821d",
+)  # fmt: skip
+DARK = (
+    "#53a6b9", "#ffa688", "#9f4782", "#ddb0ff", "#b1d772", "#987243", "#5862b9", "#509e51",
+    "#83ccff", "#bd9dac", "#cf6460", "#79ddca", "#437869", "#c179c7", "#76647c", "#dac59a",
+    "#ffa1cd", "#8893d5", "#b2cbe2", "#8f9e83", "#dd9557", "#437097", "#8c67b1", "#b4aa5e",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -172,45 +164,17 @@ def amount(value: float, kind: str) -> str:
     return f"{value:.0%}" if kind == "share" else short(value)
 
 
-@functools.cache
-def palette(n: int) -> tuple[tuple[str, str], ...]:
-    """Return `n` pairs of colours, for light and dark pages, each far from those before it.
+def palette(n: int) -> list[tuple[str, str]]:
+    """Return `n` different pairs of colours, for light and dark pages.
 
-    >>> palette(1)[0][0].startswith("#")
-    True
+    >>> palette(1)
+    [('#008096', '#53a6b9')]
     """
-    candidates = _candidates()
-    chosen = [_lab(np.array([FIRST]))[0]]
-    nearest = np.full(len(candidates), np.inf)
-    while len(chosen) < n:
-        # Lightness differs little on small dots, so hue counts more.
-        gap = (candidates - chosen[-1]) * [0.7, 1.0, 1.0]
-        nearest = np.minimum(nearest, np.sqrt((gap**2).sum(axis=1)))
-        chosen.append(candidates[nearest.argmax()])
-    light = np.array(chosen[:n]).reshape(-1, 3)
-    dark = light * [1.0, 0.85, 0.85] + [LIFT, 0.0, 0.0]
-    return tuple(zip(_hex(light), _hex(dark), strict=True))
-
-
-def _candidates() -> np.ndarray:
-    """Return colours of middle lightness and chroma that a screen can show, in OKLab."""
-    lightness, chroma = np.linspace(DARKER, LIGHTER, 7), np.linspace(0.05, 0.16, 6)
-    grid = np.meshgrid(lightness, chroma, np.arange(0.0, 360.0, 6.0), indexing="ij")
-    lab = _lab(np.stack(grid, axis=-1).reshape(-1, 3))
-    rgb = _linear_rgb(lab)
-    return lab[((rgb >= 0) & (rgb <= 1)).all(axis=1)]
-
-
-def _lab(lch: np.ndarray) -> np.ndarray:
-    angle = np.radians(lch[:, 2])
-    return np.stack([lch[:, 0], lch[:, 1] * np.cos(angle), lch[:, 1] * np.sin(angle)], axis=1)
-
-
-def _linear_rgb(lab: np.ndarray) -> np.ndarray:
-    return (lab @ _TO_LMS.T) ** 3 @ _TO_RGB.T
-
-
-def _hex(lab: np.ndarray) -> list[str]:
-    rgb = np.clip(_linear_rgb(lab), 0.0, 1.0)
-    curve = np.where(rgb <= 0.0031308, 12.92 * rgb, 1.055 * rgb ** (1 / 2.4) - 0.055)
-    return ["#" + "".join(f"{round(255 * v):02x}" for v in row) for row in curve]
+    pairs = list(zip(LIGHT, DARK, strict=True))[:n]
+    for k in range(len(pairs), n):
+        # Turned by the golden angle, so that hues of neighbouring numbers are far apart.
+        hue, lightness = 0.618034 * k % 1.0, 0.36 + 0.06 * (k % 3)
+        shades = (colorsys.hls_to_rgb(hue, lightness + lift, 0.5) for lift in (0.0, 0.18))
+        pair = ["#" + "".join(f"{round(255 * v):02x}" for v in rgb) for rgb in shades]
+        pairs.append((pair[0], pair[1]))
+    return pairs
