@@ -61,11 +61,11 @@ LEVEL = 0.8
 WIDE = 4.0
 # The weights of the readings in the logarithm of the probability.
 WEIGHTS = {
-    "silhouette": 2.92,
-    "silhouette_gain": 5.54,
-    "modularity_gain": 6.0,
-    "elbow": 2.15,
-    "log_k": -0.73,
+    "silhouette": 2.76,
+    "silhouette_gain": 4.92,
+    "modularity_gain": 8.1,
+    "elbow": 2.21,
+    "log_k": -0.78,
 }
 # There is no clear structure where no number gains more than this over a single Gaussian.
 STRUCTURE = 0.17
@@ -128,8 +128,8 @@ def selection_seconds(candidates: str | Iterable[int], n_rows: int, n_columns: i
     """Estimate the time of a selection: measured on an idle core, good to a factor of 2."""
     largest = _numbers(candidates, n_rows)[-1]
     n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * largest))
-    trees = (1 + N_NULLS) * (1.5e-7 * n_rows**2 + 1e-6 * n_rows * largest * (largest + 20))
-    return 0.5 + trees + 4e-7 * n_rows * n_columns
+    trees = (1 + N_NULLS) * (9e-8 * n_rows**2 + 3.5e-8 * n_rows * largest * (largest + 20))
+    return 0.1 + trees + 6e-7 * n_rows * n_columns
 
 
 def _sample(X: Array, metric: Metric, n_rows: int, generator: np.random.Generator) -> Array:
