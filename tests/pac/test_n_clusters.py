@@ -302,7 +302,16 @@ def test_columns_unrelated_to_the_groups_do_not_mislead(n_noise, rng):
     assert unrelated_columns(noisy, rng) == list(range(4, 4 + n_noise))
     selection = select_n_clusters(noisy, random_state=0)
     assert selection.n_clusters == 3
-    assert "unrelated to the others: columns 4" in selection.reason
+    assert "Columns left out as unrelated to the others: 4" in selection.reason
+
+
+def test_columns_that_are_left_out_have_the_names_of_a_table(rng):
+    pandas = pytest.importorskip("pandas")
+    X = 4.0 * rng.normal(size=(3, 4))[rng.integers(3, size=200)] + rng.standard_normal((200, 4))
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(lucky=5.0 * rng.normal(size=200))
+    assert "the others: lucky." in select_n_clusters(frame, random_state=0).reason
+    named = select_n_clusters(frame.to_numpy(), feature_names=[*"abcd", "e"], random_state=0)
+    assert "the others: e." in named.reason
 
 
 def test_independent_columns_are_all_kept(rng):

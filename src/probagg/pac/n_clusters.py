@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from typing import Any
@@ -76,6 +76,7 @@ def select_n_clusters(
     candidates: str | Iterable[int] = "auto",
     *,
     metric: Metric = "sqeuclidean",
+    feature_names: Sequence[Any] | None = None,
     random_state: Any = None,
 ) -> Selection:
     """Choose the number of clusters, without labels, and say how far the data leave it open.
@@ -97,6 +98,9 @@ def select_n_clusters(
         number from 2 to 60, or to sqrt(2 n_samples) if that is less.
     metric
         As in :class:`probagg.PAC`.
+    feature_names : sequence or None, default=None
+        What the reason calls columns that are left out: by default the names of a DataFrame, or
+        numbers from 0.
     random_state : int, RandomState instance or None, default=None
         Determines the sample of rows and the nulls.
 
@@ -117,11 +121,13 @@ def select_n_clusters(
     """
     validate_parameter_constraints(CONSTRAINTS, {"metric": metric}, caller_name="select_n_clusters")
     generator = np.random.default_rng(draw_seed(random_state))
+    names = getattr(X, "columns", None) if feature_names is None else feature_names
     with explained(X):
         X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
     X = check_distances(X) if metric == "precomputed" else X
     numbers = _numbers(candidates, X.shape[0])
-    return selection_from(*read_rows(X, metric, numbers, generator))
+    read, left_out = read_rows(X, metric, numbers, generator)
+    return selection_from(read, [j if names is None else names[j] for j in left_out])
 
 
 def selection_seconds(candidates: str | Iterable[int], n_rows: int, n_columns: int) -> float:
@@ -372,8 +378,8 @@ class Selection:
         return stack(f"{self.n_clusters} clusters are chosen{also}", curves)
 
 
-def selection_from(read: dict[str, np.ndarray], left_out: list[int]) -> Selection:
-    """Return the selection from the readings of all candidates."""
+def selection_from(read: dict[str, np.ndarray], left_out: list[Any]) -> Selection:
+    """Return the selection from the readings of all candidates, and what columns are called."""
     K = read["n_clusters"]
     P = probabilities(read)
     low, high = _interval(P)
@@ -389,7 +395,7 @@ def selection_from(read: dict[str, np.ndarray], left_out: list[int]) -> Selectio
     if left_out:
         columns = ", ".join(str(column) for column in left_out[:NAMED])
         more = f" and {len(left_out) - NAMED} others" if len(left_out) > NAMED else ""
-        reason += f" Left out as unrelated to the others: columns {columns}{more} (the first is 0)."
+        reason += f" Columns left out as unrelated to the others: {columns}{more}."
     return Selection(int(K[best]), interval, reason, clear, table)
 
 

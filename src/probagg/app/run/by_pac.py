@@ -274,6 +274,7 @@ class ByPac:
             samples.sample(ENOUGH_TO_CHOOSE, self.request.seed),
             self.k,
             metric=self.params.get("metric", "sqeuclidean"),
+            feature_names=samples.columns,
             random_state=self.request.seed,
         )
         self.request.monitor.say(selection.reason)
