@@ -3,7 +3,6 @@
 import csv
 import io
 import warnings
-import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
@@ -85,7 +84,6 @@ def test_the_interval_is_one_number_for_blobs_and_wider_where_they_overlap():
     low, high = unsure.interval
     assert low < high
     assert f"{low} to {high} clusters have a probability of 80 %" in unsure.reason
-    assert f"({low} to {high} with a probability of 80 %)" in unsure.plot_svg()
 
 
 def test_few_rows_of_overlapping_groups_are_not_two_clusters():
@@ -221,18 +219,6 @@ def test_the_table_can_be_written_as_csv():
     assert [int(row["n_clusters"]) for row in rows] == [2, 3, 4]
     assert [row["chosen"] for row in rows] == ["0", "1", "0"]
     assert float(rows[1]["probability"]) == pytest.approx(selection.table[1].probability, rel=1e-5)
-
-
-@pytest.mark.parametrize("candidates", [[3], (2, 12)])
-def test_the_plot_is_one_picture_without_colours_of_its_own(candidates):
-    selection = select_n_clusters(blobs(3, 100, 2), candidates, random_state=0)
-    svg = selection.plot_svg()
-    root = ElementTree.fromstring(svg)
-    assert root.tag.endswith("svg")
-    assert "3 clusters are chosen" in svg
-    assert "nan" not in svg
-    assert "#" not in svg
-    assert len(root.findall(".//{*}circle")) == 2 * len(selection.table)
 
 
 def test_the_silhouette_is_that_of_scikit_learn(rng):

@@ -33,7 +33,6 @@ from probagg.pac.balance import NEIGHBOURS
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
 from probagg.pac.rows import LinearRows, Metric, Rows
 from probagg.pac.solver import rows_of
-from probagg.svg import curve, stack
 
 LARGEST_AUTO = 60
 # A larger set is sampled: so many rows, or so many per cluster of the largest candidate.
@@ -109,7 +108,7 @@ def select_n_clusters(
     Selection
         `n_clusters` (the most probable), `interval` (of 80 %), `reason` (in words),
         `clear` (False if there is no clear structure or no clear number), `table` (one row per
-        candidate), `to_csv()`, `plot_svg()`.
+        candidate), `to_csv()`.
 
     Examples
     --------
@@ -360,22 +359,6 @@ class Selection:
             values = asdict(row).values()
             writer.writerow(f"{v:.6g}" if isinstance(v, float) else int(v) for v in values)
         return text.getvalue()
-
-    def plot_svg(self) -> str:
-        """Return probability and modularity by K as a picture, in the colour of the text around."""
-        K, (low, high) = [row.n_clusters for row in self.table], self.interval
-        curves = {
-            name: curve(
-                K,
-                [getattr(row, name) for row in self.table],
-                label=name,
-                unit="clusters",
-                mark=self.n_clusters,
-            )
-            for name in ("probability", "modularity")
-        }
-        also = f" ({low} to {high} with a probability of 80 %)" if low < high else ""
-        return stack(f"{self.n_clusters} clusters are chosen{also}", curves)
 
 
 def selection_from(read: dict[str, np.ndarray], left_out: list[Any]) -> Selection:

@@ -278,7 +278,7 @@ class ByPac:
             random_state=self.request.seed,
         )
         self.request.monitor.say(selection.reason)
-        files = {"k_selection.csv": selection.to_csv(), "k_selection.svg": selection.plot_svg()}
+        files = {"k_selection.csv": selection.to_csv()}
         facts = {
             "k_reason": selection.reason,
             "k_interval": list(selection.interval),
