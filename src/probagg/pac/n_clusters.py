@@ -376,9 +376,9 @@ def selection_from(read: dict[str, np.ndarray], left_out: list[Any]) -> Selectio
     clear = has_groups and interval[1] <= WIDE * interval[0]
     reason = _reason(table, best, interval, has_groups)
     if left_out:
-        columns = ", ".join(str(column) for column in left_out[:NAMED])
+        named = ", ".join(str(name) for name in left_out[:NAMED])
         more = f" and {len(left_out) - NAMED} others" if len(left_out) > NAMED else ""
-        reason += f" Columns left out as unrelated to the others: {columns}{more}."
+        reason += f" Columns left out as unrelated to the others: {named}{more}."
     return Selection(int(K[best]), interval, reason, clear, table)
 
 
