@@ -14,6 +14,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from math import exp, log
 from pathlib import Path
 from statistics import fmean
 
@@ -47,12 +48,12 @@ from benchmarks.figures.tables import (
     table,
 )
 from benchmarks.record import Row
+from benchmarks.studies.pac_select import MADE
 
 DOCS = ROOT / "docs"
 STAGES = {"cluster": "dpac-opa", "self_label": "dpac-opa-self-label"}  # stage -> method
 SEED_2 = "training/cifar10_resnet34_seed2"
 OF_STARTS = ("kmeans", "pac")
-MADE_UP = ("blobs", "blobs of many shapes", "clouds")
 
 
 def raw_features() -> str:
@@ -129,43 +130,69 @@ def order() -> str:
 
 
 def selection() -> str:
-    """Return the number of clusters that `select_n_clusters` chooses on data with known classes."""
+    """Return how often the interval of `select_n_clusters` holds the number of groups."""
     rows = []
-    for name, n, runs in selections():
-        if name not in MADE_UP:
-            chosen = ", ".join(
-                f"{run['chosen']} ({run['interval'][0]} to {run['interval'][1]})" for run in runs
-            )
-            took = f"{fmean(run['cpu_seconds'] for run in runs):.0f} s"
-            title = SETS.get(name, name).partition(",")[0]
-            rows.append([title, f"{n:,}", str(runs[0]["truth"]), chosen, took])
-    return table("data | rows | classes | chosen (interval), by seed | CPU time", rows)
-
-
-def selections() -> Iterator[tuple[str, int, list[Row]]]:
-    """Yield the rows of `select_n_clusters` by data set and number of rows, which increases."""
     for name, runs in grouped("pac_select", "data").items():
-        now = [run for run in runs if run.method == "now"]
-        for n in sorted({run.settings["rows"] for run in now}):
-            yield name, n, [run for run in now if run.settings["rows"] == n]
+        if runs[0]["truth"] > 1:
+            truths = sorted({run["truth"] for run in runs})
+            ends = f"{truths[0]} to {truths[-1]}" if len(truths) > 1 else str(truths[0])
+            title = SETS.get(name, name).partition(",")[0]
+            learned = sum(run["learned"] for run in runs)
+            rows.append([title, ends, str(learned), str(len(runs) - learned), *coverage(runs)])
+    header = "data | groups | samples that learn | that report | interval holds | its width"
+    return table(f"{header} | chosen within 10 % | CPU time", rows)
 
 
-def selection_on_blobs() -> str:
-    """Return how often the true number of blobs is chosen."""
+def coverage(runs: Sequence[Row]) -> list[str]:
+    """Return how many intervals hold, their mean width, how many choices are near, the time."""
+    holds = sum(run["holds"] for run in runs)
+    width = exp(fmean(log(run["interval"][1] / run["interval"][0]) for run in runs))
+    near = sum(abs(run["chosen"] - run["truth"]) <= max(1, run["truth"] // 10) for run in runs)
+    took = fmean(run["cpu_seconds"] for run in runs)
+    return [f"{holds} of {len(runs)}", f"x {width:.1f}", f"{near}", f"{took:.1f} s"]
+
+
+def selection_in_short() -> str:
+    """Return the coverage on what learns and on what reports only."""
+    groups: dict[str, list[Row]] = {}
+    for run in recorded("pac_select").rows:
+        if run["truth"] > 1:
+            kind = "made-up groups" if run.data in MADE else "classes of real sets"
+            groups.setdefault(f"{kind}, {'learns' if run['learned'] else 'reports'}", []).append(
+                run
+            )
     rows = []
-    for name, n, runs in selections():
-        if name in MADE_UP[:2]:
-            exact = sum(run["chosen"] == run["truth"] for run in runs)
-            numbers = ", ".join(str(K) for K in sorted({run["truth"] for run in runs}))
-            took = f"{fmean(run['cpu_seconds'] for run in runs):.0f} s"
-            rows.append([name, f"{n:,}", numbers, f"{exact} of {len(runs)}", took])
-    return table("data | rows | K | exact | CPU time", rows)
+    for name, runs in sorted(groups.items()):
+        sets = f"{len({run.data for run in runs})} sets, {len(runs)} samples"
+        share = f"{fmean(run['holds'] for run in runs):.0%}"
+        rows.append([name, sets, share, *coverage(runs)[1:3]])
+    return table(" | | interval holds | its mean width | chosen within 10 %", rows)
 
 
 def clouds_without_structure() -> str:
     """Return how many data sets without clusters are recognised as such."""
-    clouds = recorded("pac_select").of(data="clouds", method="now")
-    return f"{sum(not cloud['clear'] for cloud in clouds)} of {len(clouds)}"
+    clouds = [run for run in recorded("pac_select").rows if run["truth"] == 1]
+    found = sum(run["reason"].startswith("No clear structure") for run in clouds)
+    return f"{found} of {len(clouds)}"
+
+
+def confidence() -> str:
+    """Return confidence and calibration error of PAC's memberships, as they are and calibrated."""
+    rows = []
+    for name, runs in grouped("pac_probabilities", "data").items():
+        by = {
+            method: [run for run in runs if run.method == method]
+            for method in ("as it is", "calibrated", "halves")
+        }
+        first = by["as it is"]
+        values = [fmean(run[key] for run in first) for key in ("acc", "confidence", "above_99")]
+        errors = [fmean(run["ece"] for run in each) for each in by.values()]
+        title = SETS.get(name, name).partition(",")[0]
+        rows.append([title, *(f"{v:.2f}" for v in values), *(f"{e:.3f}" for e in errors)])
+    mean = [f"{fmean(float(row[i]) for row in rows):.3f}" for i in (4, 5, 6)]
+    rows.append(["mean", "", "", "", *mean])
+    header = "data | right | mean confidence | rows above 0.99 | ECE | calibrated | halves"
+    return table(header, rows)
 
 
 def heads() -> str:

@@ -349,6 +349,11 @@ def run(sample: Sample) -> Row:
     """Return the choice on a sample."""
     began = time.process_time()  # of one thread: the machine may be shared
     found = n_clusters.select_n_clusters(sample.X, random_state=sample.number)
+    return row_of(sample, found, time.process_time() - began)
+
+
+def row_of(sample: Sample, found: n_clusters.Selection, seconds: float) -> Row:
+    """Return what is recorded of a choice."""
     values = {
         "truth": sample.truth,
         "chosen": found.n_clusters,
@@ -357,7 +362,7 @@ def run(sample: Sample) -> Row:
         "holds": found.interval[0] <= sample.truth <= found.interval[1],
         "reason": found.reason,
         "learned": sample.learns,
-        "cpu_seconds": round(time.process_time() - began, 2),
+        "cpu_seconds": round(seconds, 2),
         "settings": {"rows": sample.X.shape[0], "columns": sample.X.shape[1]},
     }
     setting = ", ".join(filter(None, (sample.variant, f"{len(sample.X)} rows")))

@@ -1,6 +1,6 @@
 """Curves as SVG, built as trees of elements, so that no name can be read as markup.
 
-Elements carry classes and no colours: a page styles them, `stack` adds a style of its own.
+Elements carry classes and no colours: a page styles them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,6 @@ Element = ElementTree.Element
 # The size of a curve, and the area of its line.
 WIDTH, HEIGHT = 320.0, 150.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 308.0, 12.0, 124.0
-# The height above a stack and each of its curves.
-HEADING = 18.0
-STYLE = """
-.stack { font: 12px system-ui, sans-serif; fill: currentColor }
-.stack .grid { stroke: currentColor; opacity: 0.3 }
-.stack .line { fill: none; stroke: currentColor; stroke-width: 1.5 }
-.stack .mark { stroke: currentColor; stroke-dasharray: 4 3 }
-.stack .middle { text-anchor: middle }
-.stack .end { text-anchor: end }
-"""
-
-
-def new_svg(kind: str, width: float, height: float, label: str) -> Element:
-    """Return an empty picture with a class, a size and a label for screen readers."""
-    view = f"0 0 {width:g} {height:g}"
-    given = {"class": kind, "viewBox": view, "width": f"{width:g}", "role": "img"}
-    return Element("svg", {**given, "aria-label": label})
 
 
 def add(parent: Element, tag: str, text: str = "", **attributes: str | float) -> Element:
@@ -45,11 +28,6 @@ def add(parent: Element, tag: str, text: str = "", **attributes: str | float) ->
 
 def _shown(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
-
-
-def render(svg: Element) -> str:
-    """Return the picture as text."""
-    return ElementTree.tostring(svg, encoding="unicode", short_empty_elements=False)
 
 
 def short(value: float) -> str:
@@ -72,15 +50,17 @@ def curve(
     label: str,
     unit: str,
     mark: float | None = None,
-) -> Element:
-    """Draw one line with its extremes in numbers, and `mark` at an x."""
+) -> str:
+    """Return the SVG of one line with its extremes in numbers, and `mark` at an x.
+
+    At least one value must be finite.
+    """
     X, Y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     finite = np.isfinite(X) & np.isfinite(Y)
     X, Y = X[finite], Y[finite]
-    if not len(Y):
-        return new_svg("curve", WIDTH, HEIGHT, f"{label}: no values")
     ends = f"{short(Y[0])} to {short(Y[-1])}, {len(Y)} values"
-    svg = new_svg("curve", WIDTH, HEIGHT, f"{label} by {unit}: {ends}")
+    shape = {"viewBox": f"0 0 {WIDTH:g} {HEIGHT:g}", "width": f"{WIDTH:g}", "role": "img"}
+    svg = Element("svg", {"class": "curve", **shape, "aria-label": f"{label} by {unit}: {ends}"})
     low, high = float(Y.min()), float(Y.max())
     px, py = _between(X, X.min(), X.max(), LEFT, RIGHT), _between(Y, low, high, BOTTOM, TOP)
     _add_axes(svg, X, low, high, unit)
@@ -93,7 +73,7 @@ def curve(
         for a, b, at_x, value in zip(px, py, X, Y, strict=True):
             dot = add(svg, "circle", class_="dot", cx=a, cy=b, r=5 if at_x == mark else 2.5)
             add(dot, "title", f"{unit} {short(at_x)}: {short(value)}")
-    return svg
+    return ElementTree.tostring(svg, encoding="unicode", short_empty_elements=False)
 
 
 def _between(values: np.ndarray, low: float, high: float, start: float, end: float) -> np.ndarray:
@@ -114,18 +94,3 @@ def _add_axes(svg: Element, X: np.ndarray, low: float, high: float, unit: str) -
     if X.max() > X.min():
         add(svg, "text", short(X.max()), class_="tick end", x=RIGHT, y=HEIGHT - 8)
     add(svg, "text", unit, class_="tick middle", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8)
-
-
-def stack(title: str, curves: dict[str, Element]) -> str:
-    """Return curves below each other as a file of its own, in the colour of the text around it."""
-    svg = new_svg("stack", WIDTH, HEADING + len(curves) * (HEADING + HEIGHT), title)
-    svg.set("xmlns", "http://www.w3.org/2000/svg")
-    add(svg, "style", STYLE)
-    add(svg, "text", title, x=LEFT, y=HEADING - 5, font_weight="bold")
-    for i, (name, element) in enumerate(curves.items()):
-        top = 2 * HEADING + i * (HEADING + HEIGHT)
-        add(svg, "text", name, x=LEFT, y=top - 4)
-        element.set("y", f"{top:g}")
-        element.set("height", f"{HEIGHT:g}")
-        svg.append(element)
-    return render(svg) + "\n"

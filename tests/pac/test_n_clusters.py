@@ -3,7 +3,6 @@
 import csv
 import io
 import warnings
-import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
@@ -85,7 +84,6 @@ def test_the_interval_is_one_number_for_blobs_and_wider_where_they_overlap():
     low, high = unsure.interval
     assert low < high
     assert f"{low} to {high} clusters have a probability of 80 %" in unsure.reason
-    assert f"({low} to {high} with a probability of 80 %)" in unsure.plot_svg()
 
 
 def test_few_rows_of_overlapping_groups_are_not_two_clusters():
@@ -223,18 +221,6 @@ def test_the_table_can_be_written_as_csv():
     assert float(rows[1]["probability"]) == pytest.approx(selection.table[1].probability, rel=1e-5)
 
 
-@pytest.mark.parametrize("candidates", [[3], (2, 12)])
-def test_the_plot_is_one_picture_without_colours_of_its_own(candidates):
-    selection = select_n_clusters(blobs(3, 100, 2), candidates, random_state=0)
-    svg = selection.plot_svg()
-    root = ElementTree.fromstring(svg)
-    assert root.tag.endswith("svg")
-    assert "3 clusters are chosen" in svg
-    assert "nan" not in svg
-    assert "#" not in svg
-    assert len(root.findall(".//{*}circle")) == 2 * len(selection.table)
-
-
 def test_the_silhouette_is_that_of_scikit_learn(rng):
     """Clusters may be empty or have one row."""
     D = pairwise_distances(rng.normal(size=(30, 3)))
@@ -302,7 +288,16 @@ def test_columns_unrelated_to_the_groups_do_not_mislead(n_noise, rng):
     assert unrelated_columns(noisy, rng) == list(range(4, 4 + n_noise))
     selection = select_n_clusters(noisy, random_state=0)
     assert selection.n_clusters == 3
-    assert "unrelated to the others: columns 4" in selection.reason
+    assert "Columns left out as unrelated to the others: 4" in selection.reason
+
+
+def test_columns_that_are_left_out_have_the_names_of_a_table(rng):
+    pandas = pytest.importorskip("pandas")
+    X = 4.0 * rng.normal(size=(3, 4))[rng.integers(3, size=200)] + rng.standard_normal((200, 4))
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(lucky=5.0 * rng.normal(size=200))
+    assert "the others: lucky." in select_n_clusters(frame, random_state=0).reason
+    named = select_n_clusters(frame.to_numpy(), feature_names=[*"abcd", "e"], random_state=0)
+    assert "the others: e." in named.reason
 
 
 def test_independent_columns_are_all_kept(rng):

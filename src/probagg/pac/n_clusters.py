@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from typing import Any
@@ -33,7 +33,6 @@ from probagg.pac.balance import NEIGHBOURS
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
 from probagg.pac.rows import LinearRows, Metric, Rows
 from probagg.pac.solver import rows_of
-from probagg.svg import curve, stack
 
 LARGEST_AUTO = 60
 # A larger set is sampled: so many rows, or so many per cluster of the largest candidate.
@@ -61,11 +60,11 @@ LEVEL = 0.8
 WIDE = 4.0
 # The weights of the readings in the logarithm of the probability.
 WEIGHTS = {
-    "silhouette": 2.92,
-    "silhouette_gain": 5.54,
-    "modularity_gain": 6.0,
-    "elbow": 2.15,
-    "log_k": -0.73,
+    "silhouette": 2.76,
+    "silhouette_gain": 4.92,
+    "modularity_gain": 8.1,
+    "elbow": 2.21,
+    "log_k": -0.78,
 }
 # There is no clear structure where no number gains more than this over a single Gaussian.
 STRUCTURE = 0.17
@@ -76,6 +75,7 @@ def select_n_clusters(
     candidates: str | Iterable[int] = "auto",
     *,
     metric: Metric = "sqeuclidean",
+    feature_names: Sequence[Any] | None = None,
     random_state: Any = None,
 ) -> Selection:
     """Choose the number of clusters, without labels, and say how far the data leave it open.
@@ -97,6 +97,9 @@ def select_n_clusters(
         number from 2 to 60, or to sqrt(2 n_samples) if that is less.
     metric
         As in :class:`probagg.PAC`.
+    feature_names : sequence or None, default=None
+        What the reason calls columns that are left out: by default the names of a DataFrame, or
+        numbers from 0.
     random_state : int, RandomState instance or None, default=None
         Determines the sample of rows and the nulls.
 
@@ -105,7 +108,7 @@ def select_n_clusters(
     Selection
         `n_clusters` (the most probable), `interval` (of 80 %), `reason` (in words),
         `clear` (False if there is no clear structure or no clear number), `table` (one row per
-        candidate), `to_csv()`, `plot_svg()`.
+        candidate), `to_csv()`.
 
     Examples
     --------
@@ -117,19 +120,21 @@ def select_n_clusters(
     """
     validate_parameter_constraints(CONSTRAINTS, {"metric": metric}, caller_name="select_n_clusters")
     generator = np.random.default_rng(draw_seed(random_state))
+    names = getattr(X, "columns", None) if feature_names is None else feature_names
     with explained(X):
         X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
     X = check_distances(X) if metric == "precomputed" else X
     numbers = _numbers(candidates, X.shape[0])
-    return selection_from(*read_rows(X, metric, numbers, generator))
+    read, left_out = read_rows(X, metric, numbers, generator)
+    return selection_from(read, [j if names is None else names[j] for j in left_out])
 
 
 def selection_seconds(candidates: str | Iterable[int], n_rows: int, n_columns: int) -> float:
     """Estimate the time of a selection: measured on an idle core, good to a factor of 2."""
     largest = _numbers(candidates, n_rows)[-1]
     n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * largest))
-    trees = (1 + N_NULLS) * (1.5e-7 * n_rows**2 + 1e-6 * n_rows * largest * (largest + 20))
-    return 0.5 + trees + 4e-7 * n_rows * n_columns
+    trees = (1 + N_NULLS) * (9e-8 * n_rows**2 + 3.5e-8 * n_rows * largest * (largest + 20))
+    return 0.1 + trees + 6e-7 * n_rows * n_columns
 
 
 def _sample(X: Array, metric: Metric, n_rows: int, generator: np.random.Generator) -> Array:
@@ -355,25 +360,9 @@ class Selection:
             writer.writerow(f"{v:.6g}" if isinstance(v, float) else int(v) for v in values)
         return text.getvalue()
 
-    def plot_svg(self) -> str:
-        """Return probability and modularity by K as a picture, in the colour of the text around."""
-        K, (low, high) = [row.n_clusters for row in self.table], self.interval
-        curves = {
-            name: curve(
-                K,
-                [getattr(row, name) for row in self.table],
-                label=name,
-                unit="clusters",
-                mark=self.n_clusters,
-            )
-            for name in ("probability", "modularity")
-        }
-        also = f" ({low} to {high} with a probability of 80 %)" if low < high else ""
-        return stack(f"{self.n_clusters} clusters are chosen{also}", curves)
 
-
-def selection_from(read: dict[str, np.ndarray], left_out: list[int]) -> Selection:
-    """Return the selection from the readings of all candidates."""
+def selection_from(read: dict[str, np.ndarray], left_out: list[Any]) -> Selection:
+    """Return the selection from the readings of all candidates, and what columns are called."""
     K = read["n_clusters"]
     P = probabilities(read)
     low, high = _interval(P)
@@ -387,9 +376,9 @@ def selection_from(read: dict[str, np.ndarray], left_out: list[int]) -> Selectio
     clear = has_groups and interval[1] <= WIDE * interval[0]
     reason = _reason(table, best, interval, has_groups)
     if left_out:
-        columns = ", ".join(str(column) for column in left_out[:NAMED])
+        named = ", ".join(str(name) for name in left_out[:NAMED])
         more = f" and {len(left_out) - NAMED} others" if len(left_out) > NAMED else ""
-        reason += f" Left out as unrelated to the others: columns {columns}{more} (the first is 0)."
+        reason += f" Columns left out as unrelated to the others: {named}{more}."
     return Selection(int(K[best]), interval, reason, clear, table)
 
 

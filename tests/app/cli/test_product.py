@@ -274,7 +274,6 @@ def test_the_number_of_clusters_can_be_chosen(world, tmp_path):
     assert [int(row["n_clusters"]) for row in table] == [2, 3, 4, 5, 6]
     facts = json.loads((tmp_path / "run" / "result.json").read_text())
     assert facts["k_reason"] in result.stdout
-    assert (tmp_path / "run" / "k_selection.svg").exists()
 
 
 def test_a_dry_run_says_what_and_writes_nothing(world, tmp_path):

@@ -274,10 +274,11 @@ class ByPac:
             samples.sample(ENOUGH_TO_CHOOSE, self.request.seed),
             self.k,
             metric=self.params.get("metric", "sqeuclidean"),
+            feature_names=samples.columns,
             random_state=self.request.seed,
         )
         self.request.monitor.say(selection.reason)
-        files = {"k_selection.csv": selection.to_csv(), "k_selection.svg": selection.plot_svg()}
+        files = {"k_selection.csv": selection.to_csv()}
         facts = {
             "k_reason": selection.reason,
             "k_interval": list(selection.interval),

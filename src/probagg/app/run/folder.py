@@ -54,7 +54,6 @@ RUN_FILES = (
     "embeddings.npy",
     "env.json",
     "k_selection.csv",
-    "k_selection.svg",
     "log.txt",
     MANIFEST,
     "map.npz",

@@ -13,7 +13,7 @@ import numpy as np
 from probagg.app.report.contents import Contents
 from probagg.data.tables import date_text
 from probagg.metrics import evaluate
-from probagg.svg import curve, render, short
+from probagg.svg import curve, short
 
 TABLE = 20  # clusters or classes, above which only the majority class of a cluster is shown
 CHARTS = 8  # charts per stage
@@ -116,7 +116,7 @@ def _charts(records: list[dict[str, Any]]) -> list[Chart]:
         if not known:
             continue
         x, y = [float(r[unit]) for r in known], [float(r[name]) for r in known]
-        charts.append(Chart(title, render(curve(x, y, label=title, unit=unit))))
+        charts.append(Chart(title, curve(x, y, label=title, unit=unit)))
     return charts
 
 
@@ -139,8 +139,7 @@ def selection(contents: Contents) -> list[Chart]:
         if not np.isfinite(values).any():
             continue
         title = name.replace("_", " ")
-        svg = curve(K, values, label=title, unit="clusters", mark=mark)
-        charts.append(Chart(title, render(svg)))
+        charts.append(Chart(title, curve(K, values, label=title, unit="clusters", mark=mark)))
     return charts
 
 
