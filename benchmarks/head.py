@@ -194,7 +194,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
         )
         rows = self._standard(some).to(device)
         if self.balance == "auto":
-            pac, solution = choose_balance(rows, pac)
+            choice = choose_balance(rows, pac)
+            pac, solution = choice.parameters, choice.solution
         return (solution or solve(rows, pac)).clusters
 
     def _train(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
+from sklearn.cluster import KMeans
 from sklearn.datasets import load_iris, make_blobs
 from sklearn.metrics import pairwise_distances
 from sklearn.neighbors import NearestNeighbors
@@ -13,7 +14,8 @@ from sklearn.neighbors import NearestNeighbors
 from probagg import PAC, clustering_accuracy
 from probagg.neighbours.graph import NeighbourAgreement
 from probagg.pac import balance
-from probagg.pac.balance import clearly_best
+from probagg.pac.balance import BalanceCandidate, BalanceChoice, Comparison, best_candidate
+from probagg.pac.solver import Parameters
 
 
 @pytest.fixture
@@ -46,16 +48,96 @@ def test_a_large_cluster_with_outliers_in_the_others_is_not_taken(digits):
 
 
 @pytest.mark.parametrize(
-    ("kappas", "means", "chosen"),
+    ("scores", "chosen"),
     [
-        ((0.80, 0.82, 0.82, 0.82), (0.8, 0.8, 0.8, 0.8), 0),  # no clear gain
-        ((0.80, 0.84, 0.90, 0.85), (0.8, 0.8, 0.8, 0.8), 2),
-        ((0.80, 0.84, 0.90, 0.95), (0.8, 0.8, 0.8, 0.7), 2),  # the last has clusters of outliers
-        ((0.80, 0.84, 0.84, 0.84), (0.8, 0.8, 0.8, 0.8), 1),  # ties go to the highest balance
+        ((2.0, 2.02, 2.04, 2.04, 2.04), 0),  # no clear gain over balance 1
+        ((2.0, 2.04, 2.08, 2.0, 2.0), 1),  # the same clusters followed to 0 need a small gain
+        ((2.0, 2.04, 2.09, 2.0, 2.0), 2),  # other starts a clear one
+        ((2.0, 2.09, 2.11, 2.0, 2.0), 2),  # a plain gain over balance 1 is taken by the best
+        ((2.0, 1.9, 1.9, 2.06, 2.06), 3),  # the first of equal scores
+        ((2.0, 1.9, 1.9, 2.06), 3),  # without k-means
     ],
 )
-def test_the_run_whose_neighbours_agree_clearly_best_is_chosen(kappas, means, chosen):
-    assert clearly_best([NeighbourAgreement(*r) for r in zip(kappas, means, strict=True)]) == chosen
+def test_the_candidate_that_fits_clearly_best_is_chosen(scores, chosen):
+    assert best_candidate(scores) == chosen
+
+
+def with_categories(X, n, seed=0):
+    """Add n columns of four random categories each, one-hot."""
+    rng = np.random.default_rng(seed)
+    drawn = [np.eye(4)[rng.integers(4, size=len(X))] for _ in range(n)]
+    return np.hstack([(X - X.mean(0)) / X.std(0), *drawn])
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_random_categories_do_not_mislead(n, seed):
+    """They split every neighbourhood, so that neighbours agree in groups cut by category too."""
+    X, y = make_blobs([3500, 1000, 350, 150], 5, random_state=1, center_box=(-10, 10))
+    pac = PAC(4, balance="auto", random_state=seed).fit(with_categories(X, n))
+    assert clustering_accuracy(y, pac.labels_) > 0.97
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_overlapping_groups_in_two_dimensions_are_found_from_every_seed(seed):
+    """Neighbours agree at every balance; only the sums of squares differ."""
+    X, y = make_blobs([3500, 1000, 350, 150], 2, random_state=3, center_box=(-10, 10))
+    pac = PAC(4, balance="auto", random_state=seed).fit(X)
+    assert clustering_accuracy(y, pac.labels_) > 0.97
+
+
+def test_the_spread_is_the_inertia_of_kmeans_for_every_kind_of_rows(rng):
+    X = rng.normal(size=(200, 4)) + 3.0
+    means = KMeans(3, n_init=1, random_state=0).fit(X)
+    expected = means.inertia_ / ((X - X.mean(0)) ** 2).sum()
+    kinds = {
+        "sqeuclidean": (X, csr_array(X), torch.tensor(X)),
+        "precomputed": (pairwise_distances(X, metric="sqeuclidean"),),
+    }
+    for metric, every in kinds.items():
+        for rows in every:
+            found = Comparison(rows, metric, 3).read(means.labels_, None, "k-means")
+            assert found.spread == pytest.approx(expected)
+
+
+def test_balance_1_is_kept_where_kmeans_finds_the_same():
+    """Neighbours agree more where groups are merged, but the two methods do not."""
+    X, y = make_blobs([250] * 8, 5, center_box=(-10, 10), random_state=100)
+    pac = PAC(8, balance="auto", random_state=0).fit(with_categories(X, 3, seed=100))
+    assert pac.balance_ == 1.0
+    assert clustering_accuracy(y, pac.labels_) > 0.97
+    assert [candidate.name for candidate in pac.balance_candidates_] == ["balance 1", "k-means"]
+
+
+def test_candidates_are_shown(unequal, caplog):
+    X, _ = unequal
+    with caplog.at_level("INFO", "probagg"):
+        pac = PAC(4, balance="auto", random_state=0, verbose=1).fit(X)
+    found = {(candidate.balance, candidate.start) for candidate in pac.balance_candidates_}
+    assert found >= {(1.0, "uniform"), (0.0, "balance 1"), (0.0, "k-means"), (None, "k-means")}
+    kmeans = pac.balance_candidates_[-1]
+    assert kmeans.sizes == (1000, 60, 60, 60)
+    assert len(kmeans.labels) == len(X)
+    assert f"k-means: score {kmeans.score:.3f}" in caplog.text
+    assert PAC(4, random_state=0).fit(X).balance_candidates_ == ()
+
+
+def test_a_candidate_that_fits_better_with_other_clusters_is_told():
+    """Half of the labels differ, and the second fits better by 0.06."""
+    labels = np.repeat([0, 1], 50), np.tile([0, 1], 50)
+    used, rival, same = (
+        BalanceCandidate(at, "uniform", (50, 50), 0.8, 0.8, spread, of)
+        for at, spread, of in (
+            (1.0, 0.5, labels[0]),
+            (0.25, 0.47, labels[1]),
+            (0, 0.47, labels[0]),
+        )
+    )
+    text = BalanceChoice(Parameters(2), (used, rival), 0, None).doubt()
+    for words in ("uses balance 1: score 2.293", "But balance 0.25: score 2.355", "pass balance=1"):
+        assert words in text
+    assert BalanceChoice(Parameters(2), (used, same), 0, None).doubt() is None
+    assert BalanceChoice(Parameters(2), (rival, used), 0, None).doubt() is None
 
 
 def test_agreement_is_one_for_separate_groups_and_zero_by_chance(rng):
@@ -136,6 +218,22 @@ def test_a_warning_says_that_equal_sizes_are_forced(unequal):
     assert "equal size do not fit" in text
     assert "balance='auto'" in text
     assert not warnings_of(unequal[0], 4, balance="auto")
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        make_blobs([3500, 1000, 350, 150], 2, random_state=3, center_box=(-10, 10))[0],
+        make_blobs([3511, 999, 353, 137], 6, random_state=5, center_box=(-6, 6))[0],
+        with_categories(
+            make_blobs([3511, 999, 353, 137], 6, random_state=5, center_box=(-6, 6))[0], 2
+        ),
+    ],
+    ids=["two dimensions", "a table", "with categories"],
+)
+def test_a_warning_says_that_kmeans_fits_better(X):
+    (text,) = warnings_of(X, 4)
+    assert "k-means' clusters fit better" in text
 
 
 def test_a_warning_says_that_many_clusters_are_tiny(digits):

@@ -161,7 +161,3 @@ class NeighbourAgreement:
         by_chance = float(((sizes / len(labels)) ** 2).sum())
         kappa = (same.mean() - by_chance) / (1.0 - by_chance) if by_chance < 1.0 else 0.0
         return cls(float(kappa), float(means.mean()))
-
-    def gain_over(self, other: NeighbourAgreement) -> float:
-        """Return the gain in kappa; none where clusters agree less on average."""
-        return self.kappa - other.kappa if self.mean >= other.mean else 0.0

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from probagg.aggregation import Array
 from probagg.arrays import is_tensor
 from probagg.errors import ClusteringWarning
-from probagg.pac.balance import gain_of_kmeans
+from probagg.pac.balance import BalanceChoice, gain_of_kmeans
 from probagg.pac.files import FileRows
 from probagg.pac.inputs import RowSource
 from probagg.pac.out_of_core import Chunks
@@ -22,9 +22,8 @@ from probagg.pac.solver import Solution
 
 # A cluster is tiny below this share of the mean size.
 TINY = 0.05
-# Equal sizes are forced where k-means raises the agreement of neighbours by this much. On sets of
-# equal classes it raises it by up to 0.07.
-FORCED = 0.1
+# Equal sizes are forced where k-means raises the score of `balance.BalanceCandidate` by this much.
+FORCED = 0.06
 # `PAC.fit` warns where scales differ by this factor. Standard deviations are computed from so many
 # rows, of a file from so many of its chunks. The smallest few columns do not count, nor does one
 # with the same value in nearly all rows, as a rare pixel has.
@@ -35,13 +34,19 @@ FEW = 0.05
 NEARLY_ALL = 0.9
 
 
-def advise(solution: Solution, X: Array | Chunks) -> list[tuple[str, type[Warning]]]:
-    """Return what a user should know about the clusters of X, each with its kind of warning."""
+def advise(
+    solution: Solution, X: Array | Chunks, choice: BalanceChoice | None = None
+) -> list[tuple[str, type[Warning]]]:
+    """Return what a user should know about the clusters of X, each with its kind of warning.
+
+    `choice` is that of the balance, where it was "auto".
+    """
     found = problems(solution)
     if found:
         return [(problem, ConvergenceWarning) for problem in found]
-    problem = uneven_sizes(solution)
-    if problem is None and (gain := gain_of_kmeans(solution, X, FORCED)):
+    problem = choice.doubt() if choice is not None else None
+    problem = problem or uneven_sizes(solution)
+    if problem is None and choice is None and (gain := gain_of_kmeans(solution, X, FORCED)):
         problem = forced_sizes(gain)
     return [(problem, ClusteringWarning)] if problem else []
 
@@ -97,9 +102,9 @@ def uneven_sizes(solution: Solution) -> str | None:
 def forced_sizes(gain: float) -> str:
     """Return advice where clusters of equal size cut through dense groups."""
     return (
-        "Clusters of about equal size do not fit these samples: in k-means' clusters the nearest "
-        f"neighbours of a sample have its label more often (by {gain:.2f}, corrected for chance). "
-        "Pass balance='auto', which chooses."
+        "Clusters of about equal size do not fit these samples: k-means' clusters fit better (by "
+        f"{gain:.2f} in the score of balance='auto': neighbours have the same label more often, "
+        "and samples are closer to the mean of their cluster). Pass balance='auto', which chooses."
     )
 
 

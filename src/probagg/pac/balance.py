@@ -2,20 +2,24 @@
 
 The paper's balance of 1 finds groups of about equal size well. Where sizes differ, it cuts large
 groups and joins small ones. A lower balance follows the sizes, but may put most rows into one
-cluster and a few outliers into each of the others. PAC therefore runs at several values, and the
-results are compared by how often the nearest neighbours of a row have its label: in a group that is
-cut, and among outliers, many do not.
+cluster and a few outliers into each of the others. PAC therefore runs at several balances and from
+several starts, beside k-means, and the results are compared without labels by how often the nearest
+neighbours of a row have its label, and by how far rows are from the mean of their cluster: a random
+category or noise splits neighbourhoods, but hardly moves the means.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from numbers import Integral
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
+from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import normalize
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
@@ -25,27 +29,139 @@ from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
 from probagg.pac.out_of_core import Chunks
+from probagg.pac.rows import Metric, training_distances
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import log_progress
 
-BALANCES = (1.0, 0.5, 0.25, 0.0)
 NEIGHBOURS = 10
-# A balance below 1 is chosen where it raises kappa by this much.
-CLEAR_GAIN = 0.03
-# A fit at balance 1 is compared with k-means on a few rows, and few principal axes.
-FEW_ROWS = 600
+# The best candidate is used for a plain gain in score over balance 1. Otherwise balance 0 started
+# from the clusters at 1 replaces them for a small gain; other starts, which may lead far from them,
+# need a clear gain over what is used.
+SMALL_GAIN = 0.03
+CLEAR_GAIN = 0.05
+PLAIN_GAIN = 0.1
+# By adjusted Rand index: balance 1 is used where its clusters and k-means' are the same, and there
+# is doubt where k-means gains clearly and its clusters are not like those used.
+THE_SAME = 0.9
+ALIKE = 0.85
+# k-means has so many starts, in at most so many columns: principal axes of wider rows.
+KMEANS_STARTS = 10
 FEW_COLUMNS = 32
-# Runs are compared on at least and at most so many rows; 50 per cluster in between.
+# A fit at balance 1 is compared with k-means on so many rows, with fewer and shorter starts.
+FEW_ROWS = 2_500
+QUICK = {"n_init": 5, "max_iter": 30}
+# Candidates are compared on at least and at most so many rows; 50 per cluster in between.
 LEAST_ROWS, MOST_ROWS = 5_000, 20_000
+
+
+@dataclass(frozen=True)
+class BalanceCandidate:
+    """One way to cluster the rows, and how well its clusters fit them."""
+
+    balance: float | None  # None for k-means
+    start: str  # "uniform", "balance 1" or "k-means"
+    sizes: tuple[int, ...]  # of the rows compared, largest first
+    agreement: float  # of neighbours, over rows, corrected for chance (kappa)
+    mean_agreement: float  # the mean over clusters of the share of neighbours with a row's label
+    spread: float  # the sum of squares within clusters, as a share of that of all rows
+    labels: np.ndarray  # of the rows compared
+
+    @property
+    def score(self) -> float:
+        """The sum of both agreements, less the logarithm of the spread: higher is better."""
+        return self.agreement + self.mean_agreement - float(np.log(self.spread))
+
+    @property
+    def name(self) -> str:
+        """What to call it in a sentence."""
+        if self.balance is None:
+            return "k-means"
+        return f"balance {self.balance:g}" + (
+            "" if self.start == "uniform" else f" started from {self.start}"
+        )
+
+    def __str__(self) -> str:
+        sizes = "/".join(f"{size}" for size in self.sizes[:6]) + "/…" * (len(self.sizes) > 6)
+        return (
+            f"{self.name}: score {self.score:.3f} (agreement of neighbours {self.agreement:.3f}, "
+            f"mean of clusters {self.mean_agreement:.3f}, spread {self.spread:.3f}), sizes {sizes}"
+        )
+
+
+class Comparison:
+    """Rows on which clusters are compared: their nearest neighbours, and their sums of squares."""
+
+    def __init__(self, X: Array, metric: Metric, n_clusters: int) -> None:
+        self.n_clusters = n_clusters
+        self.near = to_numpy(nearest_rows(X, NEIGHBOURS, metric))
+        self.distances: np.ndarray | None = None
+        if metric in LINEAR_METRICS:
+            rows = plain_rows(X).astype(np.float64)
+            self.rows = normalize(rows) if metric == "cosine" else rows
+            if not sp.issparse(rows):
+                self.rows = self.rows - self.rows.mean(0)
+        else:
+            self.distances = to_numpy(
+                X if metric == "precomputed" else training_distances(X, metric)
+            )
+        self.total = self._within(np.zeros(X.shape[0], np.int64))
+
+    def read(self, labels: np.ndarray, balance: float | None, start: str) -> BalanceCandidate:
+        """Return clusters with how well they fit."""
+        found = NeighbourAgreement.of(labels, self.near, self.n_clusters)
+        sizes = np.sort(np.bincount(labels, minlength=self.n_clusters))[::-1]
+        spread = max(self._within(labels) / max(self.total, 1e-300), 1e-9)
+        return BalanceCandidate(
+            balance, start, tuple(sizes.tolist()), found.kappa, found.mean, spread, labels
+        )
+
+    def _within(self, labels: np.ndarray) -> float:
+        """Return the sum over clusters of squared distances to the mean, or its like."""
+        N, K = len(labels), self.n_clusters
+        members = sp.csr_array((np.ones(N), (labels, np.arange(N))), shape=(K, N))
+        sizes = np.maximum(members.sum(1), 1.0)
+        if self.distances is not None:  # half the mean distance of a cluster's rows to each other
+            sums = members @ self.distances
+            return float(0.5 * (sums[labels, np.arange(N)] / sizes[labels]).sum())
+        sums, squares = members @ self.rows, self.rows * self.rows
+        return float(squares.sum() - ((sums * sums).sum(1) / sizes).sum())
+
+
+@dataclass(frozen=True)
+class BalanceChoice:
+    """The candidates of `balance="auto"`, and which of them is used."""
+
+    parameters: Parameters  # with the balance, and where to start
+    candidates: tuple[BalanceCandidate, ...]  # k-means last, where the metric allows it
+    chosen: int
+    solution: Solution | None  # of all rows, where all were compared
+
+    def doubt(self) -> str | None:
+        """Return a warning where another candidate fits better and has other clusters."""
+        if not self.candidates:
+            return None
+        used = self.candidates[self.chosen]
+        rival = max(self.candidates, key=lambda candidate: candidate.score)
+        if rival.score - used.score < CLEAR_GAIN:
+            return None
+        alike = adjusted_rand_score(used.labels, rival.labels)
+        if alike >= ALIKE:
+            return None
+        return (
+            f"The sizes of the clusters are in doubt. balance='auto' uses {used}. But {rival} (the "
+            f"adjusted Rand index of both is {alike:.2f}). Compare both on samples that you know "
+            "(balance_candidates_ has the labels), pass balance=1 if groups have about equal sizes "
+            "and balance=0 if not, or leave out columns that are unrelated to the groups."
+        )
 
 
 def choose_balance(
     X: Array | Chunks, parameters: Parameters, sample_weight: Array | None = None
-) -> tuple[Parameters, Solution | None]:
-    """Return the parameters with the balance that "auto" stands for.
+) -> BalanceChoice:
+    """Return the balance that "auto" stands for, with the candidates it was chosen from.
 
-    Where the runs that were compared had all rows, the solution is returned too. Where they had
-    some, and a balance below 1 is chosen, all rows start from their clusters: optima are many.
+    Where the candidates had some of the rows, and a balance below 1 is chosen, all rows start from
+    its clusters: optima are many.
     """
     if not isinstance(parameters.init, str):
         raise InputError(
@@ -54,61 +170,97 @@ def choose_balance(
         )
     N, K, metric = X.shape[0], parameters.n_clusters, parameters.metric
     if K == 1:
-        return replace(parameters, balance=1.0), None
+        return BalanceChoice(replace(parameters, balance=1.0), (), 0, None)
     if not isinstance(parameters.random_state, Integral):  # the same for every run
         parameters = replace(parameters, random_state=draw_seed(parameters.random_state))
     size = min(N, max(LEAST_ROWS, min(50 * K, MOST_ROWS)))
     rows, weights = _some(X, sample_weight, size, parameters)
-    at = [replace(parameters, balance=balance, checkpoint=None) for balance in BALANCES]
-    runs = [solve(rows, each, weights) for each in at]
-    near = to_numpy(nearest_rows(rows, NEIGHBOURS, metric))
-    found = [NeighbourAgreement.of(_labels(run), near, K) for run in runs]
-    for balance, agreement in zip(BALANCES, found, strict=True):
-        message = "balance %g: agreement of neighbours %.3f, mean of clusters %.3f"
-        log_progress(parameters.verbose >= 1, message, balance, agreement.kappa, agreement.mean)
-    chosen = clearly_best(found)
-    parameters = replace(parameters, balance=BALANCES[chosen])
-    if rows is X:
-        return parameters, runs[chosen]
-    if chosen == 0:
-        return parameters, None
-    return replace(parameters, init=runs[chosen].clusters), None
+    compared, runs, candidates = Comparison(rows, metric, K), [], []
+
+    def run(balance: float, start: str, P: Array | None = None) -> None:
+        init = parameters.init if P is None else P
+        at = replace(parameters, balance=balance, init=init, checkpoint=None)
+        runs.append(solve(rows, at, weights))
+        candidates.append(compared.read(_labels(runs[-1]), balance, start))
+
+    run(1.0, "uniform")
+    kmeans = None
+    if metric in LINEAR_METRICS:
+        labels = _kmeans(compared.rows, K, int(parameters.random_state), weights)
+        kmeans = compared.read(labels, None, "k-means")
+    if kmeans is None or adjusted_rand_score(candidates[0].labels, kmeans.labels) < THE_SAME:
+        run(0.0, "balance 1", runs[0].P)
+        run(0.25, "uniform")
+        run(0.0, "uniform")
+        if kmeans is not None:
+            run(0.0, "k-means", np.eye(K)[kmeans.labels])
+    candidates += [] if kmeans is None else [kmeans]
+    for candidate in candidates:
+        log_progress(parameters.verbose >= 1, "%s", candidate)
+    chosen = best_candidate([candidate.score for candidate in candidates[: len(runs)]])
+    parameters = replace(parameters, balance=runs[chosen].clusters.update.balance)
+    if rows is not X and chosen > 0:
+        parameters = replace(parameters, init=runs[chosen].clusters)
+    solution = runs[chosen] if rows is X else None
+    return BalanceChoice(parameters, tuple(candidates), chosen, solution)
+
+
+def best_candidate(scores: Sequence[float]) -> int:
+    """Return which to use of balance 1, the same clusters at 0, and other starts."""
+    best = max(range(len(scores)), key=lambda number: scores[number])
+    if scores[best] >= scores[0] + PLAIN_GAIN:
+        return best
+    chosen = 1 if len(scores) > 1 and scores[1] >= scores[0] + SMALL_GAIN else 0
+    return best if scores[best] >= scores[chosen] + CLEAR_GAIN else chosen
 
 
 def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float:
-    """Return how much more neighbours agree in clusters of k-means, on a few rows; 0 below `least`.
+    """Return how much better k-means' clusters of some rows fit, in score.
 
-    K-means does not prefer equal sizes, and on a few rows it takes a fraction of PAC's time.
+    It is 0 where that is below `least`, or both have the same clusters.
+
+    K-means does not prefer equal sizes, and on few rows and axes it takes a fraction of PAC's time.
     """
     K, N, metric = solution.parameters.n_clusters, X.shape[0], solution.parameters.metric
-    is_judged = solution.clusters.update.balance >= BALANCES[0] and 1 < K <= N // 20
+    is_judged = solution.clusters.update.balance >= 1.0 and 1 < K <= N // 20
     if isinstance(X, Chunks) or solution.P is None or metric not in LINEAR_METRICS or not is_judged:
         return 0.0
     chosen = _draw(N, max(FEW_ROWS, 20 * K), 0)
     with _thread_pools().limit(limits=1):  # starting threads takes longer than so few rows
-        rows = normalize(plain_rows(X[chosen])) if metric == "cosine" else plain_rows(X[chosen])
-        if rows.shape[1] > 2 * FEW_COLUMNS:
-            rows = TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
-        near = nearest_rows(rows, NEIGHBOURS)
-        before = NeighbourAgreement.of(_labels(solution)[chosen], near, K).kappa
-        if before > 1.0 - least:  # kappa is at most 1
-            return 0.0
-        means = KMeans(K, n_init=3, max_iter=20, random_state=0).fit(rows)
-    gain = NeighbourAgreement.of(means.labels_, near, K).kappa - before
-    return gain if gain >= least else 0.0
+        rows = plain_rows(X[chosen])
+        rows = _few_columns(normalize(rows) if metric == "cosine" else rows)
+        compared = Comparison(rows, "sqeuclidean", K)
+        before = compared.read(_labels(solution)[chosen], 1.0, "uniform")
+        after = compared.read(_kmeans(rows, K, 0, **QUICK), None, "k-means")
+    gain = after.score - before.score
+    is_alike = adjusted_rand_score(before.labels, after.labels) >= ALIKE
+    return gain if gain >= least and not is_alike else 0.0
+
+
+def _kmeans(
+    rows: Array,
+    K: int,
+    seed: int,
+    weights: Array | None = None,
+    n_init: int = KMEANS_STARTS,
+    max_iter: int = 300,
+) -> np.ndarray:
+    """Return k-means' labels of rows, on their principal axes where they have many columns."""
+    weights = None if weights is None else to_numpy(weights)
+    kmeans = KMeans(K, n_init=n_init, max_iter=max_iter, random_state=seed)
+    return kmeans.fit_predict(_few_columns(rows), sample_weight=weights)
+
+
+def _few_columns(rows: Array) -> Array:
+    if rows.shape[1] <= 2 * FEW_COLUMNS:
+        return rows
+    return TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
 
 
 @cache
 def _thread_pools() -> ThreadpoolController:
     """Return the libraries with threads of their own; finding them takes milliseconds."""
     return ThreadpoolController()
-
-
-def clearly_best(found: list[NeighbourAgreement]) -> int:
-    """Return which run to take: the first, unless another gains clearly."""
-    gains = [agreement.gain_over(found[0]) for agreement in found]
-    best = max(range(len(gains)), key=lambda number: gains[number])
-    return best if gains[best] >= CLEAR_GAIN else 0
 
 
 def _labels(run: Solution) -> np.ndarray:

@@ -78,10 +78,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     balance : float in [0, 2] or "auto", default=1.0
         The exponent of a cluster's mass (the sum of its probabilities) in its score. 1 is the
         paper's, which prefers clusters of equal size; 0 has no such preference; 2 makes sizes more
-        even. Use "auto" if groups may have very different sizes. It runs at 1, 0.5, 0.25 and 0 on
-        at most 5,000 rows (more for K > 100), which takes four to five times as long as a fit. It
-        uses a value below 1 only if nearest neighbours then have the same label clearly more often,
-        and not less often in the mean over clusters.
+        even. Use "auto" if groups may have very different sizes. It compares runs at 1, 0.25 and 0
+        from several starts, and k-means, on at most 5,000 rows (more for K > 100), which takes two
+        to four times as long as a fit. It leaves 1 only if neighbours then have the same label more
+        often and rows are closer to the means of their clusters, in the sum of both, and warns if
+        candidates that fit as well have other clusters.
     init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
         The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
         "annealed" first clusters at twice m - 1, which often ends in a lower objective. (It uses at
@@ -135,6 +136,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The m used.
     balance_ : float
         The balance used.
+    balance_candidates_ : tuple of BalanceCandidate
+        What `balance="auto"` compared: balance, start, sizes, score and labels of each, of the rows
+        compared. Empty for a number.
     moments_ : Moments
         Mass, first and second moments of the clusters (linear metrics only). With `balance=1`,
         `aggregate(X, moments_, metric)` is `transform(X)`.
@@ -218,18 +222,21 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
             warnings.warn(uneven, ClusteringWarning, stacklevel=2)
         data = to_solve(rows, weights, self.metric, self.n_clusters)
-        parameters, solution = self._parameters(), None
+        parameters, choice = self._parameters(), None
         if self.balance == "auto":
-            parameters, solution = choose_balance(data, parameters, weights)
+            choice = choose_balance(data, parameters, weights)
+            parameters = choice.parameters
+        solution = choice.solution if choice is not None else None
         if solution is None:
             solution = solve(data, parameters, weights)
+        self.balance_candidates_ = choice.candidates if choice is not None else ()
         self._stream: Stream | None = None  # a stream before this fit is forgotten
         self._set_clusters(solution.clusters)
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
         self._keep(rows, solution.P)
-        for problem, kind in advise(solution, data):
+        for problem, kind in advise(solution, data, choice):
             warnings.warn(problem, kind, stacklevel=2)
         return self
 

@@ -114,7 +114,8 @@ def choose_space(X: Array, parameters: Parameters, space: str = "auto") -> Space
     if space == "auto":
         solution = None
         if parameters.balance == "auto":
-            parameters, solution = choose_balance(rows, parameters)
+            choice = choose_balance(rows, parameters)
+            parameters, solution = choice.parameters, choice.solution
         raw = Reading.of([solution or solve(rows, parameters)], others, K)
         # Modularity prefers equal sizes.
         by = "modularity" if float(parameters.balance) >= 1.0 else "kappa"
