@@ -110,7 +110,7 @@ def test_a_damaged_file_is_an_error(change, rng, tmp_path):
 
 def test_the_file_of_another_transformer_is_refused(rng, tmp_path):
     GraphCoordinates(3).fit(rng.random((40, 5))).save(tmp_path / "x")
-    with pytest.raises(InputError, match="a GraphCoordinates, not a SmoothedRows"):
+    with pytest.raises(InputError, match="holds a GraphCoordinates, not a SmoothedRows"):
         SmoothedRows.load(tmp_path / "x")
 
 

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from probagg.aggregation import LINEAR_METRICS
 from probagg.arrays import unit_rows
 from probagg.environment import check_memory
-from probagg.errors import reading
+from probagg.errors import InputError, reading
 from probagg.estimators import describe_estimator, rebuild_estimator
 from probagg.neighbours.graph import nearest_rows
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
@@ -104,28 +104,18 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
                 tensors |= {f"{name}.{part}": getattr(array, part) for part in _CSR}
             else:
                 tensors[name] = array
-        description = describe_estimator(self, ("n_features_in_",))
+        if isinstance(self, GraphCoordinates):
+            tensors["eigenvalues"] = self.eigenvalues_
+        description = describe_estimator(self, _LEARNED)
         description["class"] = type(self).__name__
         write_safetensors(path, FORMAT, tensors, description)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Return a fitted transformer from a file that `save` wrote."""
-        tensors, description = read_safetensors(path, FORMAT)
-        with reading(path, RESTORE):
-            kinds = {kind.__name__: kind for kind in (SmoothedRows, GraphCoordinates)}
-            kind = kinds[description["class"]]
-            if not issubclass(kind, cls):
-                raise ValueError(f"it is a {kind.__name__}, not a {cls.__name__}")
-            found = rebuild_estimator(kind, description, ("n_features_in_",))
-            found._validate_params()
-            width = found.n_features_in_
-            found._rows = _array(tensors, "rows", width)
-            found._values = _array(tensors, "values", width if kind is SmoothedRows else None)
-            if len(found._rows.shape) != 2 or found._rows.shape[1] != width:
-                raise ValueError("its rows are not of the size that it states")
-            if found._values.shape[0] != found._rows.shape[0]:
-                raise ValueError("its arrays do not belong together")
+        found = load_space(path)
+        if not isinstance(found, cls):
+            raise InputError(f"{path} holds a {type(found).__name__}, not a {cls.__name__}.")
         return found
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -139,6 +129,7 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
 
 
 _CSR = ("data", "indices", "indptr")
+_LEARNED = ("n_features_in_",)
 
 
 def _array(tensors: dict[str, Any], name: str, width: int | None) -> Any:
@@ -154,6 +145,27 @@ def _array(tensors: dict[str, Any], name: str, width: int | None) -> Any:
     if array.dtype not in (np.float32, np.float64) or not np.isfinite(data).all():
         raise ValueError("some of its numbers are not finite")
     return array
+
+
+def load_space(path: str | PathLike[str]) -> SmoothedRows | GraphCoordinates:
+    """Return the transformer, of either class, that `save` wrote."""
+    tensors, description = read_safetensors(path, FORMAT)
+    with reading(path, RESTORE):
+        kinds = {kind.__name__: kind for kind in (SmoothedRows, GraphCoordinates)}
+        found: Any = rebuild_estimator(kinds[description["class"]], description, _LEARNED)
+        found._validate_params()
+        width = found.n_features_in_
+        found._rows = _array(tensors, "rows", width)
+        found._values = _array(tensors, "values", width)
+        is_coordinates = isinstance(found, GraphCoordinates)
+        expected = found.n_components if is_coordinates else width
+        if found._rows.shape[1:] != (width,) or found._values.shape[1:] != (expected,):
+            raise ValueError("its arrays are not of the size that it states")
+        if found._values.shape[0] != found._rows.shape[0]:
+            raise ValueError("its arrays do not belong together")
+        if is_coordinates:
+            found.eigenvalues_ = _array(tensors, "eigenvalues", None)
+    return found
 
 
 def means(near: np.ndarray, values: Any) -> Any:

@@ -20,6 +20,7 @@ from probagg.estimators import draw_seed
 from probagg.neighbours.graph import NeighbourAgreement, modularity, plain_rows
 from probagg.neighbours.spaces import GraphCoordinates, SmoothedRows, neighbour_graph
 from probagg.pac.balance import choose_balance
+from probagg.pac.pac import PAC
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import log_progress
 
@@ -70,6 +71,28 @@ class Space:
         is_averaged = isinstance(self.transformer, SmoothedRows)
         metric = parameters.metric if is_averaged else "sqeuclidean"
         return replace(parameters, m="auto", metric=metric)
+
+
+@dataclass(frozen=True)
+class PACInSpace:
+    """A fitted PAC, and the transformer that rows go through first."""
+
+    transformer: Transformer
+    pac: PAC
+
+    @property
+    def n_clusters(self) -> int:
+        """K."""
+        return self.pac.n_clusters
+
+    @property
+    def n_features_in_(self) -> int:
+        """D, of raw rows."""
+        return self.transformer.n_features_in_
+
+    def predict_proba(self, X: Array) -> Array:
+        """Return the probability of each raw row in each cluster."""
+        return self.pac.predict_proba(self.transformer.transform(X))
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
 SMOOTHING = "smoothing.safetensors"
+SPACE = "space.safetensors"
 # Held by the process that writes.
 LOCK = ".probagg.lock"
 # The sub-folder that a run is built in.
@@ -68,6 +69,7 @@ RUN_FILES = (
     REVIEW,
     "skipped.csv",
     SMOOTHING,
+    SPACE,
     "tensorboard/events.out.tfevents.*",
     "yardstick.safetensors",
 )

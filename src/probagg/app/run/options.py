@@ -151,6 +151,15 @@ class Options:
             least=1,
         ),
     ] = None
+    space: Annotated[
+        str,
+        Spelling(
+            "pac on rows: raw, as they are; averaged over neighbours; coordinates on the graph of "
+            "neighbours; or auto, which compares.",
+            methods=(PAC,),
+            choices=("auto", "raw", "averaged", "coordinates"),
+        ),
+    ] = "auto"
     smooth: Annotated[
         bool | None,
         for_pac(

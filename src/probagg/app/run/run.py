@@ -27,6 +27,7 @@ from probagg.app.run.folder import (
     CONFIG,
     REVIEW,
     SMOOTHING,
+    SPACE,
     RunFolderError,
     add_to_run,
     is_as_sealed,
@@ -108,7 +109,7 @@ class Run:
         return Yardstick.load(verified(self.path, "yardstick.safetensors"))
 
     def model(self, device: str = "auto") -> Any:
-        """Return what assigns samples: PAC, `Smoothing` of its clusters, or DPAC."""
+        """Return what assigns samples: PAC, also in a space, `Smoothing`, or DPAC."""
         # Estimators are taken by name: PAC alone needs no torch.
         import probagg
 
@@ -119,7 +120,13 @@ class Run:
         file = verified(self.path, "model.safetensors")
         if self.config["method"] == "dpac":
             return probagg.DPAC.load(file, device=device)
-        return probagg.PAC.load(file)
+        pac = probagg.PAC.load(file)
+        if self.config.get("space", "raw") == "raw":
+            return pac
+        from probagg.neighbours.spaces import load_space
+        from probagg.pac.space import PACInSpace
+
+        return PACInSpace(load_space(verified(self.path, SPACE)), pac)
 
     def backbone(self, device: str = "auto") -> Any:
         """Return the network whose features were clustered, or None where there is none."""
