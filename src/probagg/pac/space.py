@@ -24,7 +24,6 @@ from probagg.pac.pac import PAC
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import log_progress
 
-SPACES = ("raw", "averaged", "coordinates")
 NEIGHBOURS = 10
 # How often rows are averaged.
 ROUNDS = 10
@@ -52,7 +51,7 @@ class Space:
 
     @property
     def name(self) -> str:
-        """One of `SPACES`."""
+        """Which it is: raw, averaged or coordinates."""
         if self.transformer is None:
             return "raw"
         return "averaged" if isinstance(self.transformer, SmoothedRows) else "coordinates"
@@ -115,7 +114,7 @@ class Reading:
 def choose_space(X: Array, parameters: Parameters, space: str = "auto") -> Space:
     """Return the space of rows X in memory in which PAC's clusters fit the neighbours best.
 
-    Where `space` names one of `SPACES`, only the number of its coordinates is chosen.
+    Where `space` is "averaged" or "coordinates", only the number of coordinates is chosen.
     The graph is that of at most 20,000 rows, or 50 per cluster.
     """
     N, K, metric = X.shape[0], parameters.n_clusters, parameters.metric

@@ -62,6 +62,8 @@ def test_onnx_cannot_hold_neighbours(folder):
 def test_a_space_needs_neighbours(moons, tmp_path):
     with pytest.raises(InputError, match="space is 'averaged', but metric is 'cityblock'"):
         cluster(moons[0], 2, out=tmp_path / "x", space="averaged", metric="cityblock")
+    with pytest.raises(InputError, match="space is 'flat'; possible are auto, raw, averaged, coo"):
+        cluster(moons[0], 2, out=tmp_path / "x", space="flat")
     images = np.zeros((9, 8, 8, 3), np.uint8)
     with pytest.raises(InputError, match="space is for rows, but ndarray holds images"):
         cluster(images, 2, out=tmp_path / "x", space="averaged")

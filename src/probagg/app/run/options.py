@@ -24,6 +24,7 @@ from probagg.errors import InputError
 
 PAC, DPAC = "pac", "dpac"
 METHODS = ("auto", PAC, DPAC)
+SPACES = ("auto", "raw", "averaged", "coordinates")
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class Options:
             "pac on rows: raw, as they are; averaged over neighbours; coordinates on the graph of "
             "neighbours; or auto, which compares.",
             methods=(PAC,),
-            choices=("auto", "raw", "averaged", "coordinates"),
+            choices=SPACES,
         ),
     ] = "auto"
     smooth: Annotated[
@@ -238,6 +239,8 @@ class Options:
         plain["out"] = default_out(source) if self.out is None else Path(self.out)
         plain["n_clusters"] = check_k(self.n_clusters)
         plain["method"] = choose_method(source, self.method)
+        if self.space not in SPACES:
+            raise InputError(f"space is {self.space!r}; possible are {', '.join(SPACES)}.")
         options = replace(self, **plain)
         others = (
             f.name for f in fields(self) if options.method not in self.spelling(f.name).methods
