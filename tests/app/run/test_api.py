@@ -158,7 +158,7 @@ def test_an_exported_model_numbers_and_names_clusters_as_predict_does(matrix, tm
     import onnxruntime
 
     X = matrix[1].astype(np.float32)
-    run = probagg.cluster(X, 4, out=tmp_path / "run", space="raw", report=False)
+    run = probagg.cluster(X, 4, out=tmp_path / "run", report=False)
     review = {"format": "probagg.review/2", "names": {"1": "ones", "3": "threes"}}
     (run.path / "review.json").write_text(json.dumps(review | {"merged": {"0": 3}}))
     session = onnxruntime.InferenceSession(run.export("onnx"))

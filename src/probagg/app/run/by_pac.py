@@ -6,14 +6,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from probagg.aggregation import LINEAR_METRICS
 from probagg.app.run import samples as opened
 from probagg.app.run.estimates import (
     seconds_of_choice,
     seconds_of_pac,
     seconds_of_pairs,
     seconds_of_smoothing,
-    seconds_of_space,
 )
 from probagg.app.run.folder import DUPLICATES
 from probagg.app.run.result import (
@@ -63,10 +61,6 @@ class ByPac:
         is_images = samples.kind == "images"
         if is_images:
             self._refuse("images")
-            if options.space != "auto":
-                raise InputError(
-                    f"space is for rows, but {request.title} holds images. Leave it out."
-                )
             self.samples = samples.label(options.labels)
             params = FEATURE_DEFAULTS | params
         else:
@@ -82,18 +76,6 @@ class ByPac:
                     "matrix. Leave them out."
                 )
         self.smooth = is_images and options.smooth is not False
-        # Only rows in memory, under a metric that neighbours of means follow, leave their space.
-        linear = params.get("metric", LINEAR_METRICS[0]) in LINEAR_METRICS
-        self.space = options.space if not is_images else "raw"
-        if not is_images and (not linear or opened.is_in_file(self.samples.X)):
-            why = "its rows are read in parts" if linear else f"metric is {params['metric']!r}"
-            if options.space not in ("auto", "raw"):
-                raise InputError(
-                    f"space is {options.space!r}, but {why}. Leave it out, or load the rows."
-                )
-            if options.space == "auto" and linear:
-                request.monitor.say(f"space: rows as they are, since {why}")
-            self.space = "raw"
         self._check_k()
         params.setdefault("balance", "auto")
         if not isinstance(self.k, int):
@@ -176,8 +158,6 @@ class ByPac:
             how, K = "a number of clusters to be chosen", 20
             seconds += seconds_of_choice(self.k, min(N, ENOUGH_TO_CHOOSE), D)
         seconds += self._seconds(N, D, K)
-        if self.space != "raw":
-            seconds += seconds_of_space(N, D, K)
         if self.smooths(N, K):
             how += ", smoothed"
             seconds += seconds_of_smoothing(N, D)
@@ -208,19 +188,15 @@ class ByPac:
             X = X[duplicates.kept]
         K, chosen, files = self._choose(replace(samples, X=X))
         self._check_kept(K, X)
-        model, space, rows = self._estimator(K), None, X
-        metric = model.metric
-        if self.space != "raw":
-            space, rows = self._in_space(model, X)
-            facts |= {"space": space.name, "space_reason": space.reason}
+        model = self._estimator(K)
         if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
             # Sweeps are logged.
             model.set_params(verbose=2)
-        model.fit(rows)
+        model.fit(X)
         model.set_params(verbose=0)
         if samples.preparation is not None:
             files = files | {FILE: samples.preparation.to_json()}
-        P, fitted = self._smoothed(fitted_probabilities(model, rows), X)
+        P, fitted = self._smoothed(fitted_probabilities(model, X), X)
         if self.backbone is not None:
             facts["smooth"] = fitted is not None
         seconds = time.perf_counter() - began
@@ -236,7 +212,7 @@ class ByPac:
             samples=samples,
             P=P,
             X=samples.features,
-            metric=metric,
+            metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
             facts=facts | chosen | {name: getattr(model, f"{name}_") for name in FITTED},
@@ -246,23 +222,7 @@ class ByPac:
             ],
             files=files,
             smoothing=fitted,
-            space=None if space is None else space.transformer,
         )
-
-    def _in_space(self, model: Any, X: Any) -> tuple[Any, Any]:
-        """Return the space of rows in memory, chosen or named, and the rows in it.
-
-        The parameters of the model become those for the space.
-        """
-        from probagg.pac.space import STARTS, choose_space
-
-        space = choose_space(X, model._parameters(), self.space)
-        self.request.monitor.say(f"space: {space.reason}")
-        if space.transformer is not None:
-            at = space.parameters(model._parameters())
-            n_init = self.params.get("n_init", STARTS)
-            model.set_params(m=at.m, metric=at.metric, n_init=n_init)
-        return space, space.transform(X)
 
     def embedded(self) -> tuple[Samples, float | None]:
         """Return the samples with their features, and for images the seconds these took."""
@@ -334,8 +294,6 @@ class ByPac:
             config["deduplicate"] = True
         if "smooth" in facts:
             config["smooth"] = facts["smooth"]
-        if facts.get("space", "raw") != "raw":
-            config["space"] = facts["space"]
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {"pac": model.get_params()}

@@ -19,8 +19,6 @@ from probagg.neighbours.smoothing import SAMPLE
 ROUNDS = 40
 # Seconds of `_work` on the two idle ARM cores.
 IDLE = 0.096
-# Rows of which a graph of neighbours is made.
-GRAPH_ROWS = 20_000
 
 
 @functools.cache
@@ -67,13 +65,6 @@ def seconds_of_smoothing(N: int, D: int) -> float:
     compared = N + SAMPLE if N > SAMPLE else N
     # The products of rows, and the choice of the nearest.
     return slowness() * compared * min(N, SAMPLE) * (6e-11 * D + 6e-9)
-
-
-def seconds_of_space(N: int, D: int, K: int) -> float:
-    """Estimate the choice of a space, in which some rows are clustered ten times, and its use."""
-    n = min(N, GRAPH_ROWS)
-    near = (N + n) * n * (6e-11 * D + 6e-9)
-    return slowness() * (0.5 + near + 1e-8 * n * K * (4 * D + 12 * K))
 
 
 def seconds_of_pairs(N: int, D: int) -> float:

@@ -91,11 +91,6 @@ def _write_onnx(
     """Write one file that maps pixels or features to probabilities, by default into the run."""
     from probagg.app.export.onnx import export_onnx, labeller_of
 
-    if run.config.get("space", "raw") != "raw":
-        raise InputError(
-            f"The run in {run.path} compares rows with neighbours (space {run.config['space']!r}), "
-            "which ONNX cannot. Use predict, or cluster with --space raw (space='raw')."
-        )
     # A set that is not a folder of photos has images of one size.
     size = run.config.get("image_size")
     labeller = labeller_of(

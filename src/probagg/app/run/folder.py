@@ -33,7 +33,6 @@ REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
 SMOOTHING = "smoothing.safetensors"
-SPACE = "space.safetensors"
 # Held by the process that writes.
 LOCK = ".probagg.lock"
 # The sub-folder that a run is built in.
@@ -69,7 +68,6 @@ RUN_FILES = (
     REVIEW,
     "skipped.csv",
     SMOOTHING,
-    SPACE,
     "tensorboard/events.out.tfevents.*",
     "yardstick.safetensors",
 )

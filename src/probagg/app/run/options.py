@@ -24,7 +24,6 @@ from probagg.errors import InputError
 
 PAC, DPAC = "pac", "dpac"
 METHODS = ("auto", PAC, DPAC)
-SPACES = ("auto", "raw", "averaged", "coordinates")
 
 
 @dataclass(frozen=True)
@@ -152,15 +151,6 @@ class Options:
             least=1,
         ),
     ] = None
-    space: Annotated[
-        str,
-        Spelling(
-            "pac on rows: raw, as they are; averaged over neighbours; coordinates on the graph of "
-            "neighbours; or auto, which compares.",
-            methods=(PAC,),
-            choices=SPACES,
-        ),
-    ] = "auto"
     smooth: Annotated[
         bool | None,
         for_pac(
@@ -239,8 +229,6 @@ class Options:
         plain["out"] = default_out(source) if self.out is None else Path(self.out)
         plain["n_clusters"] = check_k(self.n_clusters)
         plain["method"] = choose_method(source, self.method)
-        if self.space not in SPACES:
-            raise InputError(f"space is {self.space!r}; possible are {', '.join(SPACES)}.")
         options = replace(self, **plain)
         others = (
             f.name for f in fields(self) if options.method not in self.spelling(f.name).methods

@@ -35,7 +35,6 @@ def cluster(
     metric: str | None = None,
     balance: float | str | None = None,
     n_init: int | None = None,
-    space: str = "auto",
     smooth: bool | None = None,
     deduplicate: bool = False,
     id: str | None = None,
@@ -76,10 +75,6 @@ def cluster(
     m, metric, balance, n_init
         Of `PAC`. The default of balance is "auto"; for features of images the defaults are
         m="auto", cosine distance and n_init=3, for a matrix the estimator's own.
-    space : {"auto", "raw", "averaged", "coordinates"}
-        PAC on rows: cluster them as they are, averaged over their neighbours (`SmoothedRows`), or
-        by their `GraphCoordinates`. "auto" leaves raw rows where neighbours then have the same
-        label clearly more often. Rows that are read from a file in parts stay raw.
     smooth : bool or None
         PAC on images: whether probabilities are averaged over similar images, also those of new
         ones. None is True where there are 20 images per cluster; with fewer there is no smoothing.

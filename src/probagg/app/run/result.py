@@ -14,7 +14,7 @@ import numpy as np
 import tomli_w
 
 from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps, parts_of
-from probagg.app.run.folder import SMOOTHING, SPACE, RunFolder
+from probagg.app.run.folder import SMOOTHING, RunFolder
 from probagg.app.run.samples import Samples
 from probagg.app.run.tables import profiles_table
 from probagg.environment import environment
@@ -36,8 +36,7 @@ class Clustering:
 
     P (n, K) is an array or `Predicted`. X (n, D) is what distances are measured in: an array, or
     the rows of a file. `model` can be saved, and so can `smoothing`, which assigns samples in its
-    place, and `space`, which transforms rows first. `facts` go to result.json, `records` to
-    metrics.jsonl; `files` are more files, by name.
+    place. `facts` go to result.json, `records` to metrics.jsonl; `files` are more files, by name.
     """
 
     samples: Samples
@@ -50,7 +49,6 @@ class Clustering:
     records: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     smoothing: Any = None
-    space: Any = None
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -95,9 +93,6 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     if clustering.smoothing is not None:
         clustering.smoothing.save(folder.work / SMOOTHING)
         folder.keep(SMOOTHING)
-    if clustering.space is not None:
-        clustering.space.save(folder.work / SPACE)
-        folder.keep(SPACE)
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result

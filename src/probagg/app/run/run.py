@@ -27,7 +27,6 @@ from probagg.app.run.folder import (
     CONFIG,
     REVIEW,
     SMOOTHING,
-    SPACE,
     RunFolderError,
     add_to_run,
     is_as_sealed,
@@ -109,7 +108,7 @@ class Run:
         return Yardstick.load(verified(self.path, "yardstick.safetensors"))
 
     def model(self, device: str = "auto") -> Any:
-        """Return what assigns samples: PAC, also in a space, `Smoothing`, or DPAC."""
+        """Return what assigns samples: PAC, `Smoothing` of its clusters, or DPAC."""
         # Estimators are taken by name: PAC alone needs no torch.
         import probagg
 
@@ -120,13 +119,7 @@ class Run:
         file = verified(self.path, "model.safetensors")
         if self.config["method"] == "dpac":
             return probagg.DPAC.load(file, device=device)
-        pac = probagg.PAC.load(file)
-        if self.config.get("space", "raw") == "raw":
-            return pac
-        from probagg.neighbours.spaces import load_space
-        from probagg.pac.space import PACInSpace
-
-        return PACInSpace(load_space(verified(self.path, SPACE)), pac)
+        return probagg.PAC.load(file)
 
     def backbone(self, device: str = "auto") -> Any:
         """Return the network whose features were clustered, or None where there is none."""
