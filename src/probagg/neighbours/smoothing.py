@@ -1,22 +1,24 @@
-"""Probabilities smoothed over the kNN graph of features, for fitted and for new rows.
+"""Probabilities smoothed over the kNN graph of rows, for fitted and for new rows.
 
 PAC places the boundary of a cluster by its sums alone. Smoothing moves the boundary to where the
-graph has few edges. The functions take NumPy arrays or torch tensors.
+graph has few edges. Where clusters are not compact, `Smoothing` joins parts instead (joining.py).
+The functions take NumPy arrays or torch tensors.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 
-from probagg.aggregation import Array, embed, namespace
+from probagg.aggregation import LINEAR_METRICS, Array, embed, namespace
 from probagg.arrays import chunks
 from probagg.errors import InputError, reading
 from probagg.neighbours.graph import mean_over, nearest_rows
+from probagg.neighbours.joining import choose_clusters
 from probagg.progress import Progress
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
@@ -111,46 +113,73 @@ def sharpen(Q: Array, to: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Smoothing:
-    """Clusters of features, smoothed: a row has the mean probabilities of its nearest fitted rows.
+    """Clusters of rows, smoothed: a row has the mean probabilities of its nearest fitted rows.
 
-    PAC's probabilities of a sample of the fitted rows are smoothed over the kNN graph of the sample
-    (cosine) in all rounds but the last. The last one assigns any row, fitted or new: `factor` are
-    those by which the clusters of the sample have PAC's masses, and with `power` the sample has
-    PAC's mean confidence.
+    The probabilities of a sample of the fitted rows are smoothed over its kNN graph in all rounds
+    but the last. The last one assigns any row, fitted or new: `factor` are those by which clusters
+    have the masses they had before.
+
+    The probabilities are PAC's, and with `power` the sample has PAC's mean confidence. Where
+    clusters are not compact, they are those of joined parts (`choose_clusters`), and the mean
+    confidence is the share of neighbours in one cluster.
 
     >>> from sklearn.datasets import load_digits
     >>> from probagg import PAC
     >>> X = load_digits().data
-    >>> pac = PAC(10, metric="cosine", random_state=0).fit(X)
-    >>> smoothing, P = Smoothing.fit(X, pac.probabilities_)
+    >>> pac = PAC(10, random_state=0).fit(X)
+    >>> smoothing, P = Smoothing.fit(X, pac.probabilities_, metric="sqeuclidean")
+    >>> print(smoothing.reason)
+    joined parts: 95.4 % of neighbours share a cluster, in PAC's 94.0 %
     >>> bool(np.allclose(smoothing.predict_proba(X[:9]), P[:9]))
     True
     """
 
-    rows: np.ndarray  # (S, D) float16, of length sqrt(1/2)
+    rows: np.ndarray  # (S, D): float32, or for cosine float16 of length sqrt(1/2)
     P: np.ndarray  # (S, K) float32
     factor: np.ndarray  # (K,) float64
     power: float
     n_nearest: int
+    metric: str
+    reason: str  # why PAC's clusters were kept or replaced, in words
 
     @classmethod
     def fit(
-        cls, X: Any, P: Any, random_state: int = 0, progress: Progress | None = None
+        cls,
+        X: Any,
+        P: Any,
+        random_state: int = 0,
+        progress: Progress | None = None,
+        *,
+        metric: str = "cosine",
+        equal: bool = True,
     ) -> tuple[Self, np.ndarray]:
-        """Return the smoothing of PAC's P (N, K) of X (N, D), and the smoothed P (N, K).
+        """Return the smoothing of PAC's P (N, K) of X (N, D), and the new P (N, K).
 
+        `equal` tells that PAC preferred clusters of equal size (a balance of 1 or more).
         `progress` is called with the number of rows done and of all, beyond one sample.
         """
         N, K = P.shape
         draw = np.random.default_rng(random_state).choice
         kept = np.sort(draw(N, SAMPLE, replace=False)) if N > SAMPLE else np.arange(N)
-        rows, before = _rows(X[kept]).astype(np.float16), np.asarray(P[kept], np.float64)
-        near = _nearest(X[kept], rows.astype(np.float64), count_nearest(len(kept), K))
+        points, before = _rows(X[kept], metric), np.asarray(P[kept], np.float64)
+        rows = points.astype(np.float16 if metric == "cosine" else np.float32)
+        near = _nearest(points, rows.astype(np.float64), count_nearest(len(kept), K), metric)
+        chosen, reason = choose_clusters(
+            points,
+            near,
+            before,
+            partial(smooth, near, rounds=PHOTO_ROUNDS),
+            equal=equal,
+            random_state=random_state,
+        )
+        confidence = sharpness(before)
+        if chosen is not None:
+            before, confidence = np.eye(K)[chosen.labels], chosen.inside
         Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1).astype(np.float32)
         T = mean_over(near, Q.astype(np.float64))
         factor = _factor(T, before.sum(0))
-        power = find_power(T * factor, sharpness(before))
-        found = cls(rows, Q, factor, power, near.shape[1])
+        power = find_power(T * factor, confidence)
+        found = cls(rows, Q, factor, power, near.shape[1], metric, reason)
         if N > SAMPLE:
             return found, found.predict_proba(X, progress)
         return found, to_power(T * factor, power).astype(np.float32)
@@ -175,12 +204,13 @@ class Smoothing:
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has the shape {X.shape}, but rows of {self.n_features_in_} features are "
-                "needed. Pass features of the network that was used in fit."
+                "needed. Pass rows with the columns, or features of the network, of fit."
             )
         rows, P = self._double
         found = np.empty((len(X), self.n_clusters), np.float32)
         for chunk in chunks(len(X), CHUNK):
-            T = mean_over(_nearest(X[chunk], rows, self.n_nearest), P)
+            near = _nearest(_rows(X[chunk], self.metric), rows, self.n_nearest, self.metric)
+            T = mean_over(near, P)
             found[chunk] = to_power(T * self.factor, self.power)
             if progress is not None:
                 progress(chunk.stop, len(X))
@@ -189,7 +219,8 @@ class Smoothing:
     def save(self, path: str | PathLike[str]) -> None:
         """Write to one safetensors file."""
         tensors = {"rows": self.rows, "P": self.P, "factor": self.factor}
-        facts = {"power": self.power, "n_nearest": self.n_nearest}
+        names = ("power", "n_nearest", "metric", "reason")
+        facts = {name: getattr(self, name) for name in names}
         write_safetensors(path, FORMAT, tensors, facts)
 
     @classmethod
@@ -206,6 +237,8 @@ class Smoothing:
         rows, P, factor = self.rows, self.P, self.factor
         if rows.ndim != 2 or P.ndim != 2 or len(rows) != len(P) or factor.shape != P.shape[1:]:
             raise ValueError("its arrays do not belong together")
+        if self.metric not in LINEAR_METRICS or not isinstance(self.reason, str):
+            raise ValueError(f"the metric {self.metric!r:.20} or the reason is not known")
         if type(self.n_nearest) is not int or not 1 <= self.n_nearest <= len(rows):
             raise ValueError(f"it has {len(rows)} rows, but {self.n_nearest!r:.20} are nearest")
         if type(self.power) is not float or not all(
@@ -214,20 +247,21 @@ class Smoothing:
             raise ValueError("some of its numbers are not finite")
 
 
-def _rows(X: Any) -> np.ndarray:
-    """Return rows of one length in float64, so that rounding hardly ever changes an order."""
+def _rows(X: Any, metric: str) -> np.ndarray:
+    """Return rows with Euclidean distances, in float64: rounding hardly ever changes an order."""
     if not np.isfinite(X).all():
         raise InputError("X has values that are NaN or infinite. Leave those rows out.")
-    return embed(np.asarray(X, np.float64), "cosine")
+    return embed(np.asarray(X, np.float64), metric)
 
 
-def _nearest(X: Any, rows: np.ndarray, k: int) -> np.ndarray:
-    """Return the k of some rows with the largest products with each row of X, in rising order.
+def _nearest(queries: np.ndarray, rows: np.ndarray, k: int, metric: str) -> np.ndarray:
+    """Return the k nearest of some rows to each of the queries, in rising order.
 
-    The rows are rounded, so their lengths differ slightly. One more column makes them equal, and
-    then the nearest have the largest products.
+    Rows for cosine are rounded, so their lengths differ slightly. One more column makes them equal,
+    and then the nearest have the largest products.
     """
-    squares = (rows * rows).sum(1)
-    rows = np.column_stack([rows, np.sqrt(squares.max() - squares)])
-    queries = np.pad(_rows(X), ((0, 0), (0, 1)))
+    if metric == "cosine":
+        squares = (rows * rows).sum(1)
+        rows = np.column_stack([rows, np.sqrt(squares.max() - squares)])
+        queries = np.pad(queries, ((0, 0), (0, 1)))
     return np.sort(nearest_rows(queries, k, among=rows), axis=1)

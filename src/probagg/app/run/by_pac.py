@@ -38,9 +38,12 @@ FEATURE_DEFAULTS: dict[str, Any] = {"metric": "cosine", "m": "auto", "n_init": 3
 FITTED = ("objective", "n_iter", "m", "critical_m", "balance")
 # The options of tables, and those of images.
 TABLES = ("id", "scale", "drop")
-IMAGES = ("smooth", "deduplicate")
+IMAGES = ("deduplicate",)
 # The most rows of a file that K is chosen from.
 ENOUGH_TO_CHOOSE = 50_000
+# Rows of a matrix are smoothed up to so many values, and to so many columns: the model keeps up to
+# 10,000 of the rows.
+MOST_VALUES, MOST_COLUMNS = 100_000_000, 10_000
 # Seconds of fitting from which progress is shown.
 LONG = 10.0
 
@@ -75,13 +78,13 @@ class ByPac:
                     f"backbone, weights and device are for networks, but {request.title} is a "
                     "matrix. Leave them out."
                 )
-        self.smooth = is_images and options.smooth is not False
         self._check_k()
         params.setdefault("balance", "auto")
         if not isinstance(self.k, int):
             # The m that K is chosen with.
             params.setdefault("m", "auto")
         self.params = params
+        self.smooth = options.smooth is not False and (is_images or self._can_smooth())
         # Wrong parameters are refused before hours of features, and before torch is loaded.
         self._estimator(2)._validate_params()
         if is_images:
@@ -167,8 +170,18 @@ class ByPac:
         """Estimate the time of clustering alone."""
         return seconds_of_pac(N, D, K, self.params.get("n_init", 1), self.params["balance"])
 
+    def _can_smooth(self) -> bool:
+        """Return whether neighbours are found in the matrix: dense, by distance or angle."""
+        import numpy as np
+
+        from probagg.aggregation import LINEAR_METRICS
+
+        X, metric = self.samples.features, self.params.get("metric", "sqeuclidean")
+        is_small = X.shape[0] * X.shape[1] <= MOST_VALUES and X.shape[1] <= MOST_COLUMNS
+        return isinstance(X, np.ndarray) and metric in LINEAR_METRICS and is_small
+
     def smooths(self, N: int, K: int) -> bool:
-        """Return whether the clusters of N images are smoothed."""
+        """Return whether the clusters of N rows or images are smoothed."""
         return self.smooth and N >= PER_CLUSTER * K
 
     def advice(self, seconds: float) -> str | None:
@@ -196,9 +209,10 @@ class ByPac:
         model.set_params(verbose=0)
         if samples.preparation is not None:
             files = files | {FILE: samples.preparation.to_json()}
-        P, fitted = self._smoothed(fitted_probabilities(model, X), X)
-        if self.backbone is not None:
-            facts["smooth"] = fitted is not None
+        P, fitted = self._smoothed(fitted_probabilities(model, X), X, model)
+        facts["smooth"] = fitted is not None
+        if fitted is not None:
+            facts["clusters"] = fitted.reason
         seconds = time.perf_counter() - began
         if duplicates is not None:
             facts["n_duplicates"] = len(samples) - len(duplicates.kept)
@@ -241,15 +255,20 @@ class ByPac:
         progress = self.request.monitor.count("near-duplicates", "images")
         return find_duplicates(samples.features, samples.pictures, samples.names, progress)
 
-    def _smoothed(self, P: Any, X: Any) -> tuple[Any, Smoothing | None]:
-        """Return P after smoothing, and what smooths new images; P itself where it is not done."""
+    def _smoothed(self, P: Any, X: Any, model: Any) -> tuple[Any, Smoothing | None]:
+        """Return P after smoothing, and what assigns new samples; P itself where it is not done."""
         N, K = P.shape
+        say = self.request.monitor.say
         if self.smooths(N, K):
-            progress = self.request.monitor.count("smoothing", "images")
-            fitted, P = Smoothing.fit(X, P, self.request.seed, progress)
+            progress = self.request.monitor.count("smoothing", self.samples.noun)
+            equal = float(model.balance_) >= 1.0
+            fitted, P = Smoothing.fit(
+                X, P, self.request.seed, progress, metric=model.metric, equal=equal
+            )
+            say(fitted.reason)
             return P, fitted
         if self.smooth:
-            self.request.monitor.say(f"not smoothed: fewer than {PER_CLUSTER} images per cluster")
+            say(f"not smoothed: fewer than {PER_CLUSTER} {self.samples.noun} per cluster")
         return P, None
 
     def _check_kept(self, K: int, X: Any) -> None:
