@@ -128,8 +128,8 @@ class Smoothing:
     >>> X = load_digits().data
     >>> pac = PAC(10, random_state=0).fit(X)
     >>> smoothing, P = Smoothing.fit(X, pac.probabilities_, metric="sqeuclidean")
-    >>> print(smoothing.reason)
-    joined parts: 95.4 % of neighbours share a cluster, in PAC's 94.0 %
+    >>> smoothing.reason.partition(":")[0]
+    'joined parts'
     >>> bool(np.allclose(smoothing.predict_proba(X[:9]), P[:9]))
     True
     """
