@@ -38,7 +38,7 @@ SEPARATE = 0.999
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class Grouping:
     """Clusters of rows, and how they agree with the graph of neighbours."""
 
     name: str
@@ -47,8 +47,8 @@ class Candidate:
     by_chance: float  # that of random labels of the same sizes
 
     @classmethod
-    def of(cls, name: str, labels: np.ndarray, near: np.ndarray) -> Candidate:
-        """Return the candidate with these labels of the rows of a graph."""
+    def of(cls, name: str, labels: np.ndarray, near: np.ndarray) -> Grouping:
+        """Return the grouping with these labels of the rows of a graph."""
         sizes = np.bincount(labels) / len(labels)
         inside = float((labels[near] == labels[:, None]).mean())
         return cls(name, labels, inside, float((sizes**2).sum()))
@@ -76,7 +76,7 @@ def choose_clusters(
     *,
     equal: bool = True,
     random_state: int = 0,
-) -> tuple[Candidate | None, str]:
+) -> tuple[Grouping | None, str]:
     """Return joined parts or the clusters of k-means, None where PAC's are kept; and why, in words.
 
     X (N, D) are rows in which distances are Euclidean, `near` (N, n) their neighbours, and P (N, K)
@@ -88,9 +88,9 @@ def choose_clusters(
     if K < 2 or len(near) < PER_PART * K:
         return None, "PAC's clusters"
     others = without_themselves(near)
-    before = Candidate.of("PAC's clusters", smoothed(P).argmax(1), others)
+    before = Grouping.of("PAC's clusters", smoothed(P).argmax(1), others)
     found = (
-        Candidate.of(
+        Grouping.of(
             name, smoothed(np.eye(K)[labels]).argmax(1) if name == KMEANS else labels, others
         )
         for name, labels in _candidates(X, others, P, random_state)
@@ -98,7 +98,7 @@ def choose_clusters(
     candidates = [before, *(each for each in found if len(np.unique(each.labels)) == K)]
     chosen = before
     if equal:
-        best = max(candidates, key=Candidate.kept)
+        best = max(candidates, key=Grouping.kept)
         if best.kept() >= before.kept() + CLEAR_GAIN:
             chosen = best
     surest = max(candidates, key=lambda each: each.kappa)

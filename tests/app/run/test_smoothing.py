@@ -1,4 +1,4 @@
-"""Runs on photos: the table, `predict` and exported models smooth in the same way."""
+"""Runs on photos and rows: the table, `predict` and exported models smooth in the same way."""
 
 import json
 import shutil
@@ -9,9 +9,10 @@ from commands import cluster as cluster_command
 from commands import probagg as command
 from exported import run_onnx
 from PIL import Image
+from sklearn.datasets import make_moons
 
 import probagg
-from probagg import PAC
+from probagg import PAC, clustering_accuracy
 from probagg.app.run.exports import probabilities_of_run
 from probagg.app.run.folder import SMOOTHING, RunFolderError
 from probagg.errors import InputError
@@ -102,9 +103,8 @@ def test_the_command_has_the_switch_and_says_in_the_plan_that_it_smooths(folder,
     options = ("-k", K, "--dry-run", "--out", tmp_path / "run")
     planned = cluster_command(folder, *options, "--backbone", "efficientnet-lite0")
     assert "PAC into 3 clusters, smoothed; about" in planned.output
-    refused = cluster_command("digits", *options, "--method", "pac", "--no-smooth")
-    assert refused.exit_code == 2
-    assert "smooth is for images" in refused.output
+    plain = cluster_command("digits", *options, "--method", "pac", "--no-smooth")
+    assert "PAC into 3 clusters; about" in plain.output
 
 
 def test_fewer_than_twenty_photos_per_cluster_are_not_smoothed(folder, tmp_path):
@@ -136,9 +136,7 @@ def test_near_duplicates_that_count_as_one_share_their_probabilities(folder, tmp
     np.testing.assert_array_equal(table["probability"][:5], table["probability"][60:])
 
 
-def test_smooth_is_for_pac_on_images(folder, tmp_path):
-    with pytest.raises(InputError, match="smooth is for images"):
-        probagg.cluster(np.eye(9), 3, out=tmp_path / "run", smooth=True)
+def test_smooth_is_for_pac(folder, tmp_path):
     with pytest.raises(InputError, match="smooth: not used by method dpac"):
         run_of(folder, tmp_path / "run", smooth=True, method="dpac")
 
@@ -156,8 +154,8 @@ def test_a_damaged_or_missing_smoothing_is_an_error(folder, tmp_path):
         run.predict(folder)
 
 
-def test_bench_shows_smoothed_clusters_of_images_only(folder):
-    """Those of `probagg cluster`: none of a matrix."""
+def test_compare_shows_smoothed_clusters(folder):
+    """Those of `probagg cluster`."""
     options = ("--methods", "pac,pac-smoothed", "--seeds", 1, "--json")
 
     def methods(*arguments):
@@ -165,4 +163,16 @@ def test_bench_shows_smoothed_clusters_of_images_only(folder):
         return [row["method"] for row in json.loads(result.stdout)["methods"]]
 
     assert methods(folder, "-k", K, "--backbone", "efficientnet-lite0") == ["pac", "pac-smoothed"]
-    assert methods("digits", "-k", 10) == ["pac"]
+    assert methods("digits", "-k", 10) == ["pac", "pac-smoothed"]
+
+
+def test_clusters_of_a_matrix_need_not_be_compact(tmp_path):
+    """The two halves of each moon are joined; without smoothing PAC cuts both moons."""
+    X, y = make_moons(1000, noise=0.05, random_state=0)
+    run = probagg.cluster(X[::2], 2, out=tmp_path / "run", report=False)
+    assert clustering_accuracy(y[::2], run.assignments["cluster"]) > 0.99
+    assert run.result["clusters"].startswith("joined parts: ")
+    assert run.result["clusters"] in (run.path / "log.txt").read_text()
+    assert clustering_accuracy(y[1::2], run.predict(X[1::2])["cluster"]) > 0.99
+    paper = probagg.cluster(X[::2], 2, out=tmp_path / "paper", report=False, smooth=False)
+    assert clustering_accuracy(y[::2], paper.assignments["cluster"]) < 0.9

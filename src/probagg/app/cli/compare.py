@@ -38,10 +38,7 @@ def compare(
     ] = None,
     methods: Annotated[
         str,
-        typer.Option(
-            help="Methods, separated by commas. pac-smoothed, which probagg cluster uses, is for "
-            "images."
-        ),
+        typer.Option(help="Methods, separated by commas. probagg cluster uses pac-smoothed."),
     ] = "pac,pac-smoothed,kmeans,spectral",
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
@@ -149,7 +146,7 @@ def _unit(X: np.ndarray, metric: str) -> np.ndarray:
 METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
     "pac": lambda *given: _pac(*given).labels_,
     "pac-smoothed": lambda X, K, metric, seed: smoothed(
-        X, _pac(X, K, metric, seed).probabilities_, seed
+        X, _pac(X, K, metric, seed).probabilities_, metric, seed
     ).argmax(1),
     "kmeans": _kmeans,
     "spectral": _spectral,

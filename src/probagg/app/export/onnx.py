@@ -109,13 +109,19 @@ class SmoothedHead(nn.Module):
     def __init__(self, smoothing: Smoothing) -> None:
         super().__init__()
         self.n_nearest, self.power = smoothing.n_nearest, smoothing.power
-        _add_buffers(self, torch.float16, rows=smoothing.rows)
+        self.metric = smoothing.metric
+        kind = torch.float16 if smoothing.metric == "cosine" else torch.float32
+        _add_buffers(self, kind, rows=smoothing.rows)
         _add_buffers(self, torch.float32, P=smoothing.P)
         _add_buffers(self, factor=smoothing.factor)
 
     def forward(self, X: Tensor) -> Tensor:
         """Return P (n, K)."""
-        similarity = embed(X.to(self.factor.dtype), "cosine") @ self.rows.to(self.factor.dtype).T
+        rows = self.rows.to(self.factor.dtype)
+        similarity = embed(X.to(self.factor.dtype), self.metric) @ rows.T
+        if self.metric == "sqeuclidean":
+            # The squared distance of two rows is smallest where this is largest.
+            similarity = similarity - 0.5 * (rows * rows).sum(1)
         near = similarity.topk(self.n_nearest).indices
         T = mean_over(near, self.P.to(self.factor.dtype))
         return to_power(T * self.factor, self.power)

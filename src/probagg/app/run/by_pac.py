@@ -336,6 +336,6 @@ def _open_backbone(options: Options) -> Any:
     return open_backbone(name, None if weights is None else str(weights), device=device)
 
 
-def smoothed(X: Any, P: Any, seed: int) -> Any:
-    """Return P of the features X of images, smoothed as in a run."""
-    return Smoothing.fit(X, P, seed)[1]
+def smoothed(X: Any, P: Any, metric: str, seed: int) -> Any:
+    """Return P of rows X, smoothed as in a run."""
+    return Smoothing.fit(X, P, seed, metric=metric)[1]

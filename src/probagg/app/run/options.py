@@ -154,8 +154,9 @@ class Options:
     smooth: Annotated[
         bool | None,
         for_pac(
-            "pac on images: average probabilities over similar photos, also for predict and "
-            "export. [default: smooth, from 20 photos per cluster]",
+            "pac: average probabilities over similar rows or photos, and join parts of clusters "
+            "that are not compact; also for predict and export. [default: smooth, from 20 per "
+            "cluster]",
             flags=("--smooth/--no-smooth",),
         ),
     ] = None

@@ -76,8 +76,9 @@ def cluster(
         Of `PAC`. The default of balance is "auto"; for features of images the defaults are
         m="auto", cosine distance and n_init=3, for a matrix the estimator's own.
     smooth : bool or None
-        PAC on images: whether probabilities are averaged over similar images, also those of new
-        ones. None is True where there are 20 images per cluster; with fewer there is no smoothing.
+        PAC: whether probabilities are averaged over similar rows or images, and parts joined where
+        clusters are not compact, also for new ones (`False` is the paper's PAC). None is True where
+        there are 20 per cluster in dense rows that fit in memory; otherwise there is no smoothing.
     deduplicate : bool
         PAC on images: whether near-duplicates count as one photo. One of each group is clustered,
         and the others get its probabilities. duplicates.csv lists them either way.
