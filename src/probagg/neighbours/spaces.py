@@ -17,7 +17,6 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     OneToOneFeatureMixin,
     TransformerMixin,
-    clone,
 )
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -62,16 +61,9 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
         """Fit to X and return it transformed, as `fit(X).transform(X)` would, but faster."""
         self._validate_params()
         rows = self._checked(X, reset=True)
-        return self.fit_graph(rows, neighbour_graph(rows, self.n_neighbors, self.metric))
-
-    def fit_graph(self, rows: Any, near: np.ndarray) -> Any:
-        """Fit to valid rows with a known `neighbour_graph`, and return them transformed."""
+        near = neighbour_graph(rows, self.n_neighbors, self.metric)
         self.n_features_in_ = rows.shape[1]
         self._rows, self._values = rows, self._values_of(rows, near)
-        return self.of(near)
-
-    def of(self, near: np.ndarray) -> Any:
-        """Return the transform of rows with these nearest fitted rows."""
         return self._finish(means(near, self._values))
 
     def transform(self, X: Any) -> Any:
@@ -80,7 +72,7 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
         rows, fitted = self._checked(X, reset=False), self._rows
         n = min(self.n_neighbors + 1, fitted.shape[0])
         near = nearest_rows(rows, n, self.metric, among=fitted)
-        return self.of(near).astype(rows.dtype, copy=False)
+        return self._finish(means(near, self._values)).astype(rows.dtype, copy=False)
 
     def _values_of(self, rows: Any, near: np.ndarray) -> Any:
         """Return the numbers of fitted rows that are averaged over neighbours."""
@@ -302,16 +294,6 @@ class GraphCoordinates(ClassNamePrefixFeaturesOutMixin, _NeighbourMeans):
 
     def _finish(self, means: np.ndarray) -> np.ndarray:
         return unit_rows(means)
-
-    def first(self, n_components: int, steps: int) -> GraphCoordinates:
-        """Return the first coordinates after other steps, fitted to the same rows."""
-        found = clone(self).set_params(n_components=n_components, steps=steps)
-        values = self.eigenvalues_[:n_components]
-        power = values.clip(1e-12) ** (steps - self.steps)
-        found._rows, found._values = self._rows, self._values[:, :n_components].copy()
-        found._values[:, : len(values)] *= power.astype(found._values.dtype)
-        found.eigenvalues_, found.n_features_in_ = values, self.n_features_in_
-        return found
 
     @property
     def _n_features_out(self) -> int:
