@@ -35,7 +35,7 @@ ALLOWED = {
     "data": {"storage"},
     "neighbours": {"aggregation", "storage"},
     "pac": {"aggregation", "neighbours", "storage"},
-    "opa": {"aggregation"},
+    "opa": {"aggregation", "devices", "pac", "storage"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "neighbours", "storage"},
     "embed": {"data", "devices", "storage"},
     "assignments": {"storage"},

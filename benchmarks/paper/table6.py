@@ -15,12 +15,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from benchmarks.data import open_lab_rows
-from benchmarks.head import OPAHead
 from benchmarks.paper.deep import ON_GPU, Experiment, available
 from benchmarks.paper.expected import expected
 from benchmarks.paper.table2 import digest, some_rows
 from benchmarks.record import Cell
 from benchmarks.study import DEEP_SIZES, Run, Study
+from probagg import OPAHead
 from probagg.aggregation import critical_m
 from probagg.metrics import evaluate
 

@@ -14,10 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from benchmarks.data import lab_matrix
-from benchmarks.head import OPAHead
 from benchmarks.record import Cell, record
 from benchmarks.study import percent
-from probagg import PAC
+from probagg import PAC, OPAHead
 from probagg.metrics import evaluate
 
 NAMES = ("digits", "pendigits", "isolet", "mnist-test")

@@ -13,9 +13,8 @@ import numpy as np
 from sklearn.base import ClusterMixin
 
 from benchmarks.data import open_lab_rows
-from benchmarks.head import OPAHead
 from benchmarks.record import Cell, record
-from probagg import PAC, clustering_accuracy
+from probagg import PAC, OPAHead, clustering_accuracy
 
 NAMES = ("digits", "isolet", "mnist-test", "cifar10-simclr")
 FACTORS = (0.125, 0.35, 1.0, 2.8, 8.0)

@@ -13,13 +13,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from benchmarks.head import OPAHead
 from benchmarks.paper.methods import kmeans_of_ten, mixture, spectral
 from benchmarks.paper.table2 import digest
 from benchmarks.record import Cell
 from benchmarks.studies.pac_balance import read, tail
 from benchmarks.study import Run, Study
-from probagg import PAC
+from probagg import PAC, OPAHead
 from probagg.metrics import evaluate
 
 NAMES = {

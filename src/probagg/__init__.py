@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from probagg.neighbours.calibration import calibrate
     from probagg.neighbours.spaces import GraphCoordinates, SmoothedRows
     from probagg.opa.diagnose import Diagnosis, diagnose
+    from probagg.opa.head import OPAHead
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.opa.targets import opa_targets
     from probagg.pac.n_clusters import select_n_clusters
@@ -43,6 +44,7 @@ _HOMES = {
     "OPALoss": "probagg.opa.losses",
     "PACLoss": "probagg.opa.losses",
     "WeightedContrastiveLoss": "probagg.opa.losses",
+    "OPAHead": "probagg.opa.head",
     "diagnose": "probagg.opa.diagnose",
     "Diagnosis": "probagg.opa.diagnose",
     "DPAC": "probagg.dpac.dpac",
@@ -62,6 +64,7 @@ __all__ = [
     "GraphCoordinates",
     "Interrupted",
     "Moments",
+    "OPAHead",
     "OPALoss",
     "PACLoss",
     "Recipe",

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from probagg import (
+    OPAHead,
     OPALoss,
     PACLoss,
     WeightedContrastiveLoss,
+    clustering_accuracy,
     opa_targets,
 )
 
@@ -55,3 +57,9 @@ def test_losses_compile_into_one_graph(batch):
     ):
         compiled = torch.compile(module, fullgraph=True)
         torch.testing.assert_close(compiled(*arguments), module(*arguments), rtol=1e-3, atol=1e-4)
+
+
+def test_a_head_trained_on_the_gpu_is_as_good(digits):
+    X, y = digits
+    head = OPAHead(10, device="cuda", random_state=0).fit(X)
+    assert clustering_accuracy(y, head.labels_) > 0.75

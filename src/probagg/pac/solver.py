@@ -1,4 +1,4 @@
-"""The solver under PAC and DPAC's start: rows in, P and clusters out.
+"""The solver under PAC, OPAHead's and DPAC's start: rows in, P and clusters out.
 
 It expects valid rows and parameters and never warns: `pac.PAC` validates and warns.
 """

@@ -312,7 +312,7 @@ def test_compare_runs_all_methods_on_the_same_features(world):
     result = probagg("compare", world / "photos", *options, "--json")
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
-    assert [row["method"] for row in found["methods"]] == ["pac", "kmeans", "spectral"]
+    assert [row["method"] for row in found["methods"]] == ["pac", "opa", "kmeans", "spectral"]
     assert all(len(row["runs"]) == 2 for row in found["methods"])
     assert "pac           ACC" in result.stderr
 

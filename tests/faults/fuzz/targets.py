@@ -270,7 +270,7 @@ def read_network(path):
 
 
 def models(folder):
-    from probagg import PAC
+    from probagg import PAC, OPAHead
     from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
 
@@ -280,6 +280,8 @@ def models(folder):
         pac_of_rows.save(folder / "pac.safetensors")
         pac = PAC(2, metric="manhattan", random_state=0).fit(ROWS)
         pac.save(folder / "pairwise.safetensors")
+        head = OPAHead(2, max_epochs=1, hidden=(4,), random_state=0, device="cpu").fit(ROWS)
+        head.save(folder / "opa.safetensors")
         smoothing, _ = Smoothing.fit(ROWS, pac_of_rows.probabilities_)
         smoothing.save(folder / "smoothing.safetensors")
     fit = FitCheckpoint(folder / "fit.safetensors", 3)
@@ -288,13 +290,13 @@ def models(folder):
 
 
 def read_model(path):
-    from probagg import PAC
+    from probagg import PAC, OPAHead
     from probagg.neighbours.smoothing import Smoothing
     from probagg.pac.out_of_core import FitCheckpoint
 
     if path.name.startswith("fit"):
         return FitCheckpoint(path, 3)
-    kind = Smoothing if path.name.startswith("smoothing") else PAC
+    kind = {"opa": OPAHead, "smoothing": Smoothing}.get(path.name.partition(".")[0], PAC)
     return kind.load(path).predict_proba(ROWS[:2])
 
 

@@ -21,8 +21,8 @@ from probagg.errors import InputError
 
 EXAMPLE = example(
     "probagg compare photos/ -k 10 --seeds 10",
-    "Compares PAC, with and without smoothing, k-means and spectral clustering on the same "
-    "features by scores (if labels are known), agreement between seeds, and time.",
+    "Compares PAC, with and without smoothing, an OPA head, k-means and spectral clustering on the "
+    "same features by scores (if labels are known), agreement between seeds, and time.",
 )
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
@@ -39,7 +39,7 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(help="Methods, separated by commas. probagg cluster uses pac-smoothed."),
-    ] = "pac,pac-smoothed,kmeans,spectral",
+    ] = "pac,pac-smoothed,opa,kmeans,spectral",
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
     weights: Weights = None,
@@ -123,6 +123,12 @@ def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
     return PAC(K, metric=metric, m="auto", random_state=seed).fit(X)
 
 
+def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from probagg import OPAHead
+
+    return OPAHead(K, metric=metric, random_state=seed).fit(X).labels_
+
+
 def _kmeans(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
     from sklearn.cluster import KMeans
 
@@ -148,6 +154,7 @@ METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
     "pac-smoothed": lambda X, K, metric, seed: smoothed(
         X, _pac(X, K, metric, seed).probabilities_, metric, seed
     ).argmax(1),
+    "opa": _opa,
     "kmeans": _kmeans,
     "spectral": _spectral,
 }

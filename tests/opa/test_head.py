@@ -1,30 +1,38 @@
-"""A head trained by OPA alone."""
-
 import logging
+import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from sklearn.datasets import load_digits, make_blobs
+from sklearn.datasets import make_blobs
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from benchmarks.head import OPAHead
-from probagg import PAC, clustering_accuracy
+from probagg import PAC, OPAHead, clustering_accuracy
+from probagg.errors import ClusteringWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::probagg.errors.ClusteringWarning")
 
 
-@pytest.fixture
-def digits():
-    return load_digits(return_X_y=True)
+@parametrize_with_checks([OPAHead(3, max_epochs=20), OPAHead(3, max_epochs=20, hidden=(8,))])
+def test_scikit_learn_checks(estimator, check):
+    """No check is exempt."""
+    check(estimator)
 
 
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
+def test_column_names_are_kept_and_do_not_warn(tmp_path, digits):
+    frame = pd.DataFrame(digits[0][:300]).add_prefix("x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", ClusteringWarning)
+        head = OPAHead(3, max_epochs=5, random_state=0).fit(frame)
+        head.save(tmp_path / "head.safetensors")
+        OPAHead.load(tmp_path / "head.safetensors").predict(frame)
+    assert head.feature_names_in_[0] == "x0"
 
 
 @pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
-def test_a_tensor_gives_the_answers_of_an_array_as_tensors(metric, digits):
+def test_a_tensor_gives_the_answers_of_an_array_as_tensors(metric, digits, tmp_path):
     X = digits[0][:600].astype(np.float32)
     arrays = OPAHead(5, metric=metric, max_epochs=10, random_state=0, device="cpu").fit(X)
     tensors = OPAHead(5, metric=metric, max_epochs=10, random_state=0).fit(torch.from_numpy(X))
@@ -33,6 +41,9 @@ def test_a_tensor_gives_the_answers_of_an_array_as_tensors(metric, digits):
     P = tensors.predict_proba(torch.from_numpy(X).half())
     assert P.dtype == torch.float32
     np.testing.assert_allclose(P.numpy(), arrays.predict_proba(X), atol=1e-2)
+    tensors.save(tmp_path / "head.safetensors")
+    again = OPAHead.load(tmp_path / "head.safetensors")
+    np.testing.assert_array_equal(again.predict(X), tensors.labels_.numpy())
 
 
 def test_bfloat16_is_computed_in_higher_precision(digits):
@@ -134,6 +145,25 @@ def test_the_seed_determines_the_fit_and_global_generators_are_not_used(digits):
     assert torch.rand(1) == expected
     np.testing.assert_array_equal(one.predict_proba(X), two.predict_proba(X))
     assert not np.array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
+@pytest.mark.parametrize("hidden", [(), (16, 8)])
+def test_a_saved_head_predicts_the_same(tmp_path, digits, hidden):
+    X = digits[0][:500]
+    head = OPAHead(5, hidden=hidden, max_epochs=5, random_state=np.int64(3)).fit(X)
+    head.save(tmp_path / "head.safetensors")
+    loaded = OPAHead.load(tmp_path / "head.safetensors")
+    np.testing.assert_array_equal(loaded.predict_proba(X), head.predict_proba(X))
+    assert (loaded.n_iter_, loaded.n_features_in_) == (head.n_iter_, head.n_features_in_)
+    with pytest.raises(ValueError, match=r"holds 'probagg.opa-head/1', but 'probagg.pac/1'"):
+        PAC.load(tmp_path / "head.safetensors")
+
+
+def test_a_saved_head_keeps_the_balance_that_pac_chose(tmp_path):
+    X, _ = make_blobs([300, 30, 30], 5, random_state=3, center_box=(-12, 12))
+    head = OPAHead(3, balance="auto", max_epochs=3, random_state=0).fit(X)
+    head.save(tmp_path / "head.safetensors")
+    assert OPAHead.load(tmp_path / "head.safetensors").balance_ == head.balance_
 
 
 def test_a_memory_map_gives_the_same_result(tmp_path, digits):

@@ -1,7 +1,4 @@
-"""OPAHead: a classifier trained on given features by online probability aggregation alone.
-
-PAC is many times faster and as accurate (benchmarks/notes/tables.md), so it is not in the library.
-"""
+"""OPAHead: a classifier trained on given features by online probability aggregation alone."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,13 +22,15 @@ from torch import Tensor, nn
 from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.arrays import chunks
 from probagg.devices import choose_device
-from probagg.errors import ClusteringWarning, InputError
+from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
     CONSTRAINTS,
     check_n_samples,
     check_parameters,
+    describe_estimator,
     draw_seed,
     labels_of,
+    rebuild_estimator,
 )
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
@@ -40,10 +40,13 @@ from probagg.pac.inputs import explained
 from probagg.pac.solver import Parameters, solve
 from probagg.pac.tensors import check_tensor
 from probagg.progress import log_progress
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 STARTS = 3  # runs of PAC, of which the one with the lowest objective is taken
 REFINING = 0.1  # share of the learning rate after PAC's start: a full one leaves good clusters
 CHUNK = 4096  # rows predicted at a time
+FORMAT = "probagg.opa-head/1"
+_SAVED = ("balance_", "n_iter_", "n_features_in_")
 
 
 class OPAHead(ClusterMixin, BaseEstimator):
@@ -272,6 +275,38 @@ class OPAHead(ClusterMixin, BaseEstimator):
         """Return the most probable cluster of each row, as int64."""
         return labels_of(self.predict_proba(X))
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the network and its settings as one safetensors file, without pickle."""
+        check_is_fitted(self)
+        description = describe_estimator(
+            self, _SAVED, device=str(self.device), hidden=list(self.hidden)
+        )
+        tensors = {name: tensor.numpy() for name, tensor in self.network_.state_dict().items()}
+        tensors |= {"mean": self._standard.mean, "spread": np.atleast_1d(self._standard.spread)}
+        write_safetensors(path, FORMAT, tensors, description)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Return an OPAHead that can predict, from a file that `save` wrote."""
+        tensors, description = read_safetensors(path, FORMAT)
+        with reading(path, RESTORE):
+            if not all(np.isfinite(array).all() for array in tensors.values()):
+                raise ValueError("some of its numbers are not finite")
+            description["params"]["hidden"] = hidden = tuple(description["params"]["hidden"])
+            head = rebuild_estimator(cls, description, _SAVED)
+            head._validate_params()
+            mean, spread = tensors.pop("mean"), tensors.pop("spread")
+            if (mean.shape, spread.shape) != ((head.n_features_in_,), (1,)):
+                raise ValueError("its arrays are not of the size that it states")
+            head._standard = Standard(head.metric, mean, spread[0])
+            with torch.device("meta"):  # no memory is taken before the sizes are compared
+                network = empty_network(head.n_features_in_, hidden, head.n_clusters)
+            weights = {name: torch.from_numpy(array).float() for name, array in tensors.items()}
+            network.load_state_dict(weights, assign=True)
+            head.network_ = network.eval()
+            head._proba(mean[None])
+        return head
+
 
 @dataclass(frozen=True)
 class Standard:
@@ -302,11 +337,20 @@ class Standard:
 
 def make_network(n_features: int, hidden: Any, n_clusters: int, seed: int) -> nn.Sequential:
     """Return linear layers with ReLU between them; weights depend on the seed alone."""
-    layers: list[nn.Module] = []
-    for i, (inputs, outputs) in enumerate(pairwise([n_features, *hidden, n_clusters])):
-        layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
+    network = empty_network(n_features, hidden, n_clusters)
+    layers = (layer for layer in network if isinstance(layer, nn.Linear))
+    for i, layer in enumerate(layers):
+        bound = layer.in_features**-0.5
         generator = torch.Generator().manual_seed(seed + i)
         for parameter in (layer.weight, layer.bias):
-            nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5, generator=generator)
-        layers += [nn.ReLU(), layer] if i else [layer]
+            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return network
+
+
+def empty_network(n_features: int, hidden: Any, n_clusters: int) -> nn.Sequential:
+    """Return the layers without values; nothing is drawn from torch's global generator."""
+    layers: list[nn.Module] = []
+    for i, (inputs, outputs) in enumerate(pairwise([n_features, *hidden, n_clusters])):
+        layers += [nn.ReLU()] if i else []
+        layers += [nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)]
     return nn.Sequential(*layers)
