@@ -119,7 +119,7 @@ def _candidates(
     """Yield labels of all rows, from k-means and from several divisions into parts."""
     N, K = P.shape
     yield KMEANS, _kmeans(principal_axes(X), K, 10, random_state)
-    n_parts = min(PER_CLUSTER * K + 10, N // PER_PART, max(MOST_PARTS, 2 * K))
+    n_parts = count_parts(N, K)
     if n_parts <= K:
         return
     rows = X
@@ -134,6 +134,15 @@ def _candidates(
         yield PARTS, join(edges, K, None)[parts]
         mass = np.stack([np.bincount(parts, column, n_parts) for column in P.T], 1)
         yield PARTS, refine(edges, mass.argmax(1), SIZES * K)[parts]
+
+
+def count_parts(n: int, n_clusters: int) -> int:
+    """Return into how many parts n rows are divided.
+
+    >>> count_parts(10_000, 10), count_parts(1000, 10)
+    (90, 50)
+    """
+    return min(PER_CLUSTER * n_clusters + 10, n // PER_PART, max(MOST_PARTS, 2 * n_clusters))
 
 
 def _kmeans(rows: np.ndarray, K: int, n_init: int, random_state: int) -> np.ndarray:

@@ -163,7 +163,7 @@ class ByPac:
         seconds += self._seconds(N, D, K)
         if self.smooths(N, K):
             how += ", smoothed"
-            seconds += seconds_of_smoothing(N, D)
+            seconds += seconds_of_smoothing(N, D, K)
         return f"{what}, PAC into {how}", seconds
 
     def _seconds(self, N: int, D: int, K: int) -> float:

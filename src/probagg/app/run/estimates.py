@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from probagg.neighbours.joining import AXES, count_parts
 from probagg.neighbours.smoothing import SAMPLE
 
 ROUNDS = 40
@@ -60,11 +61,12 @@ def seconds_of_choice(candidates: Any, N: int, D: int) -> float:
     return slowness() * selection_seconds(candidates, N, D)
 
 
-def seconds_of_smoothing(N: int, D: int) -> float:
-    """Estimate the smoothing over the kNN graph of N images."""
-    compared = N + SAMPLE if N > SAMPLE else N
+def seconds_of_smoothing(N: int, D: int, K: int) -> float:
+    """Estimate the smoothing of K clusters over the kNN graph of N rows, with joined parts."""
+    compared, sample = N + SAMPLE if N > SAMPLE else N, min(N, SAMPLE)
     # The products of rows, and the choice of the nearest.
-    return slowness() * compared * min(N, SAMPLE) * (6e-11 * D + 6e-9)
+    graph = compared * sample * (6e-11 * D + 6e-9)
+    return slowness() * (graph + 1e-7 * sample * min(D, AXES) * count_parts(sample, K))
 
 
 def seconds_of_pairs(N: int, D: int) -> float:
