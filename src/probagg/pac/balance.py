@@ -29,7 +29,7 @@ from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
 from probagg.pac.out_of_core import Chunks
-from probagg.pac.rows import Metric, training_distances
+from probagg.pac.rows import Metric, check_pairwise_metric, training_distances
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import log_progress
 
@@ -175,6 +175,8 @@ def choose_balance(
         parameters = replace(parameters, random_state=draw_seed(parameters.random_state))
     size = min(N, max(LEAST_ROWS, min(50 * K, MOST_ROWS)))
     rows, weights = _some(X, sample_weight, size, parameters)
+    if metric not in LINEAR_METRICS and metric != "precomputed":
+        check_pairwise_metric(rows, metric)
     compared, runs, candidates = Comparison(rows, metric, K), [], []
 
     def run(balance: float, start: str, P: Array | None = None) -> None:

@@ -19,7 +19,7 @@ from probagg.errors import NoData
 
 def test_pac_clusters_digits_and_fills_a_run_folder(tmp_path, digits):
     out = tmp_path / "demo"
-    result = cluster("digits", "-k", 10, "--out", out)
+    result = cluster("digits", "-k", 10, "--no-smooth", "--out", out)
     assert result.exit_code == 0
     assert "objective" in result.stdout
     assert "ACC" in result.stdout

@@ -301,7 +301,7 @@ class ByPac:
         facts = {
             "k_reason": selection.reason,
             "k_interval": list(selection.interval),
-            "k_seconds": round(time.perf_counter() - began, 1),
+            "k_seconds": round(time.perf_counter() - began, 2),
         }
         return selection.n_clusters, facts, files
 
