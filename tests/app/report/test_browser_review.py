@@ -274,6 +274,15 @@ def test_discarded_images_are_listed_and_can_be_restored_or_moved(page):
     assert heading(page) == "cluster 0", "there is nothing discarded any more"
 
 
+def wait_until(page, expression, argument=None):
+    """Wait for a condition: the page's policy refuses what Playwright polls with."""
+    for _ in range(200):
+        if page.evaluate(expression, argument):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"not within ten seconds: {expression}")
+
+
 def test_an_image_is_enlarged_by_enter_or_a_click_and_arrows_go_on(page):
     order = page.evaluate("[...document.querySelectorAll('.tile')].map((tile) => tile.row)")
 
@@ -284,7 +293,7 @@ def test_an_image_is_enlarged_by_enter_or_a_click_and_arrows_go_on(page):
     press(page, "ArrowRight", "Enter")
     assert page.locator("#viewer").is_visible()
     assert shown() == f"/photo/{order[1]}"
-    page.wait_for_function("document.querySelector('#viewer-image').naturalWidth === 64")
+    wait_until(page, "document.querySelector('#viewer-image').naturalWidth === 64")
     press(page, "ArrowRight", "ArrowRight", "ArrowLeft", "Space")
     assert shown() == f"/photo/{order[2]}"
     assert f"3 of {len(order)}" in page.text_content("#viewer-facts")
@@ -293,7 +302,7 @@ def test_an_image_is_enlarged_by_enter_or_a_click_and_arrows_go_on(page):
     assert page.locator("#viewer-previous").is_disabled()
     press(page, "ArrowRight", "Escape")
     assert not page.locator("#viewer").is_visible()
-    page.wait_for_function("(row) => document.activeElement.row === row", arg=order[1])  # the last
+    wait_until(page, "(row) => document.activeElement.row === row", order[1])  # the last
     selected = page.locator('.tile[aria-selected="true"]')
     assert selected.evaluate_all("tiles => tiles.map((tile) => tile.row)") == [order[2]]
     page.locator(".tile").nth(4).hover()
