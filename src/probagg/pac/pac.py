@@ -21,7 +21,7 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
 from probagg.aggregation import Array
-from probagg.arrays import is_tensor, to_numpy
+from probagg.arrays import is_tensor, like, numpy_dtype, to_numpy
 from probagg.errors import ClusteringWarning, InputError, reading
 from probagg.estimators import (
     check_n_samples,
@@ -51,6 +51,7 @@ from probagg.pac.inputs import (
 from probagg.pac.rows import Metric
 from probagg.pac.solver import Parameters, solve
 from probagg.pac.stream import Stream, check_continues
+from probagg.pac.tree import clusters_at, ward_linkage
 from probagg.storage import RESTORE
 
 _SAVED = ("m_", "balance_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
@@ -145,6 +146,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     cluster_means_, cluster_centers_ : ndarray of shape (n_clusters, n_features)
         First moments divided by mass, in the units of X (linear metrics only). `cluster_centers_`
         is for code written for KMeans: rows are not assigned to the nearest of these means.
+    linkage_ : ndarray of shape (n_clusters - 1, 4)
+        The tree by which clusters merge, in SciPy's format (linear metrics only); see `labels_at`.
     n_features_in_ : int
         The number of features seen in `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -325,6 +328,36 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def cluster_centers_(self) -> Any:
         """`cluster_means_`, by KMeans' name."""
         return self.cluster_means_
+
+    @property
+    def linkage_(self) -> np.ndarray:
+        """The tree by which clusters merge (Ward's, of their moments), in SciPy's format.
+
+        `scipy.cluster.hierarchy.dendrogram(pac.linkage_)` draws it. Linear metrics only.
+        """
+        if not isinstance(getattr(self, "_clusters", None), LinearClusters):
+            raise AttributeError(
+                "linkage_ is there once PAC is fitted, and for the linear metrics 'sqeuclidean' "
+                "and 'cosine' only, whose clusters have moments."
+            )
+        return ward_linkage(to_numpy(self.cluster_means_), to_numpy(self.moments_.mass))
+
+    def labels_at(self, n: int, X: Any = None) -> Any:
+        """Return the clusters of rows (or of the fitted ones) once merged to n by `linkage_`.
+
+        Levels are nested: a row is where the cluster of its label is.
+        """
+        groups = clusters_at(self.linkage_, n)
+        labels = self.labels_ if X is None else self.predict(X)
+        if is_dask(labels):
+            return labels.map_blocks(groups.__getitem__)
+        return like(groups, labels)[labels]
+
+    def probabilities_at(self, n: int, X: Any = None) -> Any:
+        """Return P of rows (or of the fitted ones) once clusters are merged to n: sums of P."""
+        groups = clusters_at(self.linkage_, n)
+        P = self.probabilities_ if X is None else self.predict_proba(X)
+        return P @ like(np.eye(n, dtype=numpy_dtype(P))[groups], P)
 
     def _check_fitted(self) -> None:
         stream, message = getattr(self, "_stream", None), None
