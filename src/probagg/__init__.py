@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from probagg.opa.head import OPAHead
     from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
     from probagg.opa.targets import opa_targets
+    from probagg.pac.graph_pac import GraphPAC
     from probagg.pac.n_clusters import select_n_clusters
     from probagg.pac.pac import PAC
 
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "PAC": "probagg.pac.pac",
+    "GraphPAC": "probagg.pac.graph_pac",
     "select_n_clusters": "probagg.pac.n_clusters",
     "calibrate": "probagg.neighbours.calibration",
     "SmoothedRows": "probagg.neighbours.spaces",
@@ -62,6 +64,7 @@ __all__ = [
     "ClusteringWarning",
     "Diagnosis",
     "GraphCoordinates",
+    "GraphPAC",
     "Interrupted",
     "Moments",
     "OPAHead",

@@ -1,7 +1,5 @@
 """PAC's probabilities smoothed over the kNN graph, for fitted and for new rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from problems import bar_and_dot
@@ -81,32 +79,6 @@ def test_the_sample_follows_the_seed(bar, monkeypatch):
     first, again, other = (Smoothing.fit(X, P, seed)[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.rows, again.rows)
     assert (first.rows != other.rows).any()
-
-
-def test_a_saved_smoothing_predicts_the_same(bar, tmp_path):
-    X, _, P = bar
-    model, found = Smoothing.fit(X, P)
-    model.save(tmp_path / "x")
-    loaded = Smoothing.load(tmp_path / "x")
-    np.testing.assert_array_equal(loaded.predict_proba(X), found)
-    assert (loaded.n_clusters, loaded.n_features_in_) == (2, 3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"P": np.ones((3, 2), np.float32)}, "do not belong together"),
-        ({"factor": np.ones(3)}, "do not belong together"),
-        ({"factor": np.array([1.0, np.nan])}, "not finite"),
-        ({"power": 1}, "not finite"),
-        ({"n_nearest": 601}, "600 rows, but 601 are nearest"),
-    ],
-)
-def test_a_file_that_is_not_one_smoothing_is_refused(bar, tmp_path, changes, problem):
-    X, _, P = bar
-    replace(Smoothing.fit(X, P)[0], **changes).save(tmp_path / "x")
-    with pytest.raises(InputError, match=f"x cannot be read .*{problem}"):
-        Smoothing.load(tmp_path / "x")
 
 
 def test_rows_of_another_width_or_without_a_value_are_refused(bar):

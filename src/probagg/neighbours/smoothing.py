@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from os import PathLike
 from typing import Any, Self
 
 import numpy as np
 
 from probagg.aggregation import LINEAR_METRICS, Array, embed, namespace
 from probagg.arrays import chunks
-from probagg.errors import InputError, reading
+from probagg.errors import InputError
 from probagg.neighbours.graph import mean_over, nearest_rows
 from probagg.neighbours.joining import choose_clusters
 from probagg.progress import Progress
-from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
-FORMAT = "probagg.neighbours.smoothing/1"
 NEAREST = 20  # neighbours per row, including the row itself
 SHARE = 0.1  # of a cluster's mean size, which limits the number of neighbours
 ROUNDS = 20  # of smoothing, by default
@@ -200,40 +197,36 @@ class Smoothing:
 
     def predict_proba(self, X: Any, progress: Progress | None = None) -> np.ndarray:
         """Return the probabilities of rows (n, D), float32 (n, K)."""
-        X = np.asarray(X)
+        X = X if hasattr(X, "toarray") else np.asarray(X)
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
             raise InputError(
                 f"X has the shape {X.shape}, but rows of {self.n_features_in_} features are "
                 "needed. Pass rows with the columns, or features of the network, of fit."
             )
         rows, P = self._double
-        found = np.empty((len(X), self.n_clusters), np.float32)
-        for chunk in chunks(len(X), CHUNK):
+        found = np.empty((X.shape[0], self.n_clusters), np.float32)
+        for chunk in chunks(X.shape[0], CHUNK):
             near = _nearest(_rows(X[chunk], self.metric), rows, self.n_nearest, self.metric)
             T = mean_over(near, P)
             found[chunk] = to_power(T * self.factor, self.power)
             if progress is not None:
-                progress(chunk.stop, len(X))
+                progress(chunk.stop, X.shape[0])
         return found
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write to one safetensors file."""
-        tensors = {"rows": self.rows, "P": self.P, "factor": self.factor}
+    def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the arrays to save, and the numbers and words."""
+        arrays = {"rows": self.rows, "P": self.P, "factor": self.factor}
         names = ("power", "n_nearest", "metric", "reason")
-        facts = {name: getattr(self, name) for name in names}
-        write_safetensors(path, FORMAT, tensors, facts)
+        return arrays, {name: getattr(self, name) for name in names}
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """Read what `save` wrote."""
-        tensors, facts = read_safetensors(path, FORMAT)
-        with reading(path, RESTORE):
-            found = cls(**{name: tensors[name] for name in ("rows", "P", "factor")}, **facts)
-            found._check()
+    def of_arrays(cls, arrays: dict[str, Any], facts: dict[str, Any]) -> Self:
+        """Return what `to_arrays` gave; raise ValueError where it does not belong together."""
+        found = cls(**arrays, **facts)
+        found._check()
         return found
 
     def _check(self) -> None:
-        """Raise ValueError where the arrays do not belong together."""
         rows, P, factor = self.rows, self.P, self.factor
         if rows.ndim != 2 or P.ndim != 2 or len(rows) != len(P) or factor.shape != P.shape[1:]:
             raise ValueError("its arrays do not belong together")
@@ -249,6 +242,7 @@ class Smoothing:
 
 def _rows(X: Any, metric: str) -> np.ndarray:
     """Return rows with Euclidean distances, in float64: rounding hardly ever changes an order."""
+    X = X.toarray() if hasattr(X, "toarray") else X
     if not np.isfinite(X).all():
         raise InputError("X has values that are NaN or infinite. Leave those rows out.")
     return embed(np.asarray(X, np.float64), metric)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.metrics import pairwise_distances
 
 from probagg.aggregation import Array, Moments, mass_factor, namespace
 from probagg.arrays import chunks, is_tensor, like, to_numpy
-from probagg.errors import InputError, reading
+from probagg.errors import InputError
 from probagg.estimators import labels_of
 from probagg.pac.coordinates import (
     CHUNK_NUMBERS,
@@ -29,9 +28,6 @@ from probagg.pac.coordinates import (
 )
 from probagg.pac.rows import Metric, metric_options
 from probagg.pac.sweeps import Update
-from probagg.storage import RESTORE, read_safetensors, write_safetensors
-
-FORMAT = "probagg.pac/1"
 
 
 @dataclass(frozen=True)
@@ -115,22 +111,15 @@ class Clusters(ABC):
         order = np.argsort(-values, axis=1, kind="stable")
         return np.hstack([np.take_along_axis(found, order, 1) for found in (clusters, values)])
 
-    def save(self, path: str | PathLike[str], description: dict[str, Any]) -> None:
-        """Write arrays and the description of the estimator to one file."""
-        write_safetensors(path, FORMAT, self.to_arrays(), description)
-
     @staticmethod
-    def load(path: str | PathLike[str]) -> tuple[Clusters, dict[str, Any]]:
-        """Return the clusters and the description that `save` wrote."""
-        arrays, description = read_safetensors(path, FORMAT)
-        with reading(path, RESTORE):
-            if not all(np.isfinite(array).all() for array in arrays.values()):
-                raise ValueError("some of its numbers are not finite")
-            params, learned = description["params"], description["learned"]
-            update = Update(learned["m_"], params["aggregate"], learned["balance_"])
-            kind = LinearClusters if "sums" in arrays else PairwiseClusters
-            loaded = kind.of_arrays(update, learned["critical_m_"], params["metric"], arrays)
-        return loaded, description
+    def restored(arrays: dict[str, np.ndarray], description: dict[str, Any]) -> Clusters:
+        """Return the clusters of `to_arrays`, and of the estimator with this description."""
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("some of its numbers are not finite")
+        params, learned = description["params"], description["learned"]
+        update = Update(learned["m_"], params["aggregate"], learned["balance_"])
+        kind = LinearClusters if "sums" in arrays else PairwiseClusters
+        return kind.of_arrays(update, learned["critical_m_"], params["metric"], arrays)
 
 
 @dataclass(frozen=True)

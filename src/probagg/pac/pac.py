@@ -52,8 +52,9 @@ from probagg.pac.rows import Metric
 from probagg.pac.solver import Parameters, solve
 from probagg.pac.stream import Stream, check_continues
 from probagg.pac.tree import clusters_at, ward_linkage
-from probagg.storage import RESTORE
+from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
+FORMAT = "probagg.pac/1"
 _SAVED = ("m_", "balance_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
 
 
@@ -425,22 +426,32 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         For the linear metrics that is the K moments, a few kilobytes; other metrics add the
         training rows they compare with.
         """
-        self._check_fitted()
-        changed: dict[str, Any] = {"checkpoint": None}
-        changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
-        self._clusters.save(path, describe_estimator(self, _SAVED, **changed))
+        write_safetensors(path, FORMAT, *self._to_arrays())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Return a PAC that can predict, from a file that `save` wrote."""
-        clusters, description = Clusters.load(path)
+        arrays, description = read_safetensors(path, FORMAT)
         with reading(path, RESTORE):
-            pac = rebuild_estimator(cls, description, _SAVED)
-            pac._validate_params()
-            pac._set_clusters(clusters)
-            shape = clusters.probabilities(clusters.example).shape
-            if (clusters.example.shape[1], *shape) != (pac.n_features_in_, 1, pac.n_clusters):
-                raise ValueError("its arrays are not of the size that it states")
+            return cls._of_arrays(arrays, description)
+
+    def _to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the arrays to save, and parameters and learned attributes."""
+        self._check_fitted()
+        changed: dict[str, Any] = {"checkpoint": None}
+        changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
+        return self._clusters.to_arrays(), describe_estimator(self, _SAVED, **changed)
+
+    @classmethod
+    def _of_arrays(cls, arrays: dict[str, np.ndarray], description: dict[str, Any]) -> Self:
+        """Return what `_to_arrays` describes; raise ValueError where it is damaged."""
+        clusters = Clusters.restored(arrays, description)
+        pac = rebuild_estimator(cls, description, _SAVED)
+        pac._validate_params()
+        pac._set_clusters(clusters)
+        shape = clusters.probabilities(clusters.example).shape
+        if (clusters.example.shape[1], *shape) != (pac.n_features_in_, 1, pac.n_clusters):
+            raise ValueError("its arrays are not of the size that it states")
         return pac
 
     @property

@@ -21,10 +21,9 @@ from exported import (
 )
 from torch import nn
 
-from probagg import PAC
+from probagg import PAC, GraphPAC
 from probagg.app.embed import open_backbone
 from probagg.app.export.onnx import ExportError, export_onnx, labeller_of
-from probagg.neighbours.smoothing import Smoothing
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +63,13 @@ def test_photos_through_the_onnx_file_equal_features_through_pac(pictured, pictu
         np.testing.assert_allclose(run_onnx(pictured_file, pixels[:n])[0], merged[:n], atol=1e-4)
 
 
-def test_photos_through_a_labeller_equal_features_through_smoothing(photos):
-    backbone = backbone_of(Features())
+def test_photos_through_a_labeller_equal_features_through_smoothing():
+    backbone, photos = backbone_of(Features()), tinted(72)
     X = features_of(photos, backbone)
-    P = quietly(PAC(3, metric="cosine", random_state=0), X).probabilities_
-    smoothing, expected = Smoothing.fit(X, P)
-    found = labeller_of(smoothing, backbone)(torch.tensor(middle(photos, 20)))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    model = quietly(GraphPAC(3, metric="cosine", balance=1.0, random_state=0), X)
+    assert model.smoothing_ is not None
+    found = labeller_of(model, backbone)(torch.tensor(middle(photos, 20)))
+    np.testing.assert_allclose(found, model.probabilities_, atol=1e-4)
 
 
 def test_a_labeller_shares_nothing_with_the_backbone(pictured, photos):

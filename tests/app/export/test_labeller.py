@@ -1,4 +1,4 @@
-"""Exported models return the probabilities of PAC, Smoothing and DPAC, with merged clusters."""
+"""Exported models return the probabilities of PAC, GraphPAC and DPAC, with merged clusters."""
 
 import warnings
 
@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from problems import bar_and_dot
 
-from probagg import DPAC, PAC, Recipe
+from probagg import DPAC, PAC, GraphPAC, Recipe
 from probagg.app.export.onnx import PACHead, _difference, head_probabilities, labeller_of
 from probagg.app.review import Review, Split
 from probagg.errors import ClusteringWarning
-from probagg.neighbours.smoothing import Smoothing
 
 
 @pytest.fixture(scope="module")
@@ -98,32 +97,32 @@ def test_the_onnx_file_returns_pacs_probabilities_at_any_batch_size(pac, blobs, 
         assert labels.dtype == np.int64
 
 
-# Smoothing
+# GraphPAC
 
 
 @pytest.fixture(scope="module")
-def smoothing():
+def smoothed():
     X, _ = bar_and_dot(600)
-    return Smoothing.fit(X, PAC(2, metric="cosine", random_state=0).fit(X).probabilities_)[0]
+    return GraphPAC(2, metric="cosine", balance=1.0, random_state=0).fit(X)
 
 
-def test_exported_smoothing_returns_its_probabilities(smoothing, tmp_path):
+def test_exported_smoothing_returns_its_probabilities(smoothed, tmp_path):
     """For rows of any length and a batch of any size."""
     new = (5.0 * bar_and_dot(300, seed=1)[0]).astype(np.float32)
-    labeller, expected = labeller_of(smoothing), smoothing.predict_proba(new)
+    labeller, expected = labeller_of(smoothed), smoothed.predict_proba(new)
     np.testing.assert_allclose(labeller(floats(new)), expected, atol=1e-6)
     path = onnx_file(labeller, tmp_path / "smoothing.onnx")
     for n in (1, 5, 300):
         P, labels = run_onnx(path, new[:n])
         np.testing.assert_allclose(P, expected[:n], atol=1e-6)
         np.testing.assert_array_equal(labels, expected[:n].argmax(1))
-    assert _difference(labeller_with_other_neighbours(smoothing, 1), path.read_bytes()) < 1e-6
-    assert _difference(labeller_with_other_neighbours(smoothing, 5), path.read_bytes()) > 0.1
+    assert _difference(labeller_with_other_neighbours(smoothed, 1), path.read_bytes()) < 1e-6
+    assert _difference(labeller_with_other_neighbours(smoothed, 5), path.read_bytes()) > 0.1
 
 
-def labeller_with_other_neighbours(smoothing, n):
+def labeller_with_other_neighbours(smoothed, n):
     """Return a labeller for which n of the rows that exports are compared on have another label."""
-    labeller = labeller_of(smoothing)
+    labeller, smoothing = labeller_of(smoothed), smoothed.smoothing_
     similarity = labeller.examples(n).double() @ torch.tensor(smoothing.rows).double().T
     near = similarity.topk(smoothing.n_nearest).indices
     P = labeller.steps.head.P
@@ -131,9 +130,9 @@ def labeller_with_other_neighbours(smoothing, n):
     return labeller
 
 
-def test_merges_apply_to_smoothed_probabilities(smoothing):
+def test_merges_apply_to_smoothed_probabilities(smoothed):
     X = floats(bar_and_dot(50)[0])
-    merged = labeller_of(smoothing, groups=[1, 1])(X)
+    merged = labeller_of(smoothed, groups=[1, 1])(X)
     np.testing.assert_allclose(merged, [[0.0, 1.0]] * 50, atol=1e-6)
 
 

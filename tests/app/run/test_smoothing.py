@@ -12,9 +12,9 @@ from PIL import Image
 from sklearn.datasets import make_moons
 
 import probagg
-from probagg import PAC, clustering_accuracy
+from probagg import PAC, GraphPAC, clustering_accuracy
 from probagg.app.run.exports import probabilities_of_run
-from probagg.app.run.folder import SMOOTHING, RunFolderError
+from probagg.app.run.folder import RunFolderError
 from probagg.errors import InputError
 from probagg.neighbours import smoothing
 
@@ -53,7 +53,7 @@ def plain(folder, tmp_path_factory):
 
 def test_a_run_says_that_it_is_smoothed(run):
     assert run.config["smooth"] is run.result["smooth"] is True
-    assert probagg.open_run(run.path).model().n_clusters == K
+    assert isinstance(probagg.open_run(run.path).model(), GraphPAC)
     assert "smooth = true" in (run.path / "config.toml").read_text()
     assert "by PAC, smoothed, " in (run.path / "log.txt").read_text()
     assert "Probabilities are averaged over similar images." in run.report().read_text()
@@ -81,7 +81,6 @@ def test_other_tools_get_the_probabilities_of_the_table(run):
 
 def test_without_smoothing_a_run_is_plain_pac(plain, run):
     assert plain.config["smooth"] is plain.result["smooth"] is False
-    assert not (plain.path / SMOOTHING).exists()
     assert isinstance(plain.model(), PAC)
     P = plain.model().predict_proba(np.array(plain.embeddings))
     np.testing.assert_allclose(plain.assignments["probability"], P.max(1), rtol=1e-5)
@@ -116,6 +115,12 @@ def test_fewer_than_twenty_photos_per_cluster_are_not_smoothed(folder, tmp_path)
     assert sorted(run.assignments["cluster"]) == [0, 1, 2]
 
 
+def test_photos_compared_by_another_metric_are_not_smoothed(folder, tmp_path):
+    run = run_of(folder, tmp_path / "run", metric="manhattan")
+    assert run.result["smooth"] is False
+    assert run.predict(folder).to_csv() == (run.path / "assignments.csv").read_text()
+
+
 def test_one_cluster_is_smoothed_to_itself(folder, tmp_path):
     run = probagg.cluster(
         folder, 1, out=tmp_path / "run", backbone="efficientnet-lite0", report=False
@@ -141,16 +146,16 @@ def test_smooth_is_for_pac(folder, tmp_path):
         run_of(folder, tmp_path / "run", smooth=True, method="dpac")
 
 
-def test_a_damaged_or_missing_smoothing_is_an_error(folder, tmp_path):
+def test_a_damaged_or_missing_model_is_an_error(folder, tmp_path):
     run = run_of(folder, tmp_path / "run")
-    path = run.path / SMOOTHING
+    path = run.path / "model.safetensors"
     data = bytearray(path.read_bytes())
     data[-3] ^= 4
     path.write_bytes(bytes(data))
-    with pytest.raises(RunFolderError, match=f"{SMOOTHING} is damaged"):
+    with pytest.raises(RunFolderError, match=r"model\.safetensors is damaged"):
         run.predict(folder)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=SMOOTHING):
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
         run.predict(folder)
 
 
@@ -174,5 +179,8 @@ def test_clusters_of_a_matrix_need_not_be_compact(tmp_path):
     assert run.result["clusters"].startswith("joined parts: ")
     assert run.result["clusters"] in (run.path / "log.txt").read_text()
     assert clustering_accuracy(y[1::2], run.predict(X[1::2])["cluster"]) > 0.99
+    own = GraphPAC(2, random_state=0).fit(X[::2])
+    np.testing.assert_array_equal(own.labels_, run.assignments["cluster"])
+    np.testing.assert_array_equal(own.predict(X[1::2]), run.predict(X[1::2])["cluster"])
     paper = probagg.cluster(X[::2], 2, out=tmp_path / "paper", report=False, smooth=False)
     assert clustering_accuracy(y[::2], paper.assignments["cluster"]) < 0.9

@@ -270,33 +270,29 @@ def read_network(path):
 
 
 def models(folder):
-    from probagg import PAC, OPAHead
-    from probagg.neighbours.smoothing import Smoothing
+    from probagg import PAC, GraphPAC, OPAHead
     from probagg.pac.out_of_core import FitCheckpoint
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pac_of_rows = PAC(2, random_state=0).fit(ROWS)
-        pac_of_rows.save(folder / "pac.safetensors")
+        PAC(2, random_state=0).fit(ROWS).save(folder / "pac.safetensors")
         pac = PAC(2, metric="manhattan", random_state=0).fit(ROWS)
         pac.save(folder / "pairwise.safetensors")
         head = OPAHead(2, max_epochs=1, hidden=(4,), random_state=0, device="cpu").fit(ROWS)
         head.save(folder / "opa.safetensors")
-        smoothing, _ = Smoothing.fit(ROWS, pac_of_rows.probabilities_)
-        smoothing.save(folder / "smoothing.safetensors")
+        GraphPAC(2, random_state=0).fit(np.tile(ROWS, (20, 1))).save(folder / "graph.safetensors")
     fit = FitCheckpoint(folder / "fit.safetensors", 3)
     fit.identity = {"n_clusters": 2}
     fit.write(ROWS, 4, [3.0, 2.0])
 
 
 def read_model(path):
-    from probagg import PAC, OPAHead
-    from probagg.neighbours.smoothing import Smoothing
+    from probagg import PAC, GraphPAC, OPAHead
     from probagg.pac.out_of_core import FitCheckpoint
 
     if path.name.startswith("fit"):
         return FitCheckpoint(path, 3)
-    kind = {"opa": OPAHead, "smoothing": Smoothing}.get(path.name.partition(".")[0], PAC)
+    kind = {"opa": OPAHead, "graph": GraphPAC}.get(path.name.partition(".")[0], PAC)
     return kind.load(path).predict_proba(ROWS[:2])
 
 

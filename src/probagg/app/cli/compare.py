@@ -12,7 +12,7 @@ import typer
 
 from probagg.app.cli.options import AsJson, Backbone, Labels, Weights, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
-from probagg.app.run.by_pac import ByPac, smoothed
+from probagg.app.run.by_pac import ByPac
 from probagg.app.run.options import Options, Request
 from probagg.app.run.result import scores
 from probagg.arrays import unit_rows
@@ -117,10 +117,16 @@ def _line(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> Any:
+def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
     from probagg import PAC
 
-    return PAC(K, metric=metric, m="auto", random_state=seed).fit(X)
+    return PAC(K, metric=metric, m="auto", random_state=seed).fit_predict(X)
+
+
+def _pac_smoothed(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    from probagg import GraphPAC
+
+    return GraphPAC(K, metric=metric, m="auto", random_state=seed).fit_predict(X)
 
 
 def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
@@ -150,10 +156,8 @@ def _unit(X: np.ndarray, metric: str) -> np.ndarray:
 
 
 METHODS: dict[str, Callable[[np.ndarray, int, str, int], np.ndarray]] = {
-    "pac": lambda *given: _pac(*given).labels_,
-    "pac-smoothed": lambda X, K, metric, seed: smoothed(
-        X, _pac(X, K, metric, seed).probabilities_, metric, seed
-    ).argmax(1),
+    "pac": _pac,
+    "pac-smoothed": _pac_smoothed,
     "opa": _opa,
     "kmeans": _kmeans,
     "spectral": _spectral,

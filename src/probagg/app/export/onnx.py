@@ -37,6 +37,7 @@ from probagg.environment import environment
 from probagg.errors import InputError, ProbaggError, first_line, import_optional
 from probagg.neighbours.smoothing import Smoothing, mean_over, to_power
 from probagg.pac.clusters import LinearClusters
+from probagg.pac.graph_pac import GraphPAC
 from probagg.pac.pac import PAC
 
 # Difference of probabilities between ONNX and PyTorch.
@@ -272,7 +273,7 @@ class Labeller(nn.Module):
 
 
 def labeller_of(
-    model: PAC | Smoothing | DPAC,
+    model: PAC | GraphPAC | DPAC,
     backbone: Backbone | None = None,
     groups: np.ndarray | None = None,
     splits: Sequence[Split] = (),
@@ -283,7 +284,7 @@ def labeller_of(
 
     Parameters
     ----------
-    model : PAC, Smoothing or DPAC
+    model : PAC, GraphPAC or DPAC
         A labeller takes features, and pixels with `backbone` or of DPAC.
     backbone : Backbone of `probagg.app.embed` or None
         The backbone that computed the features. Not for DPAC, which has its own network.
@@ -299,7 +300,9 @@ def labeller_of(
     review = Reviewed(K, np.arange(K) if groups is None else np.asarray(groups), splits)
     if isinstance(model, DPAC):
         return _labeller_of_network(model, size, review)
-    head = PACHead(model) if isinstance(model, PAC) else SmoothedHead(model)
+    smoothing = model.smoothing_ if isinstance(model, GraphPAC) else None
+    pac = model.pac_ if isinstance(model, GraphPAC) else model
+    head = PACHead(pac) if smoothing is None else SmoothedHead(smoothing)
     if backbone is not None:
         _check_backbone(backbone, model.n_features_in_)
         assert backbone.mean is not None

@@ -23,9 +23,10 @@ from probagg.app.run.result import (
 )
 from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
-from probagg.neighbours.smoothing import PER_CLUSTER, Smoothing
+from probagg.neighbours.smoothing import PER_CLUSTER
 
 if TYPE_CHECKING:
+    from probagg import PAC, GraphPAC
     from probagg.app.embed.duplicates import Duplicates
     from probagg.app.run.folder import RunFolder
     from probagg.app.run.options import Options, Request
@@ -84,7 +85,7 @@ class ByPac:
             # The m that K is chosen with.
             params.setdefault("m", "auto")
         self.params = params
-        self.smooth = options.smooth is not False and (is_images or self._can_smooth())
+        self.smooth = options.smooth is not False and self._can_smooth(is_images)
         # Wrong parameters are refused before hours of features, and before torch is loaded.
         self._estimator(2)._validate_params()
         if is_images:
@@ -116,10 +117,11 @@ class ByPac:
                 f"{what}. Leave out."
             )
 
-    def _estimator(self, K: int) -> Any:
-        from probagg import PAC  # scikit-learn is slow to import
+    def _estimator(self, K: int, smooth: bool = False) -> PAC | GraphPAC:
+        import probagg  # scikit-learn is slow to import
 
-        return PAC(K, **self.params, random_state=self.request.seed)
+        kind = probagg.GraphPAC if smooth else probagg.PAC
+        return kind(K, **self.params, random_state=self.request.seed)
 
     def _check_k(self) -> None:
         """Refuse, before hours of features, more clusters than samples or than can be judged."""
@@ -170,15 +172,19 @@ class ByPac:
         """Estimate the time of clustering alone."""
         return seconds_of_pac(N, D, K, self.params.get("n_init", 1), self.params["balance"])
 
-    def _can_smooth(self) -> bool:
-        """Return whether neighbours are found in the matrix: dense, by distance or angle."""
+    def _can_smooth(self, is_images: bool) -> bool:
+        """Return whether neighbours are found: by distance or angle, a matrix where it is dense."""
         import numpy as np
 
         from probagg.aggregation import LINEAR_METRICS
 
-        X, metric = self.samples.features, self.params.get("metric", "sqeuclidean")
+        if self.params.get("metric", "sqeuclidean") not in LINEAR_METRICS:
+            return False
+        if is_images:
+            return True
+        X = self.samples.features
         is_small = X.shape[0] * X.shape[1] <= MOST_VALUES and X.shape[1] <= MOST_COLUMNS
-        return isinstance(X, np.ndarray) and metric in LINEAR_METRICS and is_small
+        return isinstance(X, np.ndarray) and is_small
 
     def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N rows or images are smoothed."""
@@ -201,18 +207,12 @@ class ByPac:
             X = X[duplicates.kept]
         K, chosen, files = self._choose(replace(samples, X=X))
         self._check_kept(K, X)
-        model = self._estimator(K)
-        if self.request.monitor.shows_progress and self._seconds(X.shape[0], X.shape[1], K) > LONG:
-            # Sweeps are logged.
-            model.set_params(verbose=2)
-        model.fit(X)
-        model.set_params(verbose=0)
+        model, pac, P = self._fitted(K, X)
+        facts["smooth"] = pac is not model
+        if pac is not model:
+            facts["clusters"] = model.reason_
         if samples.preparation is not None:
             files = files | {FILE: samples.preparation.to_json()}
-        P, fitted = self._smoothed(fitted_probabilities(model, X), X, model)
-        facts["smooth"] = fitted is not None
-        if fitted is not None:
-            facts["clusters"] = fitted.reason
         seconds = time.perf_counter() - began
         if duplicates is not None:
             facts["n_duplicates"] = len(samples) - len(duplicates.kept)
@@ -221,7 +221,7 @@ class ByPac:
                 files = files | {DUPLICATES: text_table(heads, table)}
             if self.request.options.deduplicate:
                 P = probabilities_of_all(P, model, samples.features, duplicates)
-        begin(folder, self._config(samples, model, facts))
+        begin(folder, self._config(samples, pac, facts))
         return Clustering(
             samples=samples,
             P=P,
@@ -229,13 +229,12 @@ class ByPac:
             metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
-            facts=facts | chosen | {name: getattr(model, f"{name}_") for name in FITTED},
+            facts=facts | chosen | {name: getattr(pac, f"{name}_") for name in FITTED},
             records=[
                 {"sweep": number, "objective": J}
-                for number, J in enumerate(model.objective_history_, start=1)
+                for number, J in enumerate(pac.objective_history_, start=1)
             ],
             files=files,
-            smoothing=fitted,
         )
 
     def embedded(self) -> tuple[Samples, float | None]:
@@ -255,21 +254,25 @@ class ByPac:
         progress = self.request.monitor.count("near-duplicates", "images")
         return find_duplicates(samples.features, samples.pictures, samples.names, progress)
 
-    def _smoothed(self, P: Any, X: Any, model: Any) -> tuple[Any, Smoothing | None]:
-        """Return P after smoothing, and what assigns new samples; P itself where it is not done."""
-        N, K = P.shape
-        say = self.request.monitor.say
-        if self.smooths(N, K):
-            progress = self.request.monitor.count("smoothing", self.samples.noun)
-            equal = float(model.balance_) >= 1.0
-            fitted, P = Smoothing.fit(
-                X, P, self.request.seed, progress, metric=model.metric, equal=equal
-            )
-            say(fitted.reason)
-            return P, fitted
-        if self.smooth:
-            say(f"not smoothed: fewer than {PER_CLUSTER} {self.samples.noun} per cluster")
-        return P, None
+    def _fitted(self, K: int, X: Any) -> tuple[Any, PAC, Any]:
+        """Return the fitted estimator, the PAC in it (itself where not smoothed), and P."""
+        monitor, (N, D) = self.request.monitor, X.shape
+        model: Any = self._estimator(K, smooth := self.smooths(N, K))
+        if monitor.shows_progress and self._seconds(N, D, K) > LONG:
+            # Sweeps are logged.
+            model.set_params(verbose=2)
+        if smooth:
+            model.fit(X, progress=monitor.count("smoothing", self.samples.noun))
+            monitor.say(model.reason_)
+        else:
+            model.fit(X)
+            if self.smooth:
+                noun = self.samples.noun
+                monitor.say(f"not smoothed: fewer than {PER_CLUSTER} {noun} per cluster")
+        pac = model.pac_ if smooth else model
+        for estimator in {model, pac}:
+            estimator.set_params(verbose=0)
+        return model, pac, fitted_probabilities(model, X)
 
     def _check_kept(self, K: int, X: Any) -> None:
         """Refuse more clusters than images that can be read, or than differ where that counts."""
@@ -305,8 +308,8 @@ class ByPac:
         }
         return selection.n_clusters, facts, files
 
-    def _config(self, samples: Samples, model: Any, facts: dict[str, Any]) -> dict[str, Any]:
-        config = self.request.config(samples, model.n_clusters)
+    def _config(self, samples: Samples, pac: PAC, facts: dict[str, Any]) -> dict[str, Any]:
+        config = self.request.config(samples, pac.n_clusters)
         if self.backbone is not None:
             config["embed"] = self.backbone.spec()
         if self.request.options.deduplicate:
@@ -315,7 +318,7 @@ class ByPac:
             config["smooth"] = facts["smooth"]
         if samples.columns is not None:
             config["columns"] = samples.columns
-        return config | {"pac": model.get_params()}
+        return config | {"pac": pac.get_params()}
 
 
 def _check_metric(metric: str) -> None:
@@ -334,8 +337,3 @@ def _open_backbone(options: Options) -> Any:
 
     name, weights, device = options.backbone or DEFAULT, options.weights, options.device or "auto"
     return open_backbone(name, None if weights is None else str(weights), device=device)
-
-
-def smoothed(X: Any, P: Any, metric: str, seed: int) -> Any:
-    """Return P of rows X, smoothed as in a run."""
-    return Smoothing.fit(X, P, seed, metric=metric)[1]

@@ -32,7 +32,6 @@ MANIFEST = "manifest.json"
 REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
-SMOOTHING = "smoothing.safetensors"
 # Held by the process that writes.
 LOCK = ".probagg.lock"
 # The sub-folder that a run is built in.
@@ -67,7 +66,6 @@ RUN_FILES = (
     "result.json",
     REVIEW,
     "skipped.csv",
-    SMOOTHING,
     "tensorboard/events.out.tfevents.*",
     "yardstick.safetensors",
 )

@@ -14,7 +14,7 @@ import numpy as np
 import tomli_w
 
 from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps, parts_of
-from probagg.app.run.folder import SMOOTHING, RunFolder
+from probagg.app.run.folder import RunFolder
 from probagg.app.run.samples import Samples
 from probagg.app.run.tables import profiles_table
 from probagg.environment import environment
@@ -35,8 +35,8 @@ class Clustering:
     """The clusters of samples, the model and how they were made.
 
     P (n, K) is an array or `Predicted`. X (n, D) is what distances are measured in: an array, or
-    the rows of a file. `model` can be saved, and so can `smoothing`, which assigns samples in its
-    place. `facts` go to result.json, `records` to metrics.jsonl; `files` are more files, by name.
+    the rows of a file. `model` can be saved. `facts` go to result.json, `records` to metrics.jsonl;
+    `files` are more files, by name.
     """
 
     samples: Samples
@@ -48,7 +48,6 @@ class Clustering:
     facts: dict[str, Any]
     records: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
-    smoothing: Any = None
 
     @cached_property
     def labels(self) -> np.ndarray:
@@ -90,9 +89,6 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     yardstick.save(folder.work / "yardstick.safetensors")
     clustering.model.save(folder.work / "model.safetensors")
     folder.keep("yardstick.safetensors", "model.safetensors")
-    if clustering.smoothing is not None:
-        clustering.smoothing.save(folder.work / SMOOTHING)
-        folder.keep(SMOOTHING)
     result = _summary(folder.path, clustering, assigned)
     folder.write_json("result.json", result)
     return result

@@ -26,7 +26,6 @@ from probagg.app.run.exports import write_export
 from probagg.app.run.folder import (
     CONFIG,
     REVIEW,
-    SMOOTHING,
     RunFolderError,
     add_to_run,
     is_as_sealed,
@@ -108,18 +107,14 @@ class Run:
         return Yardstick.load(verified(self.path, "yardstick.safetensors"))
 
     def model(self, device: str = "auto") -> Any:
-        """Return what assigns samples: PAC, `Smoothing` of its clusters, or DPAC."""
+        """Return what assigns samples: PAC, GraphPAC where it was smoothed, or DPAC."""
         # Estimators are taken by name: PAC alone needs no torch.
         import probagg
 
-        if self.config.get("smooth"):
-            from probagg.neighbours.smoothing import Smoothing
-
-            return Smoothing.load(verified(self.path, SMOOTHING))
         file = verified(self.path, "model.safetensors")
         if self.config["method"] == "dpac":
             return probagg.DPAC.load(file, device=device)
-        return probagg.PAC.load(file)
+        return (probagg.GraphPAC if self.config.get("smooth") else probagg.PAC).load(file)
 
     def backbone(self, device: str = "auto") -> Any:
         """Return the network whose features were clustered, or None where there is none."""
