@@ -141,15 +141,27 @@ def modularity(near: Array, labels: Array) -> float:
     0.5
     """
     near, labels = to_numpy(near), to_numpy(labels)
-    by_chance = ((np.bincount(labels) / len(labels)) ** 2).sum()
-    return float((labels[near] == labels[:, None]).mean() - by_chance)
+    return float((labels[near] == labels[:, None]).mean() - share_by_chance(labels))
+
+
+def share_by_chance(labels: np.ndarray) -> float:
+    """Return the share of neighbours with the row's own label, of random labels of these sizes."""
+    return float(((np.bincount(labels) / len(labels)) ** 2).sum())
+
+
+def kappa(inside: float, by_chance: float) -> float:
+    """Return a share of neighbours with the row's own label, corrected for chance.
+
+    It is 0 for random labels of the same sizes, and 1 where all neighbours have the same label.
+    """
+    return (inside - by_chance) / max(1.0 - by_chance, 1e-12)
 
 
 @dataclass(frozen=True)
 class NeighbourAgreement:
     """How often neighbours have the same label."""
 
-    kappa: float  # over rows, corrected for chance: 0 for random labels of the same sizes
+    kappa: float  # over rows, corrected for chance
     mean: float  # over clusters, where a cluster of a few outliers counts as much as any
 
     @classmethod
@@ -158,6 +170,4 @@ class NeighbourAgreement:
         same = (labels[near] == labels[:, None]).mean(1)
         sizes = np.bincount(labels, minlength=n_clusters)
         means = np.bincount(labels, same, n_clusters) / np.maximum(sizes, 1)
-        by_chance = float(((sizes / len(labels)) ** 2).sum())
-        kappa = (same.mean() - by_chance) / (1.0 - by_chance) if by_chance < 1.0 else 0.0
-        return cls(float(kappa), float(means.mean()))
+        return cls(kappa(float(same.mean()), share_by_chance(labels)), float(means.mean()))

@@ -5,7 +5,10 @@ clusters. So k-means divides the rows into several parts per cluster, and the pa
 the graph has many edges are joined until K groups are left.
 
 Whether PAC's clusters, those of k-means or joined parts are taken, the graph decides, without
-labels: by the share of edges inside clusters, less a share for unequal sizes.
+labels: by the share of edges inside clusters, less a share for unequal sizes. `balance="auto"`
+(pac/balance.py), which compares clusters that are all compact, adds their sums of squares. Here
+these would prefer PAC's clusters to those of any other shape, so they decide only where the graph
+cannot.
 """
 
 from __future__ import annotations
@@ -13,10 +16,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from probagg.neighbours.graph import mean_over
+from probagg.neighbours.graph import kappa, mean_over, share_by_chance
 
 KMEANS, PARTS = "clusters of k-means", "joined parts"
 # Rows are averaged so often over their neighbours before they are divided.
@@ -49,14 +53,13 @@ class Grouping:
     @classmethod
     def of(cls, name: str, labels: np.ndarray, near: np.ndarray) -> Grouping:
         """Return the grouping with these labels of the rows of a graph."""
-        sizes = np.bincount(labels) / len(labels)
         inside = float((labels[near] == labels[:, None]).mean())
-        return cls(name, labels, inside, float((sizes**2).sum()))
+        return cls(name, labels, inside, share_by_chance(labels))
 
     @property
     def kappa(self) -> float:
         """The share of edges inside clusters, corrected for chance."""
-        return (self.inside - self.by_chance) / max(1.0 - self.by_chance, 1e-12)
+        return kappa(self.inside, self.by_chance)
 
     @property
     def percent(self) -> str:
@@ -118,7 +121,7 @@ def _candidates(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield labels of all rows, from k-means and from several divisions into parts."""
     N, K = P.shape
-    yield KMEANS, _kmeans(principal_axes(X), K, 10, random_state)
+    yield KMEANS, kmeans_labels(principal_axes(X), K, random_state, n_init=10)
     n_parts = count_parts(N, K)
     if n_parts <= K:
         return
@@ -127,7 +130,7 @@ def _candidates(
         rows = mean_over(np.column_stack([np.arange(N), near]), rows)
     rows = principal_axes(rows)
     for number in range(DIVISIONS):
-        parts = _kmeans(rows, n_parts, 1, random_state + number)
+        parts = kmeans_labels(rows, n_parts, random_state + number, n_init=1)
         edges = count_edges(near, parts, n_parts)
         for cost in {1.0, SIZES * K}:
             yield PARTS, refine(edges, join(edges, K, cost), cost)[parts]
@@ -145,14 +148,23 @@ def count_parts(n: int, n_clusters: int) -> int:
     return min(PER_CLUSTER * n_clusters + 10, n // PER_PART, max(MOST_PARTS, 2 * n_clusters))
 
 
-def _kmeans(rows: np.ndarray, K: int, n_init: int, random_state: int) -> np.ndarray:
+def kmeans_labels(
+    rows: Any,
+    n_clusters: int,
+    random_state: int,
+    *,
+    n_init: int,
+    max_iter: int = 300,
+    weights: np.ndarray | None = None,
+) -> np.ndarray:
     """Return labels by k-means; equal rows may leave fewer than K clusters."""
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return KMeans(K, n_init=n_init, random_state=random_state).fit_predict(rows)
+        kmeans = KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=random_state)
+        return kmeans.fit_predict(rows, sample_weight=weights)
 
 
 def without_themselves(near: np.ndarray) -> np.ndarray:

@@ -17,7 +17,6 @@ from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import normalize
@@ -28,6 +27,7 @@ from probagg.arrays import to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
+from probagg.neighbours.joining import kmeans_labels
 from probagg.pac.out_of_core import Chunks
 from probagg.pac.rows import Metric, check_pairwise_metric, training_distances
 from probagg.pac.solver import Parameters, Solution, solve
@@ -49,7 +49,7 @@ KMEANS_STARTS = 10
 FEW_COLUMNS = 32
 # A fit at balance 1 is compared with k-means on so many rows, with fewer and shorter starts.
 FEW_ROWS = 2_500
-QUICK = {"n_init": 5, "max_iter": 30}
+FEW_STARTS, FEW_ITERATIONS = 5, 30
 # Candidates are compared on at least and at most so many rows; 50 per cluster in between.
 LEAST_ROWS, MOST_ROWS = 5_000, 20_000
 
@@ -188,7 +188,13 @@ def choose_balance(
     run(1.0, "uniform")
     kmeans = None
     if metric in LINEAR_METRICS:
-        labels = _kmeans(compared.rows, K, int(parameters.random_state), weights)
+        labels = kmeans_labels(
+            _few_columns(compared.rows),
+            K,
+            int(parameters.random_state),
+            n_init=KMEANS_STARTS,
+            weights=None if weights is None else to_numpy(weights),
+        )
         kmeans = compared.read(labels, None, "k-means")
     if kmeans is None or adjusted_rand_score(candidates[0].labels, kmeans.labels) < THE_SAME:
         run(0.0, "balance 1", runs[0].P)
@@ -233,27 +239,15 @@ def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float
         rows = _few_columns(normalize(rows) if metric == "cosine" else rows)
         compared = Comparison(rows, "sqeuclidean", K)
         before = compared.read(_labels(solution)[chosen], 1.0, "uniform")
-        after = compared.read(_kmeans(rows, K, 0, **QUICK), None, "k-means")
+        labels = kmeans_labels(rows, K, 0, n_init=FEW_STARTS, max_iter=FEW_ITERATIONS)
+        after = compared.read(labels, None, "k-means")
     gain = after.score - before.score
     is_alike = adjusted_rand_score(before.labels, after.labels) >= ALIKE
     return gain if gain >= least and not is_alike else 0.0
 
 
-def _kmeans(
-    rows: Array,
-    K: int,
-    seed: int,
-    weights: Array | None = None,
-    n_init: int = KMEANS_STARTS,
-    max_iter: int = 300,
-) -> np.ndarray:
-    """Return k-means' labels of rows, on their principal axes where they have many columns."""
-    weights = None if weights is None else to_numpy(weights)
-    kmeans = KMeans(K, n_init=n_init, max_iter=max_iter, random_state=seed)
-    return kmeans.fit_predict(_few_columns(rows), sample_weight=weights)
-
-
 def _few_columns(rows: Array) -> Array:
+    """Return rows, on principal axes where they have many columns; sparse rows are not centred."""
     if rows.shape[1] <= 2 * FEW_COLUMNS:
         return rows
     return TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
