@@ -27,11 +27,10 @@ from pathlib import Path
 import numpy as np
 
 from probagg.data.arrays import Matrix, read_numpy
-from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.images import ArrayImages, FolderImages, ImageSet
 from probagg.data.named import load_rows
 from probagg.data.opening import open_images
 from probagg.data.photo import decode_photo
-from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
 

@@ -51,9 +51,8 @@ def quick_heads(monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def feature_cache(tmp_path_factory):
-    """Tests neither read nor fill the user's own caches of features and of datasets."""
+    """Tests neither read nor fill the user's own cache of features."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_DATASETS_CACHE", str(tmp_path_factory.mktemp("datasets")))
         patch.setenv("PROBAGG_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

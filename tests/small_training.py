@@ -1,11 +1,12 @@
 """A small network and pictures for the stages of training, on the CPU."""
 
+import hashlib
+
 import numpy as np
 import torch
 
-from probagg.dpac.engine import Engine
+from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import Feed, infer
-from probagg.dpac.machine import Machine
 from probagg.dpac.model import build_model
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.stages import Setup, make_views
@@ -38,6 +39,15 @@ class Pictures:
 
     def read(self, rows):
         return self.array[rows]
+
+
+def weights_hash(module):
+    """Return a digest of every weight and buffer, which is equal only if all bits are."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def setup_of(*settings, n=60):

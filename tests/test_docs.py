@@ -28,7 +28,7 @@ DOCUMENTS = [
     ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
 ]
-TOOLS = {"anndata", "bertopic", "datasets"}  # `make test-tools` installs them
+TOOLS = {"anndata", "bertopic"}  # `make test-tools` installs them
 
 
 def blocks(language):

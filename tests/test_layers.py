@@ -16,7 +16,6 @@ LEAVES = {  # what every part may import
     "estimators",
     "processes",
     "progress",
-    "svg",
 }
 ALLOWED = {
     "__init__": {"aggregation", "metrics", "neighbours", "pac", "opa", "dpac", "run"},
@@ -25,7 +24,6 @@ ALLOWED = {
     "errors": set(),
     "estimators": set(),
     "processes": set(),
-    "svg": set(),
     "progress": set(),
     "environment": set(),
     "aggregation": set(),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import logging
 import sys
@@ -26,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from benchmarks.data import open_lab_images
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
@@ -34,10 +36,8 @@ from benchmarks.paper.weights import read_weights, write_weights
 from benchmarks.record import Cell, record
 from probagg import Recipe
 from probagg.data.images import ArrayImages, ImageSet
-from probagg.dpac.checkpoint import weights_hash
-from probagg.dpac.engine import Engine, Progress
+from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined
-from probagg.dpac.machine import Machine
 from probagg.dpac.model import build_model
 from probagg.dpac.self_labelling import self_label_stage
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
@@ -118,6 +118,15 @@ def append(path: Path, line: dict[str, Any]) -> None:
     """One more line of a curve."""
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
+
+
+def weights_hash(module: nn.Module) -> str:
+    """Return a digest of every weight and buffer, which is equal only if all bits are."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]:

@@ -11,80 +11,55 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probagg.aggregation import Moments, aggregate, critical_m
-    from probagg.app.run.pipeline import cluster
-    from probagg.app.run.run import Run, open_run
-    from probagg.dpac.dpac import DPAC
-    from probagg.dpac.recipe import Recipe
-    from probagg.errors import ClusteringWarning, Interrupted
-    from probagg.metrics import clustering_accuracy, evaluate
-    from probagg.neighbours.calibration import calibrate
-    from probagg.neighbours.spaces import GraphCoordinates, SmoothedRows
-    from probagg.opa.diagnose import Diagnosis, diagnose
-    from probagg.opa.head import OPAHead
-    from probagg.opa.losses import OPALoss, PACLoss, WeightedContrastiveLoss
-    from probagg.opa.targets import opa_targets
-    from probagg.pac.graph_pac import GraphPAC
-    from probagg.pac.n_clusters import select_n_clusters
-    from probagg.pac.pac import PAC
+    from probagg.aggregation import Moments as Moments
+    from probagg.aggregation import aggregate as aggregate
+    from probagg.aggregation import critical_m as critical_m
+    from probagg.app.run.pipeline import cluster as cluster
+    from probagg.app.run.run import Run as Run
+    from probagg.app.run.run import open_run as open_run
+    from probagg.dpac.dpac import DPAC as DPAC
+    from probagg.dpac.recipe import Recipe as Recipe
+    from probagg.errors import ClusteringWarning as ClusteringWarning
+    from probagg.errors import Interrupted as Interrupted
+    from probagg.metrics import clustering_accuracy as clustering_accuracy
+    from probagg.metrics import evaluate as evaluate
+    from probagg.neighbours.calibration import calibrate as calibrate
+    from probagg.neighbours.spaces import GraphCoordinates as GraphCoordinates
+    from probagg.neighbours.spaces import SmoothedRows as SmoothedRows
+    from probagg.opa.diagnose import Diagnosis as Diagnosis
+    from probagg.opa.diagnose import diagnose as diagnose
+    from probagg.opa.head import OPAHead as OPAHead
+    from probagg.opa.losses import OPALoss as OPALoss
+    from probagg.opa.losses import PACLoss as PACLoss
+    from probagg.opa.losses import WeightedContrastiveLoss as WeightedContrastiveLoss
+    from probagg.opa.targets import opa_targets as opa_targets
+    from probagg.pac.graph_pac import GraphPAC as GraphPAC
+    from probagg.pac.n_clusters import select_n_clusters as select_n_clusters
+    from probagg.pac.pac import PAC as PAC
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "PAC": "probagg.pac.pac",
-    "GraphPAC": "probagg.pac.graph_pac",
-    "select_n_clusters": "probagg.pac.n_clusters",
-    "calibrate": "probagg.neighbours.calibration",
-    "SmoothedRows": "probagg.neighbours.spaces",
-    "GraphCoordinates": "probagg.neighbours.spaces",
-    "Moments": "probagg.aggregation",
-    "aggregate": "probagg.aggregation",
-    "critical_m": "probagg.aggregation",
-    "clustering_accuracy": "probagg.metrics",
-    "evaluate": "probagg.metrics",
-    "opa_targets": "probagg.opa.targets",
-    "OPALoss": "probagg.opa.losses",
-    "PACLoss": "probagg.opa.losses",
-    "WeightedContrastiveLoss": "probagg.opa.losses",
-    "OPAHead": "probagg.opa.head",
-    "diagnose": "probagg.opa.diagnose",
-    "Diagnosis": "probagg.opa.diagnose",
-    "DPAC": "probagg.dpac.dpac",
-    "Recipe": "probagg.dpac.recipe",
-    "cluster": "probagg.app.run.pipeline",
-    "open_run": "probagg.app.run.run",
-    "Run": "probagg.app.run.run",
-    "ClusteringWarning": "probagg.errors",
-    "Interrupted": "probagg.errors",
+# The public names of each module.
+_PUBLIC = {
+    "aggregation": "Moments aggregate critical_m",
+    "app.run.pipeline": "cluster",
+    "app.run.run": "Run open_run",
+    "dpac.dpac": "DPAC",
+    "dpac.recipe": "Recipe",
+    "errors": "ClusteringWarning Interrupted",
+    "metrics": "clustering_accuracy evaluate",
+    "neighbours.calibration": "calibrate",
+    "neighbours.spaces": "GraphCoordinates SmoothedRows",
+    "opa.diagnose": "Diagnosis diagnose",
+    "opa.head": "OPAHead",
+    "opa.losses": "OPALoss PACLoss WeightedContrastiveLoss",
+    "opa.targets": "opa_targets",
+    "pac.graph_pac": "GraphPAC",
+    "pac.n_clusters": "select_n_clusters",
+    "pac.pac": "PAC",
 }
-
-__all__ = [
-    "DPAC",
-    "PAC",
-    "ClusteringWarning",
-    "Diagnosis",
-    "GraphCoordinates",
-    "GraphPAC",
-    "Interrupted",
-    "Moments",
-    "OPAHead",
-    "OPALoss",
-    "PACLoss",
-    "Recipe",
-    "Run",
-    "SmoothedRows",
-    "WeightedContrastiveLoss",
-    "aggregate",
-    "calibrate",
-    "cluster",
-    "clustering_accuracy",
-    "critical_m",
-    "diagnose",
-    "evaluate",
-    "opa_targets",
-    "open_run",
-    "select_n_clusters",
-]
+_HOMES = {name: f"probagg.{home}" for home, names in _PUBLIC.items() for name in names.split()}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,9 +4,9 @@ import pytest
 from PIL import Image
 
 from probagg.data import photo
+from probagg.data.images import FolderImages
 from probagg.data.opening import open_images
 from probagg.data.photo import BadImage, decode_photo
-from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 
 

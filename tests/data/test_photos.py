@@ -8,10 +8,9 @@ import pillow_heif
 import pytest
 from PIL import Image
 
-from probagg.data.images import ImageSet
+from probagg.data.images import FolderImages, ImageSet
 from probagg.data.opening import open_images
 from probagg.data.photo import BadImage, open_photo
-from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from probagg.data.opening import open_source
 from probagg.data.tables import (
     BOOLEAN,
     CATEGORY,
@@ -123,14 +124,16 @@ def columns():
     }
 
 
-@pytest.mark.parametrize("library", ["pandas", "polars", "parquet"])
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "parquet"])
 def test_typed_columns_keep_their_kinds(tmp_path, columns, library):
     if library == "parquet":
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         pq.write_table(pa.table(columns), tmp_path / "t.parquet")
         table = read_table(tmp_path / "t.parquet")
+    elif library == "arrow":
+        table = open_source(pytest.importorskip("pyarrow").table(columns))
     else:
-        table = table_of_frame(pytest.importorskip(library).DataFrame(columns))
+        table = open_source(pytest.importorskip(library).DataFrame(columns))
     kinds = {column.name: column.kind for column in table.columns}
     assert kinds == {
         "n": NUMBER, "on": BOOLEAN, "day": DATE, "at": DATE, "word": TEXT, "bag": OTHER
@@ -145,7 +148,7 @@ def test_typed_columns_keep_their_kinds(tmp_path, columns, library):
 def test_a_declared_category_is_one_also_of_numbers():
     pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
     numbers = table_of_frame(pd.DataFrame({"x": pd.Categorical([3, 1, 3])}))["x"]
-    words = table_of_frame(pl.DataFrame({"x": ["3", "1", "3"]}, schema={"x": pl.Categorical}))["x"]
+    words = open_source(pl.DataFrame({"x": ["3", "1", "3"]}, schema={"x": pl.Categorical}))["x"]
     for column in (numbers, words):
         assert column.kind == CATEGORY
         assert column.values.tolist() == ["3", "1", "3"]

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from small_training import weights_hash
 from torch import nn
 
 from probagg.dpac.checkpoint import (
@@ -13,7 +14,6 @@ from probagg.dpac.checkpoint import (
     read_checkpoint,
     read_description,
     save_checkpoint,
-    weights_hash,
 )
 
 

@@ -1,7 +1,6 @@
 """DPAC as users call it: arrays, folders and datasets in, labels and a model out."""
 
 import pickle
-import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,12 +9,13 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.utils._param_validation import InvalidParameterError
+from small_training import weights_hash
 
 from probagg import DPAC, PAC, Recipe, clustering_accuracy
 from probagg.data.images import ArrayImages
 from probagg.data.opening import open_images
 from probagg.dpac import dpac as module
-from probagg.dpac.checkpoint import CannotResume, weights_hash
+from probagg.dpac.checkpoint import CannotResume
 from probagg.dpac.dpac import open_for
 from probagg.dpac.model import FORMAT
 from probagg.errors import ClusteringWarning, Interrupted
@@ -280,15 +280,6 @@ def test_a_run_that_was_stopped_resumes(tmp_path, images):
     np.testing.assert_array_equal(rest.fit(images[:200]).probabilities_, whole.probabilities_)
     with pytest.raises(CannotResume, match="data was"):
         rest.fit(images[:201])
-
-
-def test_a_run_that_was_stopped_leaves_no_thread(tmp_path, images):
-    """TensorBoard's writer has one, with an open file."""
-    pytest.importorskip("tensorboard")
-    before = threading.active_count()
-    with pytest.raises(Interrupted):
-        DPAC(4, recipe=quick(), device="cpu", out_dir=tmp_path, max_minutes=0.0).fit(images[:100])
-    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(

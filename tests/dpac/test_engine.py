@@ -7,13 +7,19 @@ import signal
 import numpy as np
 import pytest
 import torch
+from small_training import weights_hash
 from torch import nn
 
 from probagg.devices import choose_device
-from probagg.dpac.checkpoint import CannotResume, read_checkpoint, weights_hash
-from probagg.dpac.engine import Diverged, Engine, effective_batch_size, learning_rate_factor
+from probagg.dpac.checkpoint import CannotResume, read_checkpoint
+from probagg.dpac.engine import (
+    Diverged,
+    Engine,
+    Machine,
+    effective_batch_size,
+    learning_rate_factor,
+)
 from probagg.dpac.feed import Feed
-from probagg.dpac.machine import Machine
 from probagg.dpac.randomness import uniforms
 from probagg.dpac.recipe import Training
 from probagg.dpac.step import Stage, choose_precision

@@ -3,9 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop
+from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, weights_hash
 
-from probagg.dpac.checkpoint import weights_hash
 from probagg.dpac.self_labelling import (
     VARIANTS,
     ClassifierLabels,

@@ -3,12 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop
+from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, weights_hash
 
-from probagg.dpac.checkpoint import weights_hash
-from probagg.dpac.engine import Engine
+from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import infer
-from probagg.dpac.machine import Machine
 from probagg.dpac.self_labelling import ClassifierLabels, self_label_stage
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
 from probagg.errors import Interrupted

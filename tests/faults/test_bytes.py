@@ -19,11 +19,9 @@ from probagg.app.run.folder import RunFolderError
 from probagg.data.opening import open_images, open_source
 from probagg.dpac.checkpoint import (
     TrainingState,
-    check_versions,
     read_checkpoint,
     read_description,
     save_checkpoint,
-    versions,
 )
 from probagg.dpac.engine import History
 from probagg.dpac.model import FORMAT
@@ -111,13 +109,6 @@ def test_a_damaged_line_of_metrics_does_not_stop_a_resume(tmp_path):
     (tmp_path / "metrics.jsonl").write_bytes((good + bad + good).encode() + b"\xff}\n")
     History(tmp_path).trim([], "pretrain", 3)
     assert (tmp_path / "metrics.jsonl").read_text() == good + good
-
-
-def test_a_resume_by_another_version_says_what_differs(recwarn):
-    check_versions({"versions": versions()})
-    assert not recwarn
-    with pytest.warns(UserWarning, match=r"torch was '1\.0' and is .*Training goes on"):
-        check_versions({"versions": versions() | {"torch": "1.0"}})
 
 
 BROKEN = {

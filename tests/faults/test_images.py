@@ -16,8 +16,8 @@ from PIL import Image
 
 from probagg.app.embed.pictures import pictures_of
 from probagg.data import photo
+from probagg.data.images import FolderImages
 from probagg.data.photo import BadImage, decode_photo, to_channels
-from probagg.data.photos import FolderImages
 
 pillow_heif.register_heif_opener()  # to write HEIC files
 SIDE = 13_300  # squared, it is just under the limit at which Pillow refuses

@@ -9,7 +9,7 @@ from commands import probagg
 from PIL import Image
 
 from probagg.app.report.page.thumbnails import image_rows
-from probagg.data.photos import OUTSIDE, FolderImages
+from probagg.data.images import OUTSIDE, FolderImages
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)

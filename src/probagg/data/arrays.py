@@ -109,7 +109,12 @@ def read_numpy(path: Path) -> tuple[Any, np.ndarray | None]:
             return np.load(path, mmap_mode="r", allow_pickle=False), None
         arrays = read_npz(path)
         if "format" in arrays and "shape" in arrays:
-            return _sparse(path), None
+            import scipy.sparse as sp
+
+            found = sp.load_npz(path)
+            if hasattr(found, "check_format"):
+                found.check_format(full_check=True)
+            return sp.csr_array(found), None
         return _samples_and_classes(path, arrays)
 
 
@@ -143,16 +148,6 @@ def _read_array(file: IO[bytes], size: int) -> np.ndarray:
         raise ValueError(f"{dtype} of shape {shape} is stated, but there are {size} bytes")
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def _sparse(path: Path) -> Any:
-    """Return the rows that `scipy.sparse.save_npz` wrote, as a CSR array."""
-    import scipy.sparse as sp
-
-    found = sp.load_npz(path)
-    if hasattr(found, "check_format"):
-        found.check_format(full_check=True)
-    return sp.csr_array(found)
 
 
 def _samples_and_classes(

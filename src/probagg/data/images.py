@@ -1,56 +1,78 @@
-"""What a set of images is, arrays and Datasets as one, and any set in another size or channels."""
+"""What a set of images is: an array, a Dataset, or the files of a folder; each in any format."""
 
 from __future__ import annotations
 
+import copy
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import partial
+from os import PathLike
+from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 
 from probagg.data.arrays import numpy_of_tensor
-from probagg.data.photo import check_format, convert, is_grey, to_channels
-from probagg.data.photos import EncodedImages
-from probagg.data.threads import stack_in_threads
+from probagg.data.photo import (
+    BadImage,
+    check_format,
+    convert,
+    count_by_kind,
+    decode_photo,
+    is_clutter,
+    is_grey,
+    is_image,
+    to_channels,
+)
+from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
+from probagg.progress import Progress
 from probagg.storage import check_mapped, fingerprint
 
+OUTSIDE = "a link that leads out of the folder, which is not followed"
 
-@runtime_checkable
-class ImageSet(Protocol):
-    """Images of one size that are read by row; classes are used for reporting only."""
 
-    @property
-    def kind(self) -> str: ...  # "images"
-    @property
-    def name(self) -> str: ...
-    @property
-    def channels(self) -> int: ...  # 1 grey, 3 RGB
-    @property
-    def size(self) -> tuple[int, int] | None: ...  # (height, width) that `read` returns
-    @property
-    def y(self) -> np.ndarray | None: ...  # (N,) integers
-    @property
-    def class_names(self) -> list[str] | None: ...
-    @property
-    def paths(self) -> list[str] | None: ...  # of a folder's files, relative to it
-    @property
-    def extra(self) -> ImageSet | None: ...  # more images, without classes, for pre-training
+class ImageSet(ABC):
+    """Images of one size that are read by row; classes are used for reporting only.
+
+    `size` is the (height, width) that `read` returns, `channels` is 1 (grey) or 3 (RGB). `paths`
+    are those of a folder's files, relative to it. `extra` are more images for pre-training.
+    """
+
+    kind: ClassVar = "images"
+    name: str
+    channels: int
+    size: tuple[int, int] | None
+    y: np.ndarray | None = None
+    class_names: list[str] | None = None
+    paths: list[str] | None = None
+    extra: ImageSet | None = None
+
+    @abstractmethod
     def __len__(self) -> int: ...
-    def read(self, rows: np.ndarray) -> np.ndarray: ...  # uint8 (n, H, W, C), in the given order
-    def fingerprint(self) -> str: ...  # short hex digest of the images, without `extra`
+
+    @abstractmethod
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
+
+    def fingerprint(self) -> str:
+        """Return a short digest of the images, without `extra`; each is read once."""
+        return fingerprint(self._parts())
+
+    @abstractmethod
+    def _parts(self) -> Iterator[str | bytes | memoryview]:
+        """Yield what identifies the images."""
 
 
-class ArrayImages:
+class ArrayImages(ImageSet):
     """An array of images: uint8 (N, H, W) or (N, H, W, C), C = 1 or 3; a memory map stays one.
 
     >>> images = ArrayImages(np.zeros((5, 8, 8), np.uint8))
     >>> images.read(np.array([3, 1])).shape
     (2, 8, 8, 1)
     """
-
-    kind = "images"
-    paths = None
 
     def __init__(
         self,
@@ -67,8 +89,7 @@ class ArrayImages:
         self.name = name
         self.extra = extra
         self.class_names = class_names
-        self.size: tuple[int, int] | None = self._array.shape[1:3]
-        self.channels: int = self._array.shape[3]
+        self.size, self.channels = self._array.shape[1:3], self._array.shape[3]
 
     def __len__(self) -> int:
         return len(self._array)
@@ -77,32 +98,22 @@ class ArrayImages:
         return f"ArrayImages {self.name!r}: {' x '.join(map(str, self._array.shape))}"
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
         check_mapped(self._array)
         return np.ascontiguousarray(np.asarray(self._array)[rows])
 
-    def fingerprint(self) -> str:
-        """Return a digest of shape and pixels."""
-        return fingerprint(self._parts())
-
-    def _parts(self) -> Iterator[str | memoryview]:
+    def _parts(self) -> Iterator[str | bytes | memoryview]:
         yield repr(self._array.shape)
         for start in range(0, len(self), 1024):  # a memory map is read piece by piece
             yield np.ascontiguousarray(self._array[start : start + 1024]).data
 
 
-class DatasetImages:
+class DatasetImages(ImageSet):
     """The images `dataset[i]`, alone or first in a tuple, for i in range(len(dataset)).
 
     An image is a PIL image, a uint8 array (H, W) or (H, W, C), or a tensor (H, W) or (C, H, W),
     uint8 or float in [0, 1]. All must have one size. Classes are not read: that would decode all.
+    Random transforms change the fingerprint each time.
     """
-
-    kind = "images"
-    paths = None
-    y = None
-    class_names = None
-    extra = None
 
     def __init__(self, dataset: Any, name: str | None = None) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
@@ -117,7 +128,7 @@ class DatasetImages:
         self._dataset = dataset
         self.name = name or type(dataset).__name__
         height, width, self.channels = self._image(0).shape
-        self.size: tuple[int, int] | None = (height, width)
+        self.size = (height, width)
 
     def __len__(self) -> int:
         return len(self._dataset)
@@ -126,7 +137,6 @@ class DatasetImages:
         return f"DatasetImages {self.name!r}: {len(self)} images"
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
         rows = np.arange(len(self))[rows]
         assert self.size is not None
         images = np.empty((len(rows), *self.size, self.channels), np.uint8)
@@ -135,11 +145,7 @@ class DatasetImages:
                 images[position] = self._fitting(int(row))
         return images
 
-    def fingerprint(self) -> str:
-        """Return a digest of all images, each read once; random transforms change it each time."""
-        return fingerprint(self._parts())
-
-    def _parts(self) -> Iterator[str | memoryview]:
+    def _parts(self) -> Iterator[str | bytes | memoryview]:
         yield repr((len(self), self.size))
         for row in range(len(self)):
             yield np.ascontiguousarray(self._fitting(row)).data
@@ -148,7 +154,9 @@ class DatasetImages:
         item = self._dataset[row]
         image = item[0] if isinstance(item, tuple | list) else item
         if hasattr(image, "getbands"):
-            return _from_pillow(image)
+            channels = 1 if is_grey(image) else 3
+            pixels = np.asarray(to_channels(image, channels))
+            return pixels.reshape(image.height, image.width, channels)
         if isinstance(image, np.ndarray):
             return _from_array(image, row)
         if hasattr(image, "detach"):
@@ -175,11 +183,6 @@ class DatasetImages:
 
 def _by(size: tuple[int, ...] | None) -> str:
     return " x ".join(map(str, (size or ())[:2]))
-
-
-def _from_pillow(image: Any) -> np.ndarray:
-    channels = 1 if is_grey(image) else 3
-    return np.asarray(to_channels(image, channels)).reshape(image.height, image.width, channels)
 
 
 def _from_array(image: np.ndarray, row: int) -> np.ndarray:
@@ -219,10 +222,169 @@ def _last_is_channel(pixels: np.ndarray, row: int, needed: str) -> np.ndarray:
     return pixels
 
 
-class ConvertedImages:
-    """An image set converted to centred squares of a size or other channels as it is read."""
+class FolderImages(ImageSet):
+    """Image files of a folder and its sub-folders, decoded to centred squares of `size` pixels.
 
-    kind = "images"
+    Files are recognised by their suffix and sorted by their path; hidden files are ignored. Where
+    every image is in a sub-folder and there are at least two of these, these are `class_names` and
+    `y`, used for reporting only. With `paths`, which may be absolute, exactly these files are read,
+    in this order and without classes. Nothing is decoded before `read`.
+
+    A link that leads out of the folder is not followed: `outside` has its path and the reason.
+    `passed` are the paths of all other files that are not read as images, by their names.
+    """
+
+    size: tuple[int, int]
+    paths: list[str]
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        size: int,
+        channels: int = 3,
+        *,
+        name: str | None = None,
+        paths: list[str] | None = None,
+    ) -> None:
+        self.folder = Path(folder).expanduser()
+        self.name = name or self.folder.resolve().name
+        check_format(size, channels)
+        self.size, self.channels = (size, size), channels
+        self.outside: list[tuple[str, str]] = []
+        self.passed: list[str] = []
+        self.paths = self._find_images() if paths is None else paths
+        self.y, self.class_names = _classes_of(self.paths) if paths is None else (None, None)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __repr__(self) -> str:
+        return f"FolderImages({str(self.folder)!r}, size={self.size[0]}): {len(self)} images"
+
+    def _find_images(self) -> list[str]:
+        """Return the image files below the folder; note links that lead out and other files."""
+        folder, paths = self.folder, []
+        if not folder.exists():
+            raise NoData(f"{folder} does not exist. Pass the path of a folder with images.")
+        if not folder.is_dir():
+            raise NoData(f"{folder} is a file. Pass the folder that contains it.")
+        root = Path(os.path.realpath(folder))
+
+        def is_inside(path: Path) -> bool:
+            if not path.is_symlink() or Path(os.path.realpath(path)).is_relative_to(root):
+                return True
+            self.outside.append((path.relative_to(folder).as_posix(), OUTSIDE))
+            return False
+
+        for here, folders, files in _walk(folder):
+            folders[:] = [name for name in folders if is_inside(Path(here, name))]
+            for name in sorted(name for name in files if not is_clutter(name)):
+                path = Path(here, name)
+                if not is_image(name):
+                    self.passed.append(path.relative_to(folder).as_posix())
+                elif is_inside(path):
+                    paths.append(path.relative_to(folder).as_posix())
+        if not paths:
+            raise NoData(
+                f"{folder} contains no image that can be read{self._describe_rest()}. Pass a "
+                "folder with images, or convert them to JPEG or PNG."
+            )
+        return sorted(paths)
+
+    def _describe_rest(self) -> str:
+        """Return in words what a folder without images has."""
+        parts = [count_by_kind(self.passed)] if self.passed else []
+        if self.outside:
+            parts.append(f"{len(self.outside)} links that lead out of it")
+        return f": {', '.join(parts) or 'it is empty'}"
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        rows = np.arange(len(self))[rows]
+        return stack_in_threads(self._decode, rows.tolist(), (*self.size, self.channels))
+
+    def _decode(self, row: int) -> np.ndarray:
+        path = self.folder / self.paths[row]
+        try:
+            return decode_photo(path, self.size[0], self.channels)
+        except BadImage as bad:
+            raise NoData(
+                f"{path} cannot be read: {bad}. Remove it, or leave out all such files with "
+                "check()."
+            ) from bad
+
+    def check(self, progress: Progress | None = None) -> tuple[FolderImages, list[tuple[str, str]]]:
+        """Decode every file once; return the set of good ones, and (path, reason) of the others."""
+
+        def reason(path: str) -> str | None:
+            try:
+                decode_photo(self.folder / path, self.size[0], self.channels)
+            except BadImage as bad:
+                return str(bad)
+            return None
+
+        good, bad = [], []
+        for row, why in enumerate(in_threads(reason, self.paths)):
+            if why is None:
+                good.append(row)
+            else:
+                bad.append((self.paths[row], why))
+            if progress:
+                progress(row + 1, len(self))
+        if not good:
+            raise NoData(
+                f"None of the {len(self)} image files in {self.folder} can be read; "
+                f"{bad[0][0]}: {bad[0][1]}. Pass images that other programs can open."
+            )
+        kept = copy.copy(self)
+        kept.paths = [self.paths[row] for row in good]
+        kept.y = None if self.y is None else self.y[good]
+        return kept, bad
+
+    def _parts(self) -> Iterator[str | bytes | memoryview]:
+        """Yield the format, and the path, length and time of every file."""
+        yield repr((self.size, self.channels))
+        for path in self.paths:
+            try:
+                status = (self.folder / path).stat()
+                facts = (status.st_size, status.st_mtime_ns)
+            except OSError:  # a broken link, which check() reports
+                facts = (-1, -1)
+            yield os.fsencode(path) + b"\0%d %d\0" % facts
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield what `os.walk` does, without hidden folders and without loops of links.
+
+    The caller may remove from the list of sub-folders those that it does not want.
+    """
+    seen = set()
+    for here, folders, files in os.walk(folder, followlinks=True, onerror=_refuse):
+        real = os.path.realpath(here)
+        if real in seen:  # a link back to a folder that was already read: a loop
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield here, folders, files
+
+
+def _refuse(error: OSError) -> None:
+    raise NoData(
+        f"{error.filename} cannot be listed ({error.strerror}). Make it readable or move it away."
+    ) from error
+
+
+def _classes_of(paths: list[str]) -> tuple[np.ndarray | None, list[str] | None]:
+    folders = [path.split("/")[:-1] for path in paths]
+    names = sorted({below[0] for below in folders if below})
+    if not all(folders) or len(names) < 2:
+        return None, None
+    number = {name: k for k, name in enumerate(names)}
+    return np.array([number[below[0]] for below in folders]), names
+
+
+class ConvertedImages(ImageSet):
+    """An image set converted to centred squares of a size or other channels as it is read."""
 
     def __init__(self, images: ImageSet, size: int | None, channels: int | None) -> None:
         self._images = images
@@ -237,18 +399,13 @@ class ConvertedImages:
         return len(self._images)
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """Return the images of the given rows, in that order: uint8 (n, H, W, C)."""
         pixels = self._images.read(rows)
-
-        def convert_one(image: np.ndarray) -> np.ndarray:
-            return convert(image, self._size, self.channels)
-
         shape = (*(self.size or pixels.shape[1:3]), self.channels)
+        convert_one = partial(convert, size=self._size, channels=self.channels)
         return stack_in_threads(convert_one, list(pixels), shape)
 
-    def fingerprint(self) -> str:
-        """Return a digest of the set's own fingerprint and of the format it is read in."""
-        return fingerprint([repr((self._images.fingerprint(), self.size, self.channels))])
+    def _parts(self) -> Iterator[str | bytes | memoryview]:
+        yield repr((self._images.fingerprint(), self.size, self.channels))
 
 
 def converted(images: ImageSet, size: int | None, channels: int | None) -> ImageSet:
@@ -257,8 +414,11 @@ def converted(images: ImageSet, size: int | None, channels: int | None) -> Image
     same_size = size is None or images.size == (size, size)
     if same_size and channels in (None, images.channels):
         return images
-    if isinstance(images, EncodedImages):
-        return images.converted(size, channels)
+    if isinstance(images, FolderImages):
+        decoded = copy.copy(images)
+        side = size or images.size[0]
+        decoded.size, decoded.channels = (side, side), channels or images.channels
+        return decoded
     return ConvertedImages(images, size, channels)
 
 

@@ -21,18 +21,9 @@ from probagg.data.arrays import (
     read_annotated,
     read_numpy,
 )
-from probagg.data.hub import HubImages, image_column, is_hub, table_of_hub
-from probagg.data.images import ArrayImages, DatasetImages, ImageSet, converted
+from probagg.data.images import ArrayImages, DatasetImages, FolderImages, ImageSet, converted
 from probagg.data.photo import check_format, is_image, needs_package, why_not
-from probagg.data.photos import FolderImages
-from probagg.data.tables import (
-    SUFFIXES,
-    Table,
-    is_arrow,
-    read_table,
-    table_of_arrow,
-    table_of_frame,
-)
+from probagg.data.tables import SUFFIXES, Table, pandas, read_table, table_of_frame
 from probagg.errors import NoData, closest, did_you_mean
 
 FILE_SIZE = 96  # pixels that image files are decoded to by default, as in STL-10
@@ -43,11 +34,10 @@ def open_source(source: Any, *, prefer: str = "images") -> ImageSet | Matrix | T
     """Return the images, the matrix or the table of a source; its `kind` says which it is.
 
     Images are a folder, an image file or a list of them, a uint8 array or a .npz (X, and y if
-    known) or .npy file of one, a map-style Dataset, a Hugging Face Dataset with a column of images,
-    or an image set. A matrix is an array of two dimensions, dense or sparse, or a file of one, or
-    AnnData. A table is a .csv, .tsv, .txt or .parquet file, a DataFrame, an Arrow table, or a
-    Hugging Face Dataset without images. Of a named set that is both images and a matrix, `prefer`
-    is returned.
+    known) or .npy file of one, a map-style Dataset, or an image set. A matrix is an array of two
+    dimensions, dense or sparse, or a file of one, or AnnData. A table is a .csv, .tsv, .txt or
+    .parquet file, a DataFrame, or an Arrow table. Of a named set that is both images and a matrix,
+    `prefer` is returned.
 
     Nothing is decoded yet, and image files are for squares of 96 pixels.
 
@@ -58,19 +48,16 @@ def open_source(source: Any, *, prefer: str = "images") -> ImageSet | Matrix | T
         return _open_path(source, prefer)
     if isinstance(source, ImageSet):
         return source
-    if is_hub(source):
-        has_images = image_column(source) is not None
-        return HubImages(source, FILE_SIZE) if has_images else table_of_hub(source)
     if hasattr(source, "collect"):
         raise NoData(f"The {type(source).__name__} is not computed yet. Pass source.collect().")
     if isinstance(source, Mapping):
         raise NoData("A dictionary is not a table. Pass pandas.DataFrame(source).")
     if is_annotated(source):
         return matrix_of_annotated(source)
-    if is_arrow(source):
-        return table_of_arrow(source)
     if hasattr(source, "columns"):
-        return table_of_frame(source)
+        # The frames of polars and the tables of pyarrow have `to_pandas`, which needs it.
+        pandas()
+        return table_of_frame(source.to_pandas() if hasattr(source, "to_pandas") else source)
     if getattr(source, "ndim", 3) not in (3, 4):
         return matrix_of(source)
     if isinstance(source, np.ndarray):

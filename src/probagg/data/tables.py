@@ -28,6 +28,8 @@ SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 INDEX_NAMES = ("", "__index_level_0__")
 # Bytes of memory that each byte of a text file takes at least, when it is read.
 MEMORY = 6.0
+# Bytes of memory that each cell takes, as it was read, as a column, and prepared.
+CELL = 40.0
 MISSING = frozenset(
     ("", "na", "n/a", "n.a.", "nan", "null", "none", "nil", "<na>", "nat", "#n/a", "?", "-", "--")
 )
@@ -224,7 +226,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table, all of the same length; classes are used for reporting only."""
+    """The columns of a table, all of the same length."""
 
     kind: ClassVar = "table"
 
@@ -232,8 +234,6 @@ class Table:
     columns: list[Column]
     is_named: bool = True  # otherwise columns are known by their place
     comma_first: bool = False  # whether 1,234 is 1.234
-    y: np.ndarray | None = None
-    class_names: list[str] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self) if self.columns else 0, len(self.columns))
@@ -287,35 +287,13 @@ def table_of(where: str, columns: Iterable[tuple[Any, Any]]) -> Table:
     return Table(where, made, is_named=named)
 
 
-def table_of_frame(frame: Any) -> Table:
-    """Return a pandas or polars DataFrame; an index that is more than row numbers comes first."""
-    if not hasattr(frame, "items"):  # polars
-        return table_of("The DataFrame", map(_of_polars, frame.columns, frame.get_columns()))
-    columns, index = list(frame.items()), frame.index
-    if not _is_row_numbers(index) and all(isinstance(name, str) for name, _ in columns):
-        columns.insert(0, (index.name if isinstance(index.name, str) else "", index.to_numpy()))
-    return table_of("The DataFrame", columns)
-
-
-def _is_row_numbers(index: Any) -> bool:
-    values = index.to_numpy()
-    return values.dtype.kind in "iu" and bool((np.diff(values) == 1).all()) and index.name is None
-
-
-def _of_polars(name: str, column: Any) -> tuple[str, Any]:
-    declared = str(column.dtype).startswith(("Categorical", "Enum"))
-    return name, pandas().Series(column.to_numpy(), dtype="category" if declared else None)
-
-
-def is_arrow(source: Any) -> bool:
-    """Return whether a source is a pyarrow Table."""
-    return hasattr(source, "schema") and hasattr(source, "column_names")
-
-
-def table_of_arrow(table: Any, where: str = "The Arrow table") -> Table:
-    """Return a pyarrow Table; dictionaries are categories."""
-    columns = (column.to_pandas() for column in table.columns)
-    return table_of(where, zip(table.column_names, columns, strict=True))
+def table_of_frame(frame: Any, where: str = "The DataFrame") -> Table:
+    """Return a DataFrame of pandas; an index that is more than row numbers comes first."""
+    columns, values, name = list(frame.items()), frame.index.to_numpy(), frame.index.name
+    is_rows = values.dtype.kind in "iu" and bool((np.diff(values) == 1).all()) and name is None
+    if not is_rows and all(isinstance(column, str) for column, _ in columns):
+        columns.insert(0, (name if isinstance(name, str) else "", values))
+    return table_of(where, columns)
 
 
 def _column(name: str, cells: Any) -> Column:
@@ -331,7 +309,10 @@ def _column(name: str, cells: Any) -> Column:
     if kind == OTHER and all(isinstance(cell, Real | Decimal) for cell in cells.dropna()):
         kind = NUMBER
     if kind == TEXT:
-        return Column(name, TEXT, _cells_of(cells))
+        # Stripped, None where missing.
+        found = _text(cells).str.strip()
+        found = found.where(~found.str.lower().isin(MISSING))
+        return Column(name, TEXT, found.to_numpy(object, na_value=None))
     if kind == DATE:
         return Column(name, DATE, _days(pd.to_datetime(cells, utc=True)))
     if found.startswith("timedelta"):
@@ -339,12 +320,6 @@ def _column(name: str, cells: Any) -> Column:
     if kind == OTHER:
         return Column(name, OTHER, np.full(len(cells), None, object))
     return Column(name, kind, _finite(cells.to_numpy(np.float64, na_value=np.nan, copy=True)))
-
-
-def _cells_of(texts: Any) -> np.ndarray:
-    """Return stripped text, None where a cell is missing, as an object array."""
-    found = _text(texts).str.strip()
-    return found.where(~found.str.lower().isin(MISSING)).to_numpy(object, na_value=None)
 
 
 def unique(names: list[str]) -> list[str]:
@@ -382,11 +357,12 @@ def _read_parquet(path: Path) -> Table:
     with reading(path, "Write the file again.", NoData, "parquet"):
         file = parquet.ParquetFile(path)
         check_memory(
-            16.0 * file.metadata.num_rows * file.metadata.num_columns,
+            CELL * file.metadata.num_rows * file.metadata.num_columns,
             f"{path}, unpacked,",
-            "Write fewer rows or columns, or a file of numbers only, which PAC reads in parts.",
+            "Write fewer rows or columns, or numbers as .npy, which is read in parts.",
         )
-        return table_of_arrow(file.read(), str(path))
+        frame = file.read().to_pandas(ignore_metadata=True)
+    return table_of_frame(frame, str(path))
 
 
 def _read_text(path: Path) -> Table:

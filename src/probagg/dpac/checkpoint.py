@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from probagg.environment import package_versions
 from probagg.errors import InputError, ProbaggError, first_line, reading
@@ -138,22 +137,6 @@ def check_identity(description: dict[str, Any], now: dict[str, Any], out: Path |
         )
 
 
-def check_versions(description: dict[str, Any]) -> None:
-    """Warn where a checkpoint was written by another version of probagg or torch.
-
-    It is not refused, so that days of training survive an upgrade: the state is complete, but
-    kernels of another version round differently, as those of another machine do.
-    """
-    differences = _differences(description["versions"], versions())
-    if differences:
-        warnings.warn(
-            f"The checkpoint was written by other versions: {'; '.join(differences)}. Training "
-            "goes on from it; its result may differ from that of a run without a pause. Install "
-            "the same versions for the same result.",
-            stacklevel=2,
-        )
-
-
 def versions() -> dict[str, str]:
     """Return the versions that a checkpoint is written by."""
     packages = package_versions()
@@ -195,12 +178,3 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, 
         states.setdefault(int(index), {})[key] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": states, "param_groups": groups})
-
-
-def weights_hash(module: nn.Module) -> str:
-    """Return a digest of every weight and buffer, which is equal only if all bits are."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import json
@@ -24,9 +23,8 @@ from probagg.data.images import ImageSet, converted
 from probagg.data.opening import open_images
 from probagg.devices import choose_device
 from probagg.dpac.checkpoint import check_identity, read_description
-from probagg.dpac.engine import Engine, Progress
+from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined, infer
-from probagg.dpac.machine import Machine, from_first_process, join_processes
 from probagg.dpac.model import Model, build_model, load_network, save_network
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.self_labelling import VARIANTS, self_label_stage
@@ -36,6 +34,7 @@ from probagg.dpac.views import Views
 from probagg.errors import InputError
 from probagg.estimators import check_parameters, draw_seed, labels_of
 from probagg.opa.diagnose import Diagnosis, diagnose
+from probagg.opa.processes import from_first_process, join_processes
 
 COMPILING = 60.0  # seconds, on CUDA
 ENOUGH = 2.0  # seconds of timing, after which no batch is started
@@ -161,15 +160,14 @@ class DPAC(ClusterMixin, BaseEstimator):
                 identity=plan.identity | {"seed": seed} if plan.identity else {},
                 progress=self.progress,
             )
-            with contextlib.closing(engine.history):
-                feed = Feed(data, engine.device)
-                setup = Setup(model, Views(recipe.views), feed, recipe, seed, engine.autocast)
-                engine.resume()
-                more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
-                engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
-                del more  # its images may fill the GPU
-                engine.train(ClusterStage(setup))
-                engine.train(self_label_stage(setup))
+            feed = Feed(data, engine.device)
+            setup = Setup(model, Views(recipe.views), feed, recipe, seed, engine.autocast)
+            engine.resume()
+            more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
+            engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
+            del more  # its images may fill the GPU
+            engine.train(ClusterStage(setup))
+            engine.train(self_label_stage(setup))
             features, P = infer(model, setup.views, feed)
         rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
         settings = recipe.cluster

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,30 +25,39 @@ from probagg.dpac.checkpoint import (
     CannotResume,
     TrainingState,
     check_identity,
-    check_versions,
     read_checkpoint,
     save_checkpoint,
     versions,
-)
-from probagg.dpac.machine import (
-    Machine,
-    from_first_process,
-    is_first_process,
-    move_to_device,
-    process_share,
-    stop_on_signals,
-    synchronize,
 )
 from probagg.dpac.randomness import key as random_key
 from probagg.dpac.randomness import permutation
 from probagg.dpac.recipe import Training
 from probagg.dpac.step import Stage, Step, choose_precision
 from probagg.errors import InputError, Interrupted, ProbaggError, reading
-from probagg.opa.processes import n_processes, sum_over_processes
+from probagg.opa.processes import (
+    from_first_process,
+    is_first_process,
+    n_processes,
+    process_share,
+    sum_over_processes,
+    synchronize,
+)
+from probagg.processes import on_signals
 from probagg.progress import duration, logger
 from probagg.storage import write_atomically
 
 NOTICEABLE = 2.0  # seconds of a step from which the wait for its end is said
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How to run a recipe; the result changes by rounding only."""
+
+    device: str = "auto"  # CUDA, else MPS, else the CPU; or any torch device
+    precision: str = "auto"  # fp32, bf16 or fp16; auto is bf16 on CUDA GPUs that support it
+    compile: bool | None = None  # torch.compile; None compiles long runs on CUDA
+    max_minutes: float | None = None
+    save_minutes: float = 1.0
 
 
 class Diverged(ProbaggError, RuntimeError):
@@ -112,7 +123,6 @@ class Engine:
             where = f"The checkpoint in {self.out}"
             with reading(where, "Start over (--resume never).", CannotResume):
                 check_identity(found.description, self.identity, self.out)
-                check_versions(found.description)
                 self.module.load_state_dict(found.part("module."))
                 self.position = Position(**found.description["position"])
         at = self.position
@@ -132,12 +142,15 @@ class Engine:
             return
         batch_size = effective_batch_size(plan, len(stage.feed))
         steps = len(stage.feed) // batch_size
+        compiled = self.machine.compile
+        if compiled is None:  # compiling takes a minute or two
+            compiled = self.device.type == "cuda" and plan.epochs * steps > 5000
         step = Step(
             stage,
             self.module,
             device=self.device,
             precision=self.machine.precision,
-            compiled=self._compiles(plan.epochs * steps),
+            compiled=compiled,
         )
         self._enter(stage, step)
         self.progress(Progress(stage.name, at.epoch, plan.epochs, at.step, steps))
@@ -267,10 +280,26 @@ class Engine:
         save_checkpoint(self.out / "checkpoints", at.total, TrainingState(tensors, description))
         self._kept = at.total
 
-    def _compiles(self, steps: int) -> bool:
-        if self.machine.compile is not None:
-            return self.machine.compile
-        return self.device.type == "cuda" and steps > 5000  # compiling takes a minute or two
+
+def move_to_device(module: nn.Module, device: torch.device) -> nn.Module:
+    """Return the module on a device; on CUDA channels-last, with batch norm over all processes."""
+    if device.type != "cuda":
+        return module.to(device)
+    if n_processes() > 1:
+        module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    return module.to(device).to(memory_format=torch.channels_last)
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: Callable[[str], bool]) -> Iterator[None]:
+    """Call `stop` with the name of a signal; where it returns True, Ctrl-C interrupts at once."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop(signal.Signals(number).name) and number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    with on_signals(handle):
+        yield
 
 
 def effective_batch_size(plan: Training, n: int) -> int:
@@ -324,7 +353,6 @@ class History:
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
         self._path = out / "metrics.jsonl" if out else None
-        self._board = _board(out) if out else None
 
     def add(self, record: dict[str, Any]) -> None:
         """Append one record."""
@@ -333,16 +361,6 @@ class History:
             return
         with self._path.open("a") as file:
             file.write(json.dumps(record) + "\n")
-        if self._board is not None:
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(f"{record['stage']}/{name}", value, record["step"])
-            self._board.flush()
-
-    def close(self) -> None:
-        """Finish the files of TensorBoard."""
-        if self._board is not None:
-            self._board.close()
 
     def trim(self, done: list[str], stage: str, epoch: int) -> None:
         """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
@@ -367,11 +385,3 @@ def _lines(path: Path) -> list[str]:
         for line in path.read_text(errors="replace").splitlines(keepends=True)
         if line.endswith("}\n")
     ]
-
-
-def _board(out: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(out / "tensorboard"))

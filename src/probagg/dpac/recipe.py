@@ -112,7 +112,9 @@ class ViewSettings:
             f"operations names one twice: {', '.join(self.operations)}.",
         )
         for name in self.operations:
-            check_operation(name)
+            hint = did_you_mean(name, tuple(RANGES))
+            known = f"Known: {', '.join(RANGES)}."
+            _require(name in RANGES, f"operations: there is no {name!r}.{hint} {known}")
         _require(
             self.clean_scale >= 1, f"clean_scale is {self.clean_scale}; it must be at least 1."
         )
@@ -484,10 +486,3 @@ def _widths(values: tuple[int, ...], what: str) -> None:
         all(width >= 1 for width in values),
         f"{what} is {list(values)}, but widths of at least 1 are needed.",
     )
-
-
-def check_operation(name: str) -> None:
-    """Raise an error that names the closest operation if there is none of this name."""
-    if name not in RANGES:
-        hint = did_you_mean(name, tuple(RANGES))
-        raise RecipeError(f"operations: there is no {name!r}.{hint} Known: {', '.join(RANGES)}.")

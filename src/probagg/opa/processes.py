@@ -1,4 +1,4 @@
-"""Sums and gathers over the processes of a distributed run, with gradients.
+"""The processes of a distributed run: sums and gathers with gradients, and what they share.
 
 Each process computes the loss of its own rows against the global batch. Gradients with respect to
 the rows of other processes are summed here, so the average over processes, which
@@ -7,6 +7,9 @@ DistributedDataParallel takes, is the gradient of one process with the whole bat
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -55,3 +58,45 @@ def gather_rows(tensor: Tensor) -> Tensor:
 def first_row(tensor: Tensor) -> int:
     """Return the index of this process's first row in the result of `gather_rows`."""
     return 0 if n_processes() == 1 else dist.get_rank() * len(tensor)
+
+
+@contextlib.contextmanager
+def join_processes(device: torch.device) -> Iterator[None]:
+    """Join the process group if torchrun started several processes; otherwise do nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def is_first_process() -> bool:
+    """Return whether this process is the one that writes files."""
+    return n_processes() == 1 or dist.get_rank() == 0
+
+
+def process_share(rows: Tensor) -> Tensor:
+    """Return this process's rows of a batch."""
+    return rows.chunk(n_processes())[dist.get_rank()] if n_processes() > 1 else rows
+
+
+def synchronize(*states: Mapping[str, Tensor]) -> None:
+    """Overwrite the tensors of all processes with those of the first."""
+    if n_processes() > 1:
+        for state in states:
+            for tensor in state.values():
+                dist.broadcast(tensor, src=0)
+
+
+def from_first_process(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return the first process's tensor in every process, communicated through `device`."""
+    if n_processes() == 1:
+        return tensor
+    shared = tensor.to(device)
+    dist.broadcast(shared, src=0)
+    return shared.to(tensor.device)

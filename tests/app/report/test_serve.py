@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from served import words
 
-from probagg.app.report.review.server import MAX_BODY, TOKEN_HEADER, ReviewServer
+from probagg.app.report.review.server import MAX_BODY, TOKEN_HEADER, ReviewServer, serve
 from probagg.app.review import Review, ReviewError
 from probagg.app.run.contents import read_review, write_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.pages import review_session, serve_review
+from probagg.app.run.pages import review_session
 from probagg.errors import InputError
 
 
@@ -355,7 +355,9 @@ def test_serve_gives_its_address_and_ends_with_done(photo_run):
         ready.set()
 
     thread = threading.Thread(
-        target=serve_review, args=(photo_run,), kwargs={"open_browser": False, "on_ready": on_ready}
+        target=serve,
+        args=(review_session(photo_run),),
+        kwargs={"open_browser": False, "on_ready": on_ready},
     )
     thread.start()
     assert ready.wait(10)
@@ -388,10 +390,10 @@ def test_a_port_in_use_is_an_error(client, photo_run):
 
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path, photo_run):
     with pytest.raises(RunFolderError, match=r"has no config\.toml"):
-        serve_review(tmp_path, open_browser=False)
+        review_session(tmp_path)
     (photo_run / "review.json").write_text("{")
     with pytest.raises(ReviewError, match="is not a review of this run"):
-        serve_review(photo_run, open_browser=False)
+        review_session(photo_run)
     (photo_run / "review.json").unlink()
     (photo_run / "assignments.csv").write_text("path,cluster\na,9\n")
     with pytest.raises(InputError, match=r"assignments\.csv cannot be read"):

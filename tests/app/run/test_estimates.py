@@ -1,16 +1,11 @@
 """What is said before work starts: time, and where another job suits the machine better."""
 
-import time
-
 import numpy as np
 import pytest
 from commands import cluster
 
 import probagg
-from probagg.app.run import by_dpac, estimates
-from probagg.app.run.monitor import Monitor
-from probagg.app.run.options import Options
-from probagg.app.run.pipeline import plan
+from probagg.app.run import by_dpac
 
 
 @pytest.fixture
@@ -19,22 +14,6 @@ def rows(tmp_path):
     means = generator.normal(0, 5, (4, 3))
     np.save(tmp_path / "rows.npy", np.repeat(means, 30, 0) + generator.normal(size=(120, 3)))
     return tmp_path / "rows.npy"
-
-
-@pytest.mark.parametrize("factor", [1.0, 4.0])
-def test_an_estimate_follows_the_speed_of_the_machine(rows, tmp_path, monkeypatch, factor):
-    def planned():
-        estimates.slowness.cache_clear()
-        options = Options("auto", out=tmp_path / "run")
-        return plan(rows, options, Monitor()).work.plan()[1]
-
-    monkeypatch.setattr(estimates, "_work", lambda rounds: time.sleep(0.05 * factor))
-    monkeypatch.setattr(estimates, "IDLE", 0.05)
-    estimated = planned()
-    estimates.slowness.cache_clear()
-    monkeypatch.setattr(estimates, "_work", lambda rounds: time.sleep(0.05))
-    assert estimated / planned() == pytest.approx(factor, rel=0.5)
-    estimates.slowness.cache_clear()
 
 
 def test_the_time_of_a_run_includes_the_choice_of_k(rows, tmp_path):

@@ -13,8 +13,8 @@ from sklearn.datasets import make_moons
 
 import probagg
 from probagg import PAC, GraphPAC, clustering_accuracy
-from probagg.app.run.exports import probabilities_of_run
 from probagg.app.run.folder import RunFolderError
+from probagg.app.run.run import probabilities_of_run
 from probagg.errors import InputError
 from probagg.neighbours import smoothing
 
@@ -103,7 +103,7 @@ def test_the_command_has_the_switch_and_says_in_the_plan_that_it_smooths(folder,
     planned = cluster_command(folder, *options, "--backbone", "efficientnet-lite0")
     assert "PAC into 3 clusters, smoothed; about" in planned.output
     plain = cluster_command("digits", *options, "--method", "pac", "--no-smooth")
-    assert "PAC into 3 clusters; about" in plain.output
+    assert "PAC into 3 clusters; result in" in plain.output
 
 
 def test_fewer_than_twenty_photos_per_cluster_are_not_smoothed(folder, tmp_path):

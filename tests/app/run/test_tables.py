@@ -16,7 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 
 import probagg
-from probagg.app.run import samples
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.tables import table_of_frame
 from probagg.errors import InputError, NoData
@@ -312,18 +311,6 @@ def test_sparse_rows_are_clustered_without_becoming_dense(tmp_path):
     assert (run.path / "report.html").is_file()
     again = run.predict(tmp_path / "words.npz")
     np.testing.assert_array_equal(again["cluster"], run.assignments["cluster"])
-
-
-def test_a_large_parquet_file_says_what_it_needs(frame, tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "READ_IN_CHUNKS", 0)
-    frame.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(NoData, match=r"read in chunks, .* must be numbers") as error:
-        probagg.cluster(tmp_path / "t.parquet", 3, out=tmp_path / "run")
-    for column in ("customer", "city", "member (bool)", "since (timestamp", "comment", "country"):
-        assert column in str(error.value)
-    frame[["income", "age"]].fillna(1.0).to_parquet(tmp_path / "numbers.parquet")
-    with pytest.raises(InputError, match=r"scale: for a table"):
-        probagg.cluster(tmp_path / "numbers.parquet", 3, out=tmp_path / "run", scale="standard")
 
 
 def test_nothing_is_warned_about_when_a_table_was_scaled(frame, tmp_path):

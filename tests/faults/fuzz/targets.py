@@ -49,7 +49,7 @@ def images(folder):
 
 
 def read_image(path):
-    from probagg.data.photos import FolderImages
+    from probagg.data.images import FolderImages
 
     FolderImages(path.parent, 8, paths=[path.name]).read(np.array([0]))
 

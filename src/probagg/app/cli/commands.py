@@ -27,15 +27,14 @@ from probagg.app.cli.options import (
     takes_options,
 )
 from probagg.app.cli.terminal import Terminal, deliver, guarded, show
-from probagg.app.run.exports import write_export
 from probagg.app.run.options import default_out
 from probagg.app.run.output import Output, check_sorting, sort_images
 from probagg.app.run.pipeline import plan
 from probagg.app.run.result import scores_line
-from probagg.app.run.run import evaluate_table, open_run
+from probagg.app.run.run import evaluate_table, open_run, write_export
+from probagg.data.images import FolderImages
 from probagg.data.named import IMAGE_NAMES, NAMES
 from probagg.data.opening import suggest
-from probagg.data.photos import FolderImages
 from probagg.errors import InputError, NoData
 from probagg.progress import duration
 from probagg.storage import encode
@@ -109,10 +108,11 @@ def cluster_command(
         if target is not None:
             check_sorting(Path(source).expanduser(), target, out)
         job = plan(source, read_options(options), terminal, download=not dry_run)
-        if job.is_first_process:
+        if job.work.is_first_process:
             facts = job.describe()
             end = " Nothing was done (--dry-run)." if dry_run else ""
-            where = f"about {duration(facts['seconds'])}, result in {facts['run']}."
+            long = f"about {duration(facts['seconds'])}, " if "seconds" in facts else ""
+            where = f"{long}result in {facts['run']}."
             terminal.say(f"{facts['source']}: {facts['plan']}; {where}{end}")
             if "advice" in facts:
                 terminal.warn(facts["advice"])
@@ -121,7 +121,7 @@ def cluster_command(
         if dry_run:
             return
         run = job.run()
-        if not job.is_first_process:
+        if not job.work.is_first_process:
             return
         if target is not None:
             n = run.sort_images(target, link=copy_to is None)

@@ -59,7 +59,7 @@ def compare(
         if not isinstance(job.k, int):
             raise InputError(f"-k is {k!r}, but compare runs methods for one number of clusters.")
         samples, embedding = job.embedded()
-        X, metric = samples.features, job.params.get("metric", "sqeuclidean")
+        X, metric = samples.X, job.params.get("metric", "sqeuclidean")
         terminal.say(f"{source}: {X.shape[0]:,} rows of {X.shape[1]:,}, {job.k} clusters, {metric}")
         if embedding is not None:
             terminal.say(f"features of {job.backbone.name} in {embedding:.1f} s")
@@ -82,7 +82,7 @@ def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[s
     """Run one method with every seed; return the scores and how far the runs agree."""
     from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-    X, found, runs = samples.features, [], []
+    X, found, runs = samples.X, [], []
     for seed in range(seeds):
         began = time.perf_counter()
         labels = np.asarray(METHODS[name](X, K, metric, seed))

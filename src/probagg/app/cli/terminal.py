@@ -186,9 +186,9 @@ class TrainingLine(LiveLine):
 class CountLine(LiveLine):
     """Show a count; without a terminal, at each tenth."""
 
-    def __init__(self, what: str, unit: str, wanted: bool, scale: float = 1.0) -> None:
+    def __init__(self, what: str, unit: str, wanted: bool) -> None:
         super().__init__(wanted)
-        self.what, self.unit, self.scale = what, unit, scale
+        self.what, self.unit = what, unit
         self._tenth, self._first = -1, -1
 
     def __call__(self, done: int, total: int) -> None:
@@ -201,7 +201,7 @@ class CountLine(LiveLine):
         if not due:
             return
         self._shown, self._tenth = now, tenth
-        text = f"{self.what}  {done / self.scale:,.0f} of {total / self.scale:,.0f} {self.unit}"
+        text = f"{self.what}  {done:,} of {total:,} {self.unit}"
         if self._first < done < total:
             left = (now - self._began) * (total - done) / (done - self._first)
             text += f", {duration(left)} left"

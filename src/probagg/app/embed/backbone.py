@@ -1,15 +1,23 @@
-"""A frozen network and its preprocessing: pictures in, features out."""
+"""A frozen network and its preprocessing: pictures in, features out. It is opened by name.
+
+PyTorch is loaded only then, with `networks`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probagg.data.photo import pillow
-from probagg.errors import InputError, first_line
+from probagg.environment import keep_memory
+from probagg.errors import InputError, first_line, missing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,6 +33,8 @@ KINDS = (
     f"any timm model such as resnet50, {LITE}, a folder, or module:function that returns a torch "
     "module"
 )
+_WEIGHTS = {".safetensors", ".pth", ".pt", ".bin", ".ckpt"}
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class BackboneError(InputError):
@@ -76,15 +86,15 @@ class Backbone:
     """
 
     name: str
-    weights: str | None
     identity: str
     transform: Callable[[Image], Any]
     network: Callable[[np.ndarray], np.ndarray]
     n_features: int
     size: int
-    resize: int | None
-    mean: Colour | None
-    std: Colour | None
+    weights: str | None = None
+    resize: int | None = None
+    mean: Colour | None = None
+    std: Colour | None = None
     module: Any = None
     device: str = "cpu"
 
@@ -152,3 +162,81 @@ def try_out(
             "needed. Let it return (n, D) or (n, D, H, W)."
         )
     return prepared[0].shape, features.shape[1]
+
+
+def open_backbone(
+    name: str = DEFAULT, weights: str | Path | None = None, device: str = "auto"
+) -> Backbone:
+    """Return the frozen network of that name, ready to turn pictures into features.
+
+    A name is any timm model, "efficientnet-lite0" (weights from a package), the path of a folder in
+    the format of timm's hub, or "module:function". `weights` is a file for a timm model instead of
+    the download. `device` is auto, cpu, cuda, cuda:1 or mps.
+
+    >>> backbone = open_backbone("efficientnet-lite0", device="cpu")
+    >>> backbone.n_features, backbone.size
+    (1280, 224)
+    """
+    keep_memory()
+    path = Path(name).expanduser()
+    if path.suffix.lower() in _WEIGHTS:
+        raise BackboneError(
+            f"{name} is a file of weights, which does not name its network. Pass both: "
+            f"--backbone NAME --weights {name}"
+        )
+    if weights is not None and (name == LITE or _is_function(name)):
+        raise BackboneError(f"{name} has its own weights. Leave out --weights {weights}.")
+    if name == LITE:
+        return _networks().lite_backbone(device)
+    if _is_function(name):
+        return _networks().function_backbone(name, device)
+    if _is_folder(path):
+        name = f"local-dir:{path.resolve()}"
+    return _networks().timm_backbone(name, weights, device)
+
+
+def reopen_backbone(
+    spec: Mapping[str, str], device: str = "auto", *, trust_code: bool = False
+) -> Backbone:
+    """Return the backbone that `spec()` described, or raise where it has changed since.
+
+    A spec is read from a file that a stranger may have written, so a "module:function" in it is
+    imported and called, and a model of a folder or of somebody's hub page loaded, only with
+    `trust_code`.
+    """
+    name, what = spec["backbone"], ""
+    if _is_function(name):
+        what = "which is Python code that would be imported and run"
+    elif any(sign in name for sign in ":/\\~") or _is_folder(Path(name)):
+        what = "a folder or a page of a hub from which a network would be loaded"
+    if what and not trust_code:
+        raise BackboneError(
+            f"The run names {name} as its backbone, {what}. If you trust whoever made the run, "
+            "pass --trust-code (trust_code=True)."
+        )
+    backbone = open_backbone(name, spec.get("weights"), device)
+    if backbone.identity != spec.get("identity", backbone.identity):
+        raise BackboneError(
+            f"{backbone.name} has changed since the run was made: the digest of its weights and "
+            f"preprocessing is {backbone.identity}, not {spec['identity']}. Restore the old ones, "
+            "or cluster again."
+        )
+    return backbone
+
+
+def _is_folder(path: Path) -> bool:
+    return (path / "config.json").is_file()
+
+
+def _is_function(name: str) -> bool:
+    return _FUNCTION.fullmatch(name) is not None
+
+
+def _networks() -> ModuleType:
+    """Import the module that needs PyTorch, only when it is used."""
+    try:
+        return importlib.import_module("probagg.app.embed.networks")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise missing("A backbone", "torch", "deep") from error

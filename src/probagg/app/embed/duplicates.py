@@ -13,9 +13,8 @@ import numpy as np
 from probagg.app.embed.backbone import Backbone
 from probagg.app.embed.features import extract_features
 from probagg.arrays import chunks, unit_rows
-from probagg.data.images import ArrayImages, ImageSet
+from probagg.data.images import ArrayImages, FolderImages, ImageSet
 from probagg.data.photo import pillow
-from probagg.data.photos import FolderImages
 from probagg.errors import NoData
 from probagg.progress import Progress
 
@@ -119,7 +118,6 @@ def difference_hash(image: Image) -> np.ndarray:
 # As a backbone, so that `extract_features` reads ahead and caches the hashes by content.
 HASHES = Backbone(
     name="difference hash",
-    weights=None,
     identity="difference-hash/1",
     transform=difference_hash,
     network=lambda bits: bits,
@@ -134,10 +132,15 @@ HASHES = Backbone(
 def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
     """Return the difference hash of each image, (n, bits); NaN where it can no longer be read."""
     bits = np.full((len(names), HASHES.n_features), np.nan, np.float32)
-    if names:
-        with contextlib.suppress(NoData):
-            found = extract_features(_only(images, names), HASHES)
-            bits[found.rows] = found.X
+    if not names:
+        return bits
+    if isinstance(images, FolderImages):
+        these: ImageSet = FolderImages(images.folder, images.size[0], paths=list(names))
+    else:
+        these = ArrayImages(images.read(np.array(names, int)))
+    with contextlib.suppress(NoData):
+        found = extract_features(these, HASHES)
+        bits[found.rows] = found.X
     return bits
 
 
@@ -146,13 +149,6 @@ def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     some = (pairs[rows] for rows in chunks(len(pairs), PIECE))
     counts = [np.abs(bits[ends[:, 0]] - bits[ends[:, 1]]).sum(1) for ends in some]
     return np.concatenate(counts) if counts else np.empty(0)
-
-
-def _only(images: ImageSet, names: Sequence[str]) -> ImageSet:
-    """Return the images of these names."""
-    if isinstance(images, FolderImages):
-        return FolderImages(images.folder, images.size[0], paths=list(names))
-    return ArrayImages(images.read(np.array(names, int)))
 
 
 def stars(pairs: np.ndarray, lengths: Sequence[int]) -> np.ndarray:

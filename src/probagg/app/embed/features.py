@@ -58,8 +58,7 @@ def extract_features(
     a second or resumed run computes only what is new; `cache=False` neither reads nor writes the
     cache. `progress(done, total)` is called for each batch.
     """
-    work = _Embedding(images, backbone, cache)
-    network = _Batches(backbone, _batch_size(batch_size, backbone))
+    work = _Embedding(images, backbone, cache, _batch_size(batch_size, backbone))
     with work.cache:
         work.look_up()
         todo, total = work.todo(), len(work.images)
@@ -67,7 +66,7 @@ def extract_features(
         if progress:
             progress(done, total)
         # Closed before the cache, which the threads use.
-        with contextlib.closing(work.extract(todo, network)) as steps:
+        with contextlib.closing(work.extract(todo)) as steps:
             for n in steps:
                 done += n
                 if progress:
@@ -81,18 +80,17 @@ def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
     They are measured on a few images that are not cached yet, without the first, which is slow. The
     features of these few are cached.
     """
-    work = _Embedding(images, backbone, cache)
-    network = _Batches(backbone, PROBE)
+    work = _Embedding(images, backbone, cache, PROBE)
     with work.cache:
         work.look_up()
         todo = work.todo()
         if len(todo) == 0:
             return 0.0
         probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
-        list(work.extract(probe[:1], network))
+        list(work.extract(probe[:1]))
         rest = probe[1:] if len(probe) > 1 else probe
         began = time.perf_counter()
-        list(work.extract(rest, network))
+        list(work.extract(rest))
         seconds = (time.perf_counter() - began) / len(rest) * len(todo)
         # All of the set keeps all cores busy, a few images perhaps not.
         busy = min(len(rest), cores()) / cores() if backbone.device == "cpu" else 1.0
@@ -111,11 +109,15 @@ class _Loaded:
 
 
 class _Embedding:
-    """A set, a backbone, a cache, and the features so far."""
+    """A set, a backbone, a cache, and the features so far.
 
-    def __init__(self, images: Any, backbone: Backbone, cache: bool) -> None:
+    The batch size is halved for good when the backbone runs out of memory.
+    """
+
+    def __init__(self, images: Any, backbone: Backbone, cache: bool, batch_size: int) -> None:
         self.images = open_images(images)
-        self.backbone = backbone
+        self.backbone, self.batch_size = backbone, batch_size
+        self.on_cpu = backbone.device == "cpu"
         self.pictures: Pictures = pictures_of(self.images, backbone.near)
         n, path = len(self.images), cache_path() if cache else None
         self.cache = FeatureCache(path, backbone.identity, backbone.n_features)
@@ -141,26 +143,28 @@ class _Embedding:
         """Return the rows without features."""
         return np.flatnonzero(~self.have)
 
-    def extract(self, rows: np.ndarray, network: _Batches) -> Generator[int, None, None]:
+    def extract(self, rows: np.ndarray) -> Generator[int, None, None]:
         """Compute and cache the features of rows; yield how many are done, piece by piece.
 
-        On a CPU every core takes its own piece from the file to the features; for a GPU one thread
-        loads the next piece.
+        On a CPU every core takes its own piece from the file to the features, and few rows are
+        shared out among the cores; for a GPU one thread loads the next piece.
         """
-        began = time.perf_counter()
-        pieces, on_cpu = network.pieces(rows), network.backbone.device == "cpu"
+        began, size = time.perf_counter(), self.batch_size
+        if self.on_cpu:
+            size = max(1, min(size, -(-len(rows) // cores())))
+        pieces = [rows[piece] for piece in chunks(len(rows), size)]
 
         def work(piece: np.ndarray) -> _Loaded:
             loaded = self.load(piece)
-            return self.compute(loaded, network) if on_cpu else loaded
+            return self.compute(loaded) if self.on_cpu else loaded
 
-        threads = cores() if on_cpu else 1
+        threads = cores() if self.on_cpu else 1
         with (
-            _one_thread_each(network.backbone) as begin,
+            _one_thread_each(self.backbone) as begin,
             contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
         ):
             for piece, loaded in zip(pieces, loading, strict=True):
-                self.finish(loaded if on_cpu else self.compute(loaded, network))
+                self.finish(loaded if self.on_cpu else self.compute(loaded))
                 yield len(piece)
         self.seconds += time.perf_counter() - began
 
@@ -193,17 +197,38 @@ class _Embedding:
         except Exception as error:  # a user's own transform, which worked on a blank picture
             return f"the backbone's transform fails on it ({first_line(error)})"
 
-    def compute(self, loaded: _Loaded, network: _Batches) -> _Loaded:
+    def compute(self, loaded: _Loaded) -> _Loaded:
         """Replace the network's input by its output, and cache that."""
         if loaded.fresh:
             items, prepared = zip(*loaded.fresh, strict=True)
-            loaded.fresh = list(zip(items, network(np.stack(prepared)), strict=True))
+            loaded.fresh = list(zip(items, self._features(np.stack(prepared)), strict=True))
         done = loaded.found + loaded.fresh
         self.cache.store(
             [(item.stamp, item.digest) for item, _ in done if item.stamp and item.digest],
             [(item.digest, features) for item, features in done if item.digest],
         )
         return loaded
+
+    def _features(self, batch: np.ndarray) -> np.ndarray:
+        """Return the network's output for a batch, which is divided where memory is short."""
+        features: list[np.ndarray] = []
+        while len(batch):
+            try:
+                features.append(self.backbone(batch[: self.batch_size]))
+            except Exception as error:
+                if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
+                    raise
+                size = min(self.batch_size, len(batch))
+                if size == 1:
+                    raise BackboneError(
+                        f"There is not enough memory for one image in {self.backbone.name}. Choose "
+                        "a smaller --backbone, or --device cpu."
+                    ) from error
+                # The next attempt begins when the failed batch is freed.
+                self.batch_size = size // 2
+            else:
+                batch = batch[len(features[-1]) :]
+        return np.concatenate(features)
 
     def finish(self, loaded: _Loaded) -> None:
         """Keep the features of what was loaded and went through the network."""
@@ -231,44 +256,6 @@ class _Embedding:
         return Features(X, rows, bad, self.cached, self.seconds)
 
 
-class _Batches:
-    """A backbone that halves its batch size for good when it runs out of memory."""
-
-    def __init__(self, backbone: Backbone, size: int) -> None:
-        self.backbone, self.size = backbone, size
-
-    def pieces(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Return rows in pieces of a batch; few rows are shared out among the cores of a CPU."""
-        size = self.size
-        if self.backbone.device == "cpu":
-            size = max(1, min(size, -(-len(rows) // cores())))
-        return [rows[piece] for piece in chunks(len(rows), size)]
-
-    def __call__(self, batch: np.ndarray) -> np.ndarray:
-        features = []
-        while len(batch):
-            part = self._attempt(batch[: self.size])
-            if part is not None:
-                features.append(part)
-                batch = batch[len(part) :]
-        return np.concatenate(features)
-
-    def _attempt(self, batch: np.ndarray) -> np.ndarray | None:
-        """Return features, or None after halving the size; the failed batch is freed by then."""
-        try:
-            return self.backbone(batch)
-        except Exception as error:
-            if not _is_out_of_memory(error):
-                raise
-            if len(batch) == 1:
-                raise BackboneError(
-                    f"There is not enough memory for one image in {self.backbone.name}. Choose a "
-                    "smaller --backbone, or --device cpu."
-                ) from error
-            self.size = len(batch) // 2
-        return None
-
-
 @contextlib.contextmanager
 def _one_thread_each(backbone: Backbone) -> Iterator[Callable[[], None] | None]:
     """Yield what every thread calls first, so that a torch network computes in that thread alone.
@@ -285,10 +272,6 @@ def _one_thread_each(backbone: Backbone) -> Iterator[Callable[[], None] | None]:
         yield lambda: torch.set_num_threads(1)
     finally:
         torch.set_num_threads(before)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)) is not None
 
 
 def _batch_size(given: int | str, backbone: Backbone) -> int:

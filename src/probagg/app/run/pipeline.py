@@ -12,7 +12,6 @@ from typing import Any
 
 from probagg.app.run.by_dpac import ByDpac
 from probagg.app.run.by_pac import ByPac
-from probagg.app.run.estimates import seconds_of_page
 from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
 from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.options import DPAC, Options, Request
@@ -60,8 +59,8 @@ def cluster(
     ----------
     source : path, str, array, DataFrame, Arrow table, AnnData, list of paths, or Dataset
         A folder of images, a file (.npz, .npy, .csv, .parquet, .h5ad, an image), the name of a set,
-        images as a uint8 array (n, height, width[, channels]), a matrix (n, columns), or a table. A
-        Dataset is one of torch with images, or one of Hugging Face with images or columns.
+        images as a uint8 array (n, height, width[, channels]), a matrix (n, columns), a table, or a
+        map-style Dataset of images, as torch has them.
     n_clusters : int, "auto", (low, high) or None
         K, or the range to choose it from. None is the number of classes of a named set.
     out : path, default="runs/SOURCE-TIME"
@@ -129,33 +128,25 @@ class Job:
 
     work: ByPac | ByDpac
 
-    @property
-    def is_first_process(self) -> bool:
-        """Whether this process writes the run; under torchrun the others only train."""
-        return self.work.is_first_process
-
     def describe(self) -> dict[str, Any]:
-        """Return what will be done, in words, roughly how long it takes, and where it goes.
+        """Return what will be done, in words, and where it goes.
 
-        Where something else would do better on this machine, "advice" says what.
+        "seconds" are roughly those of features and of training. Where something else would do
+        better on this machine, "advice" says what.
         """
         request, (what, seconds) = self.work.request, self.work.plan()
-        advice = self.work.advice(seconds)
-        if request.options.report:
-            seconds += seconds_of_page(len(self.work.samples))
-        return {
-            "source": request.title,
-            "plan": what,
-            "seconds": round(seconds),
-            "run": str(request.out),
-            **({} if advice is None else {"advice": advice}),
-        }
+        facts: dict[str, Any] = {"source": request.title, "plan": what, "run": str(request.out)}
+        if seconds is not None:
+            facts["seconds"] = round(seconds)
+            if isinstance(self.work, ByDpac) and (advice := self.work.advice(seconds)):
+                facts["advice"] = advice
+        return facts
 
     def run(self) -> Run:
         """Cluster, write the run folder and return it opened."""
         request = self.work.request
         out, monitor, options = request.out, request.monitor, request.options
-        if isinstance(self.work, ByDpac) and not self.is_first_process:
+        if isinstance(self.work, ByDpac) and not self.work.is_first_process:
             self.work.join()
             # The first process writes it.
             while is_being_written(out):

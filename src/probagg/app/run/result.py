@@ -76,7 +76,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     if left_out := (*samples.skipped, *samples.others):
         folder.write("skipped.csv", text_table("path reason", left_out, samples.heading))
     if samples.images is None:
-        X = samples.features if samples.units is None else samples.units
+        X = samples.X if samples.units is None else samples.units
         profiles = profiles_table(X, clustering.labels, K, samples.columns, samples.preparation)
         folder.write("profiles.csv", profiles)
     else:

@@ -12,6 +12,14 @@ from typing import Any
 import numpy as np
 
 from probagg.app.assignments import Assignments, Yardstick
+from probagg.app.export.tools import (
+    Labelled,
+    unique_names,
+    write_anndata,
+    write_fiftyone,
+    write_label_studio,
+)
+from probagg.app.report.review.server import serve
 from probagg.app.review import Review
 from probagg.app.run import samples as opened
 from probagg.app.run.contents import (
@@ -22,7 +30,6 @@ from probagg.app.run.contents import (
     read_result,
     read_review,
 )
-from probagg.app.run.exports import write_export
 from probagg.app.run.folder import (
     CONFIG,
     REVIEW,
@@ -34,15 +41,23 @@ from probagg.app.run.folder import (
     verified,
 )
 from probagg.app.run.monitor import LogMonitor, Monitor
-from probagg.app.run.output import sort_images
-from probagg.app.run.pages import serve_review, write_report
+from probagg.app.run.output import Output, check_target, sort_images
+from probagg.app.run.pages import review_session, write_report
 from probagg.app.run.result import Predicted
-from probagg.app.run.samples import Samples, classes_of, is_in_file
+from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.tables import FILE, Preparation
-from probagg.data.photos import FolderImages
+from probagg.data.images import FolderImages
 from probagg.errors import InputError, NoData
 from probagg.metrics import evaluate
-from probagg.storage import encode
+from probagg.storage import encode, whole_file, whole_folder
+
+# The model, and its place in the run where no other is given.
+ONNX, MODEL = "onnx", "model.onnx"
+# Formats for tools: a folder and what writes it, or a file, of AnnData.
+FOLDERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone}
+ANNDATA, SUFFIX = "anndata", ".h5ad"
+TOOLS = (*FOLDERS, ANNDATA)
+FORMATS = (ONNX, *TOOLS)
 
 
 class Run:
@@ -140,10 +155,10 @@ class Run:
         # A damaged file fails before work.
         model, yardstick = self.model(device), self.yardstick
         if samples.images is None:
-            X, P = samples.features, Predicted(model, samples.features)
+            X, P = samples.X, Predicted(model, samples.X)
         elif (backbone := self.backbone(device)) is not None:
             samples = opened.embed_images(samples, backbone, monitor)
-            X, P = samples.features, model.predict_proba(samples.features)
+            X, P = samples.X, model.predict_proba(samples.X)
         else:
             samples = samples.for_recipe(source, model.recipe_)
             samples = opened.readable(samples, monitor)
@@ -165,8 +180,7 @@ class Run:
     def open_new(self, source: Any, monitor: Monitor) -> Samples:
         """Open new samples: images, or rows prepared as those of the run; not of another kind."""
         wanted, preparation = self.config["kind"], self.preparation
-        in_parts = preparation is None and self.config["method"] == "pac"
-        samples = opened.open_samples(source, monitor, prefer=wanted, in_parts=in_parts)
+        samples = opened.open_samples(source, monitor, prefer=wanted)
         if (samples.kind == "images") != (wanted == "images"):
             noun = "images" if wanted == "images" else "a matrix"
             raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
@@ -239,8 +253,12 @@ class Run:
     def serve_review(
         self, *, open_browser: bool = True, port: int = 0, on_ready: Any = None
     ) -> None:
-        """Serve the page to review the run on 127.0.0.1 until Done is pressed."""
-        serve_review(self.path, open_browser=open_browser, port=port, on_ready=on_ready)
+        """Serve the page to review the run on 127.0.0.1, until Done is pressed or Ctrl-C.
+
+        `port=0` takes a free one. `on_ready` is called with the address of the page.
+        """
+        session = review_session(self.path)
+        serve(session, open_browser=open_browser, port=port, on_ready=on_ready)
 
     def export(
         self,
@@ -252,8 +270,7 @@ class Run:
     ) -> Path:
         """Write the model or the clusters for other programs; return the path.
 
-        The model: "onnx", one file.
-        `features` leaves out the backbone: features in, probabilities out. The clusters, with names
+        The model is "onnx", one file; `features` leaves out the backbone. The clusters, with names
         and all else that the review changed, at the place that `out` names: "label-studio" and
         "fiftyone", folders, and "anndata", an .h5ad file.
 
@@ -289,13 +306,13 @@ class Run:
         """Return the features of images, or the rows as they were clustered; None where unknown."""
         X = self._rows if self.embeddings is None else self.embeddings
         if X is None and "source" in self.config:
-            X = self.open_new(self.config["source"], Monitor()).features
+            X = self.open_new(self.config["source"], Monitor()).X
         if X is not None and X.shape[0] != n_samples:
             raise NoData(
                 f"{self.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
                 "clustered. Cluster it again."
             )
-        return X.load() if is_in_file(X) else X
+        return X
 
     def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:
         """Copy or link the images into one folder per cluster under `target`; return how many."""
@@ -379,3 +396,166 @@ def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
     assigned = Assignments.read(path, MAX_CLUSTERS)
     K, review = int(assigned.cluster.max()) + 1, Review(names=assigned.cluster_names)
     return {"run": str(path), **compare_with_classes(assigned, labels, n_clusters=K, review=review)}
+
+
+def write_export(
+    run: Run,
+    format: str,
+    out: str | PathLike[str] | None,
+    *,
+    features: bool,
+    overwrite: bool = False,
+    monitor: Monitor,
+) -> dict[str, Any]:
+    """Write a run for others (see `Run.export`); return its file or folder, size and names."""
+    if format not in FORMATS:
+        raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
+    if format in TOOLS:
+        if features:
+            raise InputError(f"features is for models, but the format is {format}. Drop it.")
+        return write_handover(run, format, out, overwrite=overwrite, monitor=monitor)
+    if features and "embed" not in run.config:
+        raise InputError(
+            f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
+        )
+    home = run.path / MODEL
+    path = home if out is None else Path(out)
+    # At its own place it is part of the run, and an earlier one is replaced without asking.
+    output = None if path.resolve() == home.resolve() else Output(path, overwrite).check()
+    names = cluster_names(run.review, run.review.n_numbers(run.n_clusters))
+    facts = {"run": str(run.path), "format": format, "names": names}
+    return facts | _write_onnx(run, output, features, names, monitor)
+
+
+def _write_onnx(
+    run: Run, output: Output | None, features: bool, names: list[str], monitor: Monitor
+) -> dict[str, Any]:
+    """Write one file that maps pixels or features to probabilities, by default into the run."""
+    from probagg.app.export.onnx import export_onnx, labeller_of
+
+    # A set that is not a folder of photos has images of one size.
+    size = run.config.get("image_size")
+    labeller = labeller_of(
+        run.model("cpu"),
+        backbone=None if features else run.backbone("cpu"),
+        groups=run.review.groups(run.n_clusters),
+        splits=run.review.splits,
+        size=size and tuple(size),
+    )
+    description = f"probagg export of {run.path}"
+    path = output.path if output else run.path / MODEL
+    data, difference = export_onnx(labeller, names=names, description=description)
+    monitor.say(f"onnxruntime and PyTorch agree to {difference:.1e}")
+    if output:
+        output.write(data)
+    else:
+        add_to_run(run.path, path.name, data)
+    monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
+    if (preparation := run.preparation) is not None:
+        monitor.say(f"features are prepared columns ({FILE}): {', '.join(preparation.outputs)}")
+    monitor.say(f"column k is cluster k: {', '.join(f'{k} {names[k]}' for k in labeller.clusters)}")
+    if merged := sorted(set(range(len(names))) - set(labeller.clusters)):
+        monitor.say(
+            f"merged, split or made of moved samples, so always 0: {', '.join(map(str, merged))}"
+        )
+    monitor.say(f"written to {path} ({len(data) / 1e6:.1f} MB, {len(names)} clusters)")
+    return {"file": str(path), "difference": difference, "bytes": len(data)}
+
+
+def write_handover(
+    run: Run,
+    format: str,
+    out: str | PathLike[str] | None,
+    *,
+    overwrite: bool,
+    monitor: Monitor,
+) -> dict[str, Any]:
+    """Write the clusters of a run for a tool (see `Run.export`); return path, size and names."""
+    if out is None:
+        raise InputError(
+            f"The format {format} has no place in a run. Name one: --out NAME"
+            f"{SUFFIX if format == ANNDATA else '/'} (out)."
+        )
+    path = Path(out)
+    facts: dict[str, Any] = {"run": str(run.path), "format": format}
+    if format in FOLDERS:
+        check_target(path)
+        labelled = labelled_of(run)
+        with whole_folder(path.resolve()) as folder:
+            lines = FOLDERS[format](labelled, folder)
+        facts |= {"folder": str(path), "bytes": sum(p.stat().st_size for p in path.iterdir())}
+    else:
+        if path.suffix.lower() != SUFFIX:
+            raise InputError(
+                f"--out {path} is to be a file of AnnData, whose name ends in {SUFFIX}. Name it "
+                f"so: {path.with_suffix(SUFFIX)}"
+            )
+        source = run.config.get("source")
+        output = Output(path, overwrite, () if source is None else (Path(source),)).check()
+        labelled = labelled_of(run)
+        with whole_file(output.path) as file:
+            lines = _write_anndata(run, labelled, file)
+        facts |= {"file": str(path), "bytes": path.stat().st_size}
+    for line in lines:
+        monitor.say(line.replace("PATH", str(path)))
+    monitor.say(f"written to {path} ({facts['bytes'] / 1e6:.1f} MB)")
+    return facts | {"names": labelled.names}
+
+
+def _write_anndata(run: Run, labelled: Labelled, file: Path) -> list[str]:
+    """Write the clusters and their probabilities; return what to say about it."""
+    X = run.clustered_rows(len(labelled.assigned))
+    if X is None:
+        warnings.warn(
+            "The file has no probabilities of all clusters: the rows of this run were in memory "
+            "and are not in its folder. Export in the program that clusters them, or cluster a "
+            "file.",
+            stacklevel=4,
+        )
+    source = Path(run.config.get("source", ""))
+    return write_anndata(
+        labelled,
+        file,
+        X=X,
+        P=None if X is None else probabilities_of_run(run, X),
+        source=source if source.suffix.lower() == ".h5ad" else None,
+    )
+
+
+def labelled_of(run: Run) -> Labelled:
+    """Return what a tool is given of a run."""
+    assigned = run.assignments
+    folder, files = run.photos(assigned.names) if assigned.heading == "path" else (None, None)
+    return Labelled(
+        run=run.path.resolve().name,
+        assigned=assigned,
+        names=cluster_names(run.review, run.review.n_numbers(run.n_clusters)),
+        folder=folder,
+        files=files,
+        features=run.embeddings,
+    )
+
+
+def cluster_names(review: Review, n_clusters: int) -> list[str]:
+    """Return the name of each cluster, by number, merged ones too; all are different.
+
+    >>> from probagg.app.review import Review
+    >>> cluster_names(Review(names={0: "cats"}, merged={2: 0}), 3)
+    ['cats', 'cluster 1', 'cluster 2']
+    """
+    return unique_names([review.name_of(k) for k in range(n_clusters)])
+
+
+def probabilities_of_run(run: Run, X: Any) -> np.ndarray:
+    """Return P (n, numbers) of the model for the run's own features, after merges and splits."""
+    model = run.model("cpu")
+    if run.config["method"] == "dpac":
+        from probagg.app.export.onnx import head_probabilities  # torch is slow to import
+
+        P = head_probabilities(model, X)
+    else:
+        P = model.predict_proba(X)
+    review = run.review
+    found = np.zeros((len(P), review.n_numbers(run.n_clusters)))
+    np.add.at(found, (np.arange(len(P))[:, None], review.regions(run.n_clusters, X)), P)
+    return found

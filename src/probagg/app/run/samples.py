@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,20 +15,17 @@ from probagg.app.assignments import COLUMNS
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.tables import Preparation, Prepared
 from probagg.data.arrays import Matrix, matrix_of_table
-from probagg.data.images import ImageSet
+from probagg.data.images import FolderImages, ImageSet
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import is_named, open_source
 from probagg.data.photo import count_by_kind, needs_package, why_not
-from probagg.data.photos import FolderImages
 from probagg.data.tables import Table, table_of
 from probagg.errors import InputError, Interrupted, NoData, did_you_mean
 
 if TYPE_CHECKING:
     from probagg.dpac.recipe import Recipe
-    from probagg.pac.files import FileRows
 
 FEW = 5  # skipped samples with the same reason that are named one by one
-READ_IN_CHUNKS = 2**28  # bytes from which a Parquet file is read in chunks
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Samples:
     source: str | None  # the name of a set, or an absolute path; None for data in memory
     names: list[str]  # paths in the folder, row numbers, or ids of a table
     heading: str  # what the names are: path, row, or the name of the id column
-    X: Any = None  # features, an array or the rows of a file; images have none at first
+    X: Any = None  # features; images have none at first
     images: ImageSet | None = None
     columns: list[str] | None = None
     classes: Classes | None = None
@@ -63,12 +60,6 @@ class Samples:
         """The word for these samples in a message."""
         one = "image" if self.images is not None else "row"
         return one if len(self) == 1 else f"{one}s"
-
-    @property
-    def features(self) -> Any:
-        """X, which must be there."""
-        assert self.X is not None
-        return self.X
 
     @property
     def pictures(self) -> ImageSet:
@@ -121,8 +112,7 @@ class Samples:
         """Return the table, or the columns of a matrix as one without names."""
         if self.table is not None:
             return self.table
-        X = self.features.load() if is_in_file(self.X) else self.features
-        X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        X = self.X.toarray() if hasattr(self.X, "toarray") else np.asarray(self.X)
         names: Sequence[Any] = self.columns or range(X.shape[1])
         return table_of(self.source or "The array", zip(names, X.T, strict=True))
 
@@ -151,16 +141,7 @@ class Samples:
                 f"with {', '.join(columns)}. Give the same columns; their order is free."
             )
         places = [self.columns.index(name) for name in columns]
-        X = self.features.load() if is_in_file(self.X) else self.features
-        return replace(self, X=X[:, places], columns=columns)
-
-    def sample(self, size: int, seed: int) -> np.ndarray:
-        """Return the features; of a file that is read in chunks, those of some random rows."""
-        X = self.features
-        if not is_in_file(X):
-            return X
-        size = min(size, len(X))
-        return X[np.sort(np.random.default_rng(seed).choice(len(X), size, replace=False))]
+        return replace(self, X=self.X[:, places], columns=columns)
 
     def names_in(self, source: str | None) -> list[str] | None:
         """Return the names of these samples in another source, "" for others; None for no files."""
@@ -220,21 +201,17 @@ def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Clas
     return Classes.of_text([str(c) if k else None for c, k in zip(found, known, strict=True)])
 
 
-def open_samples(
-    source: Any, monitor: Monitor, *, prefer: str = "images", in_parts: bool = False
-) -> Samples:
+def open_samples(source: Any, monitor: Monitor, *, prefer: str = "images") -> Samples:
     """Open a source once (see `open_source`), and say which files of a folder are not read.
 
     No image is decoded yet, and a table has no features until it is prepared, or read as numbers by
-    `select`. With `in_parts`, the rows of a large Parquet file are not read yet.
+    `select`.
     """
-    if in_parts and _is_large_table(source):
-        return _open_in_parts(source)
     found = open_source(source, prefer=prefer)
-    classes = _classes(found.y, found.class_names)
     place = place_of(source)
     if isinstance(found, Table):
-        return Samples(place, _numbered(len(found)), "row", table=found, classes=classes)
+        return Samples(place, _numbered(len(found)), "row", table=found)
+    classes = _classes(found.y, found.class_names)
     if isinstance(found, Matrix):
         names = found.names or _numbered(found.X.shape[0])
         heading = "row" if found.names is None else "id"
@@ -255,47 +232,6 @@ def open_samples(
 
 def _numbered(n_rows: int) -> list[str]:
     return [str(row) for row in range(n_rows)]
-
-
-def _open_in_parts(source: Any) -> Samples:
-    """Open a Parquet file that is too large to be prepared as a table: it must be numbers."""
-    from pyarrow import parquet, types
-
-    from probagg.pac.files import open_file  # scikit-learn is slow to import
-
-    path = Path(source).expanduser()
-    others = [
-        f"{field.name} ({field.type})"
-        for field in parquet.read_schema(path)
-        if not (types.is_floating(field.type) or types.is_integer(field.type))
-    ]
-    if others:
-        raise NoData(
-            f"{path} has {path.stat().st_size / 1e9:.2g} GB; a Parquet file from "
-            f"{READ_IN_CHUNKS / 1e9:.2g} GB is read in chunks, and all of its columns must be "
-            f"numbers without missing values. Not numbers: {', '.join(others)}. Write a file "
-            "without these columns or with them encoded, or cluster a sample of the rows as a "
-            "smaller file, which is prepared as a table, and predict."
-        )
-    rows = open_file(source)
-    # As for matrices in memory, the model has no names: `select` finds the columns.
-    columns, rows.columns = rows.columns, None
-    return Samples(place_of(source), _numbered(len(rows)), "row", rows, columns=columns)
-
-
-def is_in_file(X: Any) -> TypeGuard[FileRows]:
-    """Return whether rows are read from a file in parts."""
-    from probagg.pac.files import FileRows  # scikit-learn is slow to import
-
-    return isinstance(X, FileRows)
-
-
-def _is_large_table(source: Any) -> bool:
-    if not isinstance(source, str | PathLike):
-        return False
-    path = Path(source).expanduser()
-    is_table = path.suffix.lower() == ".parquet" and path.is_file()
-    return is_table and path.stat().st_size >= READ_IN_CHUNKS
 
 
 def place_of(source: Any) -> str | None:

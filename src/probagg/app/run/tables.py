@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from probagg.app.report.page.charts import short
 from probagg.data.tables import (
     BOOLEAN,
     CATEGORY,
@@ -37,7 +38,6 @@ from probagg.data.tables import (
 )
 from probagg.errors import InputError, NoData, did_you_mean, reading
 from probagg.storage import read_bytes
-from probagg.svg import short
 
 if TYPE_CHECKING:
     from probagg.pac.advice import Scales
@@ -646,15 +646,7 @@ def _some(X: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _profile(kind: str, mean: float, quartiles: np.ndarray) -> list[str]:
-    if kind == "share":
-        return [_write_number(mean), "", "", ""]
-    write = _write_date if kind == "date" else _write_number
-    return [write(float(value)) for value in (mean, *quartiles)]
-
-
-def _write_number(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.6g}"
-
-
-def _write_date(value: float) -> str:
-    return "" if np.isnan(value) else date_text(np.floor(value))
+    """Return mean and quartiles as text, empty where unknown; a share has no quartiles."""
+    values = [mean] + [np.nan if kind == "share" else q for q in quartiles.tolist()]
+    texts = (date_text(np.floor(v)) if kind == "date" and v == v else f"{v:.6g}" for v in values)
+    return ["" if v != v else text for v, text in zip(values, texts, strict=True)]

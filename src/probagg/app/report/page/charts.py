@@ -7,13 +7,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
 from probagg.app.report.contents import Contents
 from probagg.data.tables import date_text
 from probagg.metrics import evaluate
-from probagg.svg import curve, short
+
+Element = ElementTree.Element
+# A title and the SVG under it.
+Chart = tuple[str, str]
 
 TABLE = 20  # clusters or classes, above which only the majority class of a cluster is shown
 CHARTS = 8  # charts per stage
@@ -28,6 +32,10 @@ DARK = (
     "#83ccff", "#bd9dac", "#cf6460", "#79ddca", "#437869", "#c179c7", "#76647c", "#dac59a",
     "#ffa1cd", "#8893d5", "#b2cbe2", "#8f9e83", "#dd9557", "#437097", "#8c67b1", "#b4aa5e",
 )  # fmt: skip
+# The size of a curve, and the area of its line. Curves are trees of elements, so that no name can
+# be read as markup; they carry classes and no colours, as the page styles them.
+WIDTH, HEIGHT = 320.0, 150.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 308.0, 12.0, 124.0
 
 
 @dataclass(frozen=True)
@@ -68,36 +76,20 @@ def confusion(contents: Contents) -> Confusion | None:
     return Confusion(evaluate(numbers, labels), contents.clusters, classes, counts)
 
 
-@dataclass(frozen=True)
-class Chart:
-    """One small chart with its heading."""
-
-    title: str
-    svg: str
-
-
-@dataclass(frozen=True)
-class StageCharts:
-    """The charts of one stage of training."""
-
-    title: str
-    charts: list[Chart]
-
-
 _STEPS = ("sweep", "epoch", "step")  # keys that number the records
 _NOT_DRAWN = {*_STEPS, "stage", "seconds"}
 _STAGES = {"pretrain": "Pre-training", "cluster": "Clustering", "self_label": "Self-labelling"}
 _TERMS = {"objective": "objective J"}
 
 
-def training(records: Sequence[dict[str, Any]]) -> list[StageCharts]:
-    """Return curves of everything in metrics.jsonl, by stage; the loss first."""
+def training(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[Chart]]]:
+    """Return the title of each stage, and curves of all that metrics.jsonl has; the loss first."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         if any(step in record for step in _STEPS):
             stages.setdefault(str(record.get("stage", "")), []).append(record)
     return [
-        StageCharts(_STAGES.get(stage, stage.replace("_", " ").capitalize()), _charts(parts))
+        (_STAGES.get(stage, stage.replace("_", " ").capitalize()), _charts(parts))
         for stage, parts in stages.items()
         if len(parts) > 1
     ]
@@ -116,7 +108,7 @@ def _charts(records: list[dict[str, Any]]) -> list[Chart]:
         if not known:
             continue
         x, y = [float(r[unit]) for r in known], [float(r[name]) for r in known]
-        charts.append(Chart(title, curve(x, y, label=title, unit=unit)))
+        charts.append((title, curve(x, y, label=title, unit=unit)))
     return charts
 
 
@@ -139,7 +131,7 @@ def selection(contents: Contents) -> list[Chart]:
         if not np.isfinite(values).any():
             continue
         title = name.replace("_", " ")
-        charts.append(Chart(title, curve(K, values, label=title, unit="clusters", mark=mark)))
+        charts.append((title, curve(K, values, label=title, unit="clusters", mark=mark)))
     return charts
 
 
@@ -177,3 +169,81 @@ def palette(n: int) -> list[tuple[str, str]]:
         pair = ["#" + "".join(f"{round(255 * v):02x}" for v in rgb) for rgb in shades]
         pairs.append((pair[0], pair[1]))
     return pairs
+
+
+def add(parent: Element, tag: str, text: str = "", **attributes: str | float) -> Element:
+    """Add an element to `parent` and return it; `class_` and `data_x` become class and data-x."""
+    given = {name.rstrip("_").replace("_", "-"): _shown(v) for name, v in attributes.items()}
+    child = ElementTree.SubElement(parent, tag, given)
+    child.text = text or None
+    return child
+
+
+def _shown(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def short(value: float) -> str:
+    """Return a number in few characters.
+
+    >>> short(0.12345), short(1234.5), short(1.5e8)
+    ('0.123', '1234', '1.50e8')
+    """
+    if not math.isfinite(value):
+        return "-"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.2e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+
+
+def curve(
+    x: Sequence[float],
+    y: Sequence[float],
+    *,
+    label: str,
+    unit: str,
+    mark: float | None = None,
+) -> str:
+    """Return the SVG of one line with its extremes in numbers, and `mark` at an x.
+
+    At least one value must be finite.
+    """
+    X, Y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    finite = np.isfinite(X) & np.isfinite(Y)
+    X, Y = X[finite], Y[finite]
+    ends = f"{short(Y[0])} to {short(Y[-1])}, {len(Y)} values"
+    shape = {"viewBox": f"0 0 {WIDTH:g} {HEIGHT:g}", "width": f"{WIDTH:g}", "role": "img"}
+    svg = Element("svg", {"class": "curve", **shape, "aria-label": f"{label} by {unit}: {ends}"})
+    low, high = float(Y.min()), float(Y.max())
+    px, py = _between(X, X.min(), X.max(), LEFT, RIGHT), _between(Y, low, high, BOTTOM, TOP)
+    _add_axes(svg, X, low, high, unit)
+    if mark is not None:
+        at = float(np.interp(mark, np.sort(X), np.sort(px)))
+        add(svg, "line", class_="mark", x1=at, x2=at, y1=TOP - 6, y2=BOTTOM + 6)
+    places = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(px, py, strict=True))
+    add(svg, "polyline", class_="line", points=places)
+    if len(X) <= 25 or mark is not None:
+        for a, b, at_x, value in zip(px, py, X, Y, strict=True):
+            dot = add(svg, "circle", class_="dot", cx=a, cy=b, r=5 if at_x == mark else 2.5)
+            add(dot, "title", f"{unit} {short(at_x)}: {short(value)}")
+    return ElementTree.tostring(svg, encoding="unicode", short_empty_elements=False)
+
+
+def _between(values: np.ndarray, low: float, high: float, start: float, end: float) -> np.ndarray:
+    """Map values from [low, high] to [start, end]; to the middle where low = high."""
+    if high <= low:
+        return np.full(len(values), (start + end) / 2)
+    return start + (end - start) * (values - low) / (high - low)
+
+
+def _add_axes(svg: Element, X: np.ndarray, low: float, high: float, unit: str) -> None:
+    """Label the lowest and the highest value on each axis, and 0 where it has room between them."""
+    zero = [0.0] if min(-low, high) > 0.15 * (high - low) else []
+    for value in dict.fromkeys((low, high, *zero)):
+        where = float(_between(np.array([value]), low, high, BOTTOM, TOP)[0])
+        add(svg, "line", class_="grid", x1=LEFT, x2=RIGHT, y1=where, y2=where)
+        add(svg, "text", short(value), class_="tick end", x=LEFT - 6, y=where + 4)
+    add(svg, "text", short(X.min()), class_="tick start", x=LEFT, y=HEIGHT - 8)
+    if X.max() > X.min():
+        add(svg, "text", short(X.max()), class_="tick end", x=RIGHT, y=HEIGHT - 8)
+    add(svg, "text", unit, class_="tick middle", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8)

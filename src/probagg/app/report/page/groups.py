@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,18 +14,12 @@ from probagg.app.report.contents import Contents, Pair
 PAIRS = 20  # overlapping pairs on the page; more are in overlaps.csv
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """The number of samples of each kind that are shown per cluster."""
 
     typical: int
     borderline: int
     unusual: int
-
-    @property
-    def total(self) -> int:
-        """The number of samples of all kinds."""
-        return self.typical + self.borderline + self.unusual
 
 
 @dataclass(frozen=True)

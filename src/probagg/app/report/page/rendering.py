@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import shlex
-from functools import cached_property
+from collections import Counter
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,17 +15,8 @@ import numpy as np
 
 from probagg.app.assignments import BORDERLINE, OUTLIER
 from probagg.app.report.contents import Contents
-from probagg.app.report.page.charts import (
-    Chart,
-    Confusion,
-    StageCharts,
-    amount,
-    confusion,
-    palette,
-    selection,
-    training,
-)
-from probagg.app.report.page.groups import PAIRS, Counts, ShownCluster, between, describe_clusters
+from probagg.app.report.page.charts import amount, confusion, palette, selection, training
+from probagg.app.report.page.groups import PAIRS, Counts, between, describe_clusters
 from probagg.app.report.page.thumbnails import Level, Thumbnails, levels
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
@@ -70,9 +61,19 @@ class Page:
         self, contents: Contents, level: Level, thumbnails: Thumbnails, data: str, reason: str
     ) -> None:
         self.contents = contents
+        source = str(contents.config.get("source", "")) or contents.run.name
+        self.title = PurePath(source).name or source
+        self.what = "images" if contents.has_images else "rows"
+        self.command = shlex.join(map(str, contents.env.get("command") or []))
         counts = level.counts if contents.has_images else ROWS
         self.clusters = describe_clusters(contents, counts)
         self.by_number = {cluster.number: cluster for cluster in self.clusters}
+        self.by_size = sorted(self.clusters, key=lambda cluster: -cluster.size)
+        self.many = len(self.clusters) > MANY
+        self.n_kept = int(contents.kept.sum())
+        self.n_shown = sum(len(cluster.rows) for cluster in self.clusters)
+        self.n_flagged = Counter(contents.samples.flag.tolist())
+        self.discarded = np.flatnonzero(~contents.kept).tolist()
         self.map_data = data
         self.why_no_images = reason
         self.pixelated = thumbnails.pixelated
@@ -81,6 +82,9 @@ class Page:
             for pair in contents.pairs[:PAIRS]
             if pair.probability >= 0.001 or pair.samples
         ]
+        self.confusion = confusion(contents)
+        self.training = training(contents.records)
+        self.selection = selection(contents)
         self._thumbnails, self._level = thumbnails, level
         self._uris: dict[int, str | None] = {}
         self._placed: set[int] = set()
@@ -126,69 +130,6 @@ class Page:
     def has_picture(self, row: int) -> bool:
         """Return whether the page holds a picture of this sample."""
         return bool(self._uris.get(row))
-
-    @property
-    def n_kept(self) -> int:
-        """The number of samples that a person did not discard."""
-        return int(self.contents.kept.sum())
-
-    @property
-    def n_shown(self) -> int:
-        """The number of samples that the clusters show."""
-        return sum(len(cluster.rows) for cluster in self.clusters)
-
-    @property
-    def discarded(self) -> list[int]:
-        """The samples that a person discarded."""
-        return np.flatnonzero(~self.contents.kept).tolist()
-
-    @property
-    def many(self) -> bool:
-        """Whether clusters are closed at first."""
-        return len(self.clusters) > MANY
-
-    @property
-    def title(self) -> str:
-        """The name of what was clustered."""
-        source = str(self.contents.config.get("source", "")) or self.contents.run.name
-        return PurePath(source).name or source
-
-    @property
-    def what(self) -> str:
-        """The word for the samples."""
-        return "images" if self.contents.has_images else "rows"
-
-    @property
-    def by_size(self) -> list[ShownCluster]:
-        """The clusters, the largest first."""
-        return sorted(self.clusters, key=lambda cluster: -cluster.size)
-
-    @property
-    def n_flagged(self) -> dict[str, int]:
-        """The number of samples with each flag."""
-        names, counts = np.unique(self.contents.samples.flag, return_counts=True)
-        return dict(zip(names.tolist(), counts.tolist(), strict=True))
-
-    @cached_property
-    def confusion(self) -> Confusion | None:
-        """Clusters against known classes."""
-        return confusion(self.contents)
-
-    @cached_property
-    def training(self) -> list[StageCharts]:
-        """Training curves."""
-        return training(self.contents.records)
-
-    @cached_property
-    def selection(self) -> list[Chart]:
-        """The curves by which the number of clusters was chosen."""
-        return selection(self.contents)
-
-    @property
-    def command(self) -> str:
-        """The command that made the run."""
-        words = self.contents.env.get("command")
-        return shlex.join(map(str, words)) if isinstance(words, list) else ""
 
 
 def map_data(contents: Contents) -> str:

@@ -14,9 +14,8 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.page.groups import Counts
-from probagg.data.images import ImageSet, converted
+from probagg.data.images import FolderImages, ImageSet, converted
 from probagg.data.photo import BadImage, decode_photo, open_photo, to_picture
-from probagg.data.photos import FolderImages
 from probagg.data.threads import in_threads
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ _QUALITIES = [(112, 80), (96, 70), (80, 60), (64, 50)]
 
 def levels(n_clusters: int) -> list[Level]:
     """Return levels from the richest page to the smallest: fewer pictures, then smaller ones."""
-    fitting = [c for c in _COUNTS if n_clusters * c.total <= MAX_PICTURES] or _COUNTS[-1:]
+    fitting = [c for c in _COUNTS if n_clusters * sum(c) <= MAX_PICTURES] or _COUNTS[-1:]
     # Sharp when enlarged, which is not worth the largest page.
     sharp = Level(fitting[0], 256, 80, share=0.5)
     fewer = [Level(counts, *_QUALITIES[0]) for counts in fitting]
@@ -72,12 +71,15 @@ class Thumbnails:
         self._images = images
         self._rows = image_rows(images, samples)
         self._made: dict[tuple[int, int, int], str | None] = {}
-        self._sets: dict[int, ImageSet] = {}
 
     @cached_property
+    def _side(self) -> int:
+        return TINY + 1 if self._images is None else _side(self._images)
+
+    @property
     def pixelated(self) -> bool:
         """Whether pictures are so small that they are shown with sharp edges."""
-        return self._images is not None and _side(self._images) <= TINY
+        return self._side <= TINY
 
     def make(self, rows: Iterable[int], level: Level) -> dict[int, str | None]:
         """Return the data URI of the picture of each row at a level's size and quality."""
@@ -85,7 +87,8 @@ class Thumbnails:
         if self._images is None or not level.pixels:
             return {row: None for row, _, _ in keys}
         todo = [key for key in keys if key not in self._made]
-        images = self._at_size(self._images, level.pixels)
+        # A browser enlarges as well as we could.
+        images = converted(self._images, min(level.pixels, self._side), None)
 
         def work(key: tuple[int, int, int]) -> str | None:
             picture = read_picture(images, self._rows[key[0]])
@@ -99,12 +102,6 @@ class Thumbnails:
         some = rows[:: max(1, len(rows) // 32)]
         lengths = [len(uri or "") for uri in self.make(some, level).values()]
         return float(np.mean(lengths)) if lengths else 0.0
-
-    def _at_size(self, images: ImageSet, pixels: int) -> ImageSet:
-        if pixels not in self._sets:
-            size = min(pixels, _side(images))  # a browser enlarges as well as we could
-            self._sets[pixels] = converted(images, size, None)
-        return self._sets[pixels]
 
 
 def _side(images: ImageSet) -> int:

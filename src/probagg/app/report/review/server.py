@@ -251,45 +251,38 @@ class _Handler(BaseHTTPRequestHandler):
         if origin != f"http://{self.headers['Host']}":
             raise Refused(HTTPStatus.FORBIDDEN, "Another page may not change this review.")
         body = self._read_json()
-        if path == "/api/review":
-            self._save(body)
-        elif path == "/api/split":
-            self._split(body)
-        elif path == "/api/done":
+        if path == "/api/done":
             self._send_json({"done": True})
             self.wfile.flush()
             self.server.shutdown()
-        else:
+            return
+        answers = {"/api/review": self._save, "/api/split": self._split}
+        if path not in answers:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
-
-    def _save(self, body: Any) -> None:
-        if not isinstance(body, dict) or not isinstance(body.get("version"), str):
-            raise Refused(HTTPStatus.BAD_REQUEST, 'An object with "version" and "review" is needed')
         try:
-            version = self.server.session.save(body.get("review"), body["version"])
+            self._send_json(answers[path](body))
         except StaleReview as stale:
             raise Refused(HTTPStatus.CONFLICT, str(stale)) from stale
         except ReviewError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+
+    def _save(self, body: Any) -> dict[str, Any]:
+        if not isinstance(body, dict) or not isinstance(body.get("version"), str):
+            raise Refused(HTTPStatus.BAD_REQUEST, 'An object with "version" and "review" is needed')
+        try:
+            return {"version": self.server.session.save(body.get("review"), body["version"])}
         except OSError as error:
             raise Refused(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
                 f"{self.server.session.run} cannot be written ({error.strerror}).",
             ) from error
-        self._send_json({"version": version})
 
-    def _split(self, body: Any) -> None:
+    def _split(self, body: Any) -> dict[str, Any]:
         if not isinstance(body, dict):
             raise Refused(
                 HTTPStatus.BAD_REQUEST, 'An object with "review", "cluster" and "parts" is needed'
             )
-        try:
-            found = self.server.session.split(
-                body.get("review"), body.get("cluster"), body.get("parts")
-            )
-        except ReviewError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
-        self._send_json(found)
+        return self.server.session.split(*map(body.get, ("review", "cluster", "parts")))
 
     def _read_json(self) -> Any:
         if self.headers.get_content_type() != "application/json":  # a form cannot send this
