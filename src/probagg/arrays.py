@@ -5,6 +5,7 @@ Nothing here imports torch: whoever passes a tensor has.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -59,3 +60,10 @@ def unit_rows(X: np.ndarray) -> np.ndarray:
     """
     tiny = 1e-300 if X.dtype == np.float64 else 1e-30
     return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), tiny)
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    """Return an array as the content of a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()

@@ -22,6 +22,8 @@ PAUSE = 0.02
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 # Windows locks bytes: this one nobody reads.
 _FAR = 2**30
+# A lock is neither a link to another file nor a pipe to wait for.
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 if sys.platform == "win32":
     import msvcrt
@@ -57,6 +59,8 @@ def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
             raise Held(path, _holder(path))
         time.sleep(PAUSE)
     try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
         _release(descriptor, path)
@@ -65,13 +69,12 @@ def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
 def _take(path: Path) -> int | None:
     """Return the descriptor of the locked file, or None where another process has it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
         try:
+            if os.fstat(descriptor).st_nlink > 1:
+                raise OSError(errno.EMLINK, f"{path.name} is another name of a file")
             is_free = _is_free(descriptor)
             if is_free and _is_at(descriptor, path):
-                os.ftruncate(descriptor, 0)
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                os.write(descriptor, str(os.getpid()).encode())
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -114,7 +117,8 @@ def _release(descriptor: int, path: Path) -> None:
 def _holder(path: Path) -> str:
     """Return the number of the process that holds a lock, for a message."""
     try:
-        return path.read_text()[:20] or "?"
+        with open(path, opener=lambda name, mode: os.open(name, mode | _FLAGS)) as file:
+            return file.read(20) or "?"
     except (OSError, ValueError):
         return "?"
 

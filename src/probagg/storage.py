@@ -1,26 +1,44 @@
-"""Files that are written whole or not at all, digests, safetensors, cells of CSV files."""
+"""The one reader and the one writer of files; digests, safetensors, cells of CSV files.
+
+Nothing else opens a file (tests/test_storage.py). What is read is a regular file of a size that
+fits; what is written is there whole or not at all, also after a power cut.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
 import os
 import re
+import shutil
 import stat
+import sys
 import threading
+import tomllib
 from collections.abc import Iterable, Iterator
+from io import BufferedReader
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
+from probagg.environment import check_memory
 from probagg.errors import InputError, reading
+
+FilePath = str | PathLike[str]
 
 # The key under which a value or a file keeps the digest of its own content.
 SEAL = "checksum"
 RESTORE = "Copy the whole file there again, or make it again."
+# Bytes of a file of settings, and of any other that a run holds beside its tables and arrays.
+SETTINGS = 2**24
+# The most steps that tomllib takes for keys of many parts, a.b.c, of which each walks all others.
+MAX_STEPS = 2**24
+# Errors of file systems that cannot write a file or a folder through.
+_WITHOUT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}
 # Marks before a cell that a spreadsheet would run: "./" leads to the same file, and an apostrophe
 # is what spreadsheets themselves put before text.
 PATH, TEXT = "./", "'"
@@ -34,9 +52,70 @@ def cache_folder() -> Path:
     return Path(given).expanduser() if given else Path.home() / ".cache" / "probagg"
 
 
-def checksum(path: str | PathLike[str]) -> str:
+def open_regular(path: FilePath, most: int | None = None, *, follow: bool = True) -> BufferedReader:
+    """Open a regular file of at most `most` bytes for reading; with `follow` also through a link.
+
+    A pipe may never be written to and a device never end: neither is waited for.
+    """
+    flags = getattr(os, "O_NONBLOCK", 0) | (0 if follow else getattr(os, "O_NOFOLLOW", 0))
+    file = open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags))  # noqa: SIM115
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        why = "It is not a regular file"
+    elif most is not None and status.st_size > most:
+        why = f"It has {status.st_size:,} bytes, but at most {most:,} are read"
+    else:
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, why, os.fspath(path))
+
+
+def read_bytes(path: FilePath, most: int | None = None, *, follow: bool = True) -> bytes:
+    """Return the content of what `open_regular` opens, at most as many bytes as it has now.
+
+    Files below /proc do not say how long they are. A file must fit into the memory.
+    """
+    with open_regular(path, most, follow=follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > SETTINGS:
+            check_memory(size, os.fspath(path), "Give a smaller file, or use a larger machine.")
+        return file.read(size)
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the values of a TOML text; a ValueError says what is wrong with it."""
+    if sum(line.count(".") ** 2 for line in text.splitlines()) > MAX_STEPS:
+        raise ValueError("a line has thousands of dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("values are nested too deeply") from None
+
+
+def map_array(path: FilePath, *, follow: bool = True) -> Any:
+    """Return the array of a .npy file, mapped from disk."""
+    import numpy as np
+
+    with open_regular(path, follow=follow) as file:
+        shape, by_columns, dtype = read_array_header(file)
+        if dtype.hasobject:
+            raise ValueError("it holds Python objects")
+        order: Any = "F" if by_columns else "C"
+        return np.memmap(file, dtype, "r", file.tell(), shape, order)
+
+
+def read_array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
+    """Return shape, whether columns are contiguous, and dtype of an array in NumPy's format."""
+    import numpy as np
+
+    is_first = np.lib.format.read_magic(file) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
+def checksum(path: FilePath, *, follow: bool = True) -> str:
     """Return the SHA-256 of a file, in hex."""
-    with Path(path).open("rb") as file:
+    with open_regular(path, follow=follow) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -52,17 +131,13 @@ def fingerprint(parts: Iterable[str | bytes | memoryview], length: int = 8) -> s
     return digest.hexdigest()
 
 
-def read_bytes(path: str | PathLike[str]) -> bytes:
-    """Return the content of a regular file, at most as many bytes as it has now.
-
-    A pipe may never be written to, a device never end, and files below /proc do not say how long
-    they are.
-    """
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path} is not a regular file. Give one.")
-    with Path(path).open("rb") as file:
-        return file.read(status.st_size)
+def file_version(path: FilePath) -> tuple[int, ...]:
+    """Return what changes when a file is replaced or written; empty where there is none."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def check_mapped(array: Any) -> None:
@@ -110,63 +185,126 @@ def _check(expected: Any, found: str) -> None:
         raise ValueError("it has no checksum" if expected is None else "its checksum is wrong")
 
 
-def file_fingerprint(path: str | PathLike[str], length: int) -> str:
+def file_fingerprint(path: FilePath, length: int) -> str:
     """Return the `fingerprint` of a file's content."""
-    with Path(path).open("rb") as file:
+    with open_regular(path) as file:
         return fingerprint(iter(lambda: file.read(1 << 20), b""), length)
 
 
-def can_be_made(path: str | PathLike[str]) -> bool:
+def can_be_made(path: FilePath) -> bool:
     """Return whether a file or folder may be written: the nearest folder that exists decides."""
     path = Path(path).absolute()
     folder = next(place for place in (path, *path.parents) if os.path.isdir(place))
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def write_atomically(path: str | PathLike[str], data: bytes | Iterable[bytes]) -> None:
-    """Write a file, whole or not at all; `data` may come in parts."""
-    with whole_file(path) as temporary, temporary.open("wb") as file:
+def write_file(path: FilePath, data: bytes | Iterable[bytes]) -> None:
+    """Write a file that does not last before `sync` has returned; `data` may come in parts."""
+    with open(path, "wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
 
 
+def append(path: FilePath, text: str) -> None:
+    """Add text to the end of a file, which may be new but not a link."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with open(path, "a", opener=lambda name, _: os.open(name, flags, 0o666)) as file:
+        file.write(text)
+
+
+def copy_file(path: FilePath, target: FilePath) -> None:
+    """Copy a regular file with its times and permissions."""
+    with open_regular(path) as file, open(target, "wb") as copy:
+        shutil.copyfileobj(file, copy)
+    shutil.copystat(path, target)
+
+
+def sync(path: FilePath) -> None:
+    """Return once a file, or the names in a folder, would survive a power cut.
+
+    Windows opens no folders, and some file systems cannot say when they have written.
+    """
+    with contextlib.suppress(PermissionError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _WITHOUT_SYNC:
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def sync_all(folder: FilePath) -> None:
+    """`sync` a folder and everything in it, without what links lead to."""
+    for here, _, files in os.walk(folder, topdown=False):
+        for path in (os.path.join(here, name) for name in files):
+            if not os.path.islink(path):
+                sync(path)
+        sync(here)
+
+
+def move(path: FilePath, target: FilePath) -> None:
+    """Give a file or folder, which is on the disk already, another name that lasts."""
+    os.replace(path, target)
+    sync(Path(target).parent)
+
+
+def write_atomically(path: FilePath, data: bytes | Iterable[bytes]) -> None:
+    """Write a file, whole or not at all; `data` may come in parts."""
+    with whole_file(path) as temporary:
+        write_file(temporary, data)
+
+
 @contextlib.contextmanager
-def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
+def whole_file(path: FilePath) -> Iterator[Path]:
     """Yield a path to write to, which replaces `path` on success and is removed on failure."""
     path = Path(path)
     writer = f"{os.getpid()}-{threading.get_ident()}"
     temporary = path.with_name(f".{path.name}.{writer}.tmp")
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except OSError as error:
-        if error.filename is None:  # a full disk names no file
-            error.filename = os.fspath(path)
-        raise
+        with naming(path):
+            yield temporary
+            sync(temporary)
+            move(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file or folder in an error of the system that names none, as of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextlib.contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
     """Yield a folder to fill, which becomes the new or empty `target` on success.
 
-    An empty folder is filled and not replaced: it may be a mount point, onto which nothing can be
-    renamed.
+    An empty folder that cannot be replaced, as a mount point, is filled.
     """
-    home = target if target.is_dir() else target.parent
+    home = target.parent
     home.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=home, prefix=f".{target.name[:50]}-") as beside:
+    is_fixed = sys.platform == "win32" or os.path.ismount(target) or not can_be_made(home)
+    if target.is_dir() and is_fixed:
+        home = target
+    with TemporaryDirectory(dir=home, prefix=f".{target.name[:50]}-") as beside, naming(target):
         new = Path(beside, "new")
         new.mkdir()
         yield new
+        sync_all(new)
         if home != target:
-            new.rename(target)
+            move(new, target)
             return
         for path in new.iterdir():
-            path.rename(target / path.name)
+            move(path, target / path.name)
 
 
-def find_files(folder: str | PathLike[str], patterns: Iterable[str]) -> set[str]:
+def find_files(folder: FilePath, patterns: Iterable[str]) -> set[str]:
     """Return the paths in a folder of the files that match glob patterns.
 
     What lies behind a linked sub-folder is not in the folder.
@@ -181,7 +319,7 @@ def find_files(folder: str | PathLike[str], patterns: Iterable[str]) -> set[str]
     return found
 
 
-def remove_files(folder: str | PathLike[str], names: Iterable[str]) -> None:
+def remove_files(folder: FilePath, names: Iterable[str]) -> None:
     """Remove files of a folder, and the sub-folders that this leaves empty."""
     for name in names:
         path = Path(folder) / name
@@ -231,11 +369,6 @@ def unmarked(cell: str, mark: str) -> str:
     return cell.removeprefix(mark) if _FORMULAS[mark].match(cell) else cell
 
 
-def write_json(path: str | PathLike[str], value: Any) -> None:
-    """Write a JSON file whole or not at all."""
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
-
-
 def to_safetensors(kind: str, tensors: dict[str, Any], description: dict[str, Any]) -> bytes:
     """Return a safetensors file of NumPy arrays.
 
@@ -265,13 +398,13 @@ def _split(file: bytes) -> tuple[dict[str, Any], memoryview]:
 
 
 def write_safetensors(
-    path: str | PathLike[str], kind: str, tensors: dict[str, Any], description: dict[str, Any]
+    path: FilePath, kind: str, tensors: dict[str, Any], description: dict[str, Any]
 ) -> None:
     """Write what `to_safetensors` returns."""
     write_atomically(path, to_safetensors(kind, tensors, description))
 
 
-def read_safetensors(path: str | PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_safetensors(path: FilePath, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the tensors and the description that `write_safetensors` wrote, unchanged."""
     from safetensors.numpy import load
 

@@ -2,20 +2,24 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import numpy as np
 import pytest
+from commands import reseal
 from faults.fuzz.targets import CSV, network, run_files
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from probagg import DPAC, PAC, Recipe, open_run
-from probagg.app.run.contents import read_contents
-from probagg.app.run.folder import RunFolderError
+from probagg import DPAC, PAC, Recipe, cluster, open_run
+from probagg.app.review import Review
+from probagg.app.run.contents import read_contents, write_review
+from probagg.app.run.folder import RunFolder, RunFolderError
 from probagg.data.opening import open_images, open_source
 from probagg.dpac.checkpoint import (
     TrainingState,
@@ -52,8 +56,77 @@ def run(tmp_path):
 def test_a_flipped_bit_in_a_file_that_predicts_is_refused(run, name):
     """Without the manifest's checksum this gave another table and exit code 0."""
     flip(run / name, -3)
+    with pytest.warns(UserWarning, match=rf"{name} was changed after the run had finished"):
+        opened = open_run(run)
     with pytest.raises(RunFolderError, match=rf"{name} is damaged: it is not the file"):
-        open_run(run).predict(run.parent / "rows.csv")
+        opened.predict(run.parent / "rows.csv")
+
+
+def use_all(run, opened):
+    """Ask a run for everything it knows."""
+    opened.predict(run.parent / "rows.csv")
+    return opened.assignments, opened.result, opened.evaluate(), read_contents(run)
+
+
+def test_every_file_that_differs_is_named_when_a_run_is_opened(run):
+    """And where it matters to the question, it is an error: no answer is silently another."""
+    write_review(run, Review(names={0: "cats"}))
+    listed = json.loads((run / "manifest.json").read_text())["sha256"]
+    for name in listed:
+        before = (run / name).read_bytes()
+        if name in ("config.toml", "review.json"):
+            (run / name).write_bytes(before + b"\n")
+        else:
+            flip(run / name, len(before) // 2)
+        with pytest.warns(UserWarning, match=rf"{re.escape(name)} was changed after the run"):
+            opened = open_run(run)
+        if name in ("assignments.csv", "classes.csv", "result.json"):
+            with pytest.raises(RunFolderError, match=rf"{name} is damaged"):
+                opened.evaluate()
+        if name not in ("config.toml", "review.json", "log.txt", "report.html"):
+            with pytest.raises(RunFolderError, match=f"{name} is damaged"):
+                use_all(run, opened)
+        (run / name).write_bytes(before)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        use_all(run, open_run(run))
+
+
+def test_a_run_notices_that_another_took_its_place(run):
+    """Its answers would mix two runs."""
+    opened, rows = open_run(run), run.parent / "rows.csv"
+    opened.predict(rows)
+    cluster(rows, 2, out=run, overwrite=True, report=False, labels=[0] * 12)
+    for ask in (lambda: opened.assignments, lambda: opened.predict(rows), opened.evaluate):
+        with pytest.raises(RunFolderError, match="was replaced after it had been opened"):
+            ask()
+    assert len(open_run(run).predict(rows)) == 12
+
+
+@pytest.mark.parametrize("name", ["assignments.csv", "map.npz", "result.json", "review.json"])
+@pytest.mark.parametrize("what", ["pipe", "/dev/zero", "another file"])
+def test_a_file_of_a_run_that_is_no_file_is_refused(run, name, what):
+    """It may hang, never end, or lead to what a person keeps elsewhere."""
+    (run / name).unlink(missing_ok=True)
+    if what == "pipe":
+        os.mkfifo(run / name)
+    else:
+        (run / name).symlink_to(what if what == "/dev/zero" else run.parent / "rows.csv")
+    with pytest.raises(ProbaggError, match=rf"{name} (is damaged|cannot be read)|has no {name}"):
+        read_contents(run)
+
+
+@pytest.mark.parametrize("what", ["pipe", "/dev/zero"])
+def test_a_manifest_that_is_no_file_is_refused(run, what):
+    (run / "manifest.json").unlink()
+    if what == "pipe":
+        os.mkfifo(run / "manifest.json")
+    else:
+        (run / "manifest.json").symlink_to(what)
+    with pytest.raises(ProbaggError, match=r"manifest\.json cannot be read|is not finished"):
+        open_run(run)
+    with pytest.raises(RunFolderError, match="holds other files and no run"):
+        RunFolder(run, overwrite=True).check()
 
 
 def test_a_config_that_was_changed_is_said(run):
@@ -160,6 +233,7 @@ def test_a_broken_file_of_a_run_is_named_or_left_out(run, name, how):
 )
 def test_values_that_the_page_cannot_show_are_named(run, name, content, what):
     (run / name).write_text(json.dumps(content))
+    reseal(run)
     with pytest.raises(RunFolderError, match=rf"{name}.*{what}"):
         read_contents(run)
 

@@ -23,7 +23,7 @@ KILLED_BEFORE_THE_SEAL = textwrap.dedent("""
     import os, signal, sys
 
     def hook(event, arguments):
-        if event == "open" and ".assignments.csv." in str(arguments[0]):
+        if event == "open" and "assignments.csv" in str(arguments[0]):
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+import zlib
 
 import numpy as np
 import pillow_heif
@@ -59,6 +60,68 @@ def test_megabytes_of_metadata_are_refused_at_once(tmp_path):
     with pytest.raises(BadImage, match="more than 17 MB of metadata"):
         decode_photo(tmp_path / "a.jpg", 8, 3)
     assert time.perf_counter() - began < 2.0
+
+
+def of_scans(n, side):
+    """Return a progressive JPEG whose last scan is there n times more."""
+    buffer = io.BytesIO()
+    Image.new("L", (side, side)).save(buffer, "JPEG", progressive=True)
+    whole = buffer.getvalue()
+    return whole[:-2] + whole[whole.rindex(b"\xff\xda") : -2] * n + whole[-2:]
+
+
+def of_segments(n):
+    return b"\xff\xd8" + b"\xff\xe0\0\2" * n + of_scans(0, 16)[2:]
+
+
+def of_padding(n):
+    return b"\xff\xd8" + b"\xff" * n + of_scans(0, 16)[2:]
+
+
+def of_short_metadata(n):
+    segment = b"\xff\xe1" + struct.pack(">H", 242) + b"Exif\0\0".ljust(240, b"\0")
+    return b"\xff\xd8" + segment * n + of_scans(0, 16)[2:]
+
+
+def of_chunks(n):
+    buffer = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(buffer, "PNG")
+    whole = buffer.getvalue()
+    return (
+        whole[:33] + (bytes(4) + b"abCd" + struct.pack(">I", zlib.crc32(b"abCd"))) * n + whole[33:]
+    )
+
+
+HOSTILE = {
+    "scans.jpg": (lambda: of_scans(4_000, 3_000), "scans of 9,000,000 pixels"),
+    "segments.jpg": (lambda: of_segments(2_000_000), "more than 1,024 segments"),
+    "padding.jpg": (lambda: of_padding(20_000_000), "more than 1,024 segments"),
+    "short.jpg": (lambda: of_short_metadata(40_000), "more than 1,024 segments"),
+    "chunks.png": (lambda: of_chunks(1_000_000), "too many parts"),
+    "plain.ppm": (lambda: b"P3\n4000 1000\n255\n" + b"1 2 3 " * 4_000_000, "24 MB of digits"),
+    "comment.ppm": (lambda: b"P6\n#" + b"a" * 9_000_000 + b"\n1 1\n255\n123", "too many parts"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_work_without_end_is_refused_in_two_seconds(tmp_path, name, in_memory):
+    """Small files of few pixels that Pillow decodes for a minute and more."""
+    make, why = HOSTILE[name]
+    (tmp_path / name).write_bytes(make())
+    began = time.process_time()
+    with pytest.raises(BadImage, match=why):
+        decode_photo(io.BytesIO(make()) if in_memory else tmp_path / name, 8, 3)
+    assert time.process_time() - began < 2.0
+
+
+def test_usual_work_is_done(tmp_path):
+    """As many scans as programs make, and the small parts of a large PNG."""
+    (tmp_path / "a.jpg").write_bytes(of_scans(12, 500))
+    (tmp_path / "b.png").write_bytes(of_chunks(10_000))
+    (tmp_path / "c.ppm").write_bytes(b"P3\n16 16\n255\n" + b"1 2 3 " * 256)
+    for name in ("a.jpg", "b.png", "c.ppm"):
+        assert decode_photo(tmp_path / name, 8, 3).shape == (8, 8, 3)
 
 
 def test_usual_metadata_are_read(tmp_path):

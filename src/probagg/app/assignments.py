@@ -24,6 +24,7 @@ from probagg.storage import (
     RESTORE,
     TEXT,
     marked,
+    open_regular,
     read_safetensors,
     unmarked,
     write_safetensors,
@@ -259,11 +260,9 @@ class Assignments:
         With `n_clusters` given, a cluster that is not one of these is an error too.
         """
         remedy = "Restore the file, or run probagg cluster again."
-        with (
-            reading(path, remedy),
-            path.open(newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            rows = (row for row in csv.reader(file) if row)
+        with reading(path, remedy), open_regular(path) as file:
+            text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
+            rows = (row for row in csv.reader(text) if row)
             table = cls._parse(next(rows, []), rows)
             table._check(n_clusters)
             return table

@@ -19,6 +19,7 @@ from probagg.arrays import chunks
 from probagg.data.tables import Table
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
+from probagg.storage import map_array, open_regular, read_array_header
 
 # What scanpy.pp.pca leaves in obsm of AnnData.
 COORDINATES = "X_pca"
@@ -101,12 +102,10 @@ def read_numpy(path: Path) -> tuple[Any, np.ndarray | None]:
     """
     remedy = "Write it again with np.savez or np.save."
     with reading(path, remedy, NoData, "a NumPy file"):
-        if not path.is_file():
-            raise NoData(f"{path} is not a regular file. Give one.")
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             is_archive = file.read(2) == b"PK"
         if not is_archive:
-            return np.load(path, mmap_mode="r", allow_pickle=False), None
+            return map_array(path), None
         arrays = read_npz(path)
         if "format" in arrays and "shape" in arrays:
             import scipy.sparse as sp
@@ -121,7 +120,7 @@ def read_numpy(path: Path) -> tuple[Any, np.ndarray | None]:
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a .npz file, which must fit into memory and be as long as they state."""
     arrays = {}
-    with zipfile.ZipFile(path) as archive:
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         entries = [e for e in archive.infolist() if e.filename.endswith(".npy")]
         check_memory(
             1.5 * sum(entry.file_size for entry in entries),
@@ -129,20 +128,14 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             "Save the array as .npy, which is read in parts, or save fewer rows.",
         )
         for entry in entries:
-            with archive.open(entry) as file:
-                arrays[entry.filename.removesuffix(".npy")] = _read_array(file, entry.file_size)
+            with archive.open(entry) as part:
+                arrays[entry.filename.removesuffix(".npy")] = _read_array(part, entry.file_size)
     return arrays
 
 
 def _read_array(file: IO[bytes], size: int) -> np.ndarray:
     """Return an array in NumPy's format, `size` bytes with its header."""
-    version = np.lib.format.read_magic(file)
-    header = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
-    shape, _, dtype = header(file)
+    shape, _, dtype = read_array_header(file)
     count = math.prod(shape)
     if not dtype.hasobject and count * dtype.itemsize > size:  # before NumPy takes that much memory
         raise ValueError(f"{dtype} of shape {shape} is stated, but there are {size} bytes")
@@ -171,7 +164,7 @@ def is_annotated(source: Any) -> bool:
 def read_annotated(path: Path) -> Matrix:
     """Return the rows of an .h5ad file."""
     anndata = import_optional("anndata", f"Reading {path}", "anndata")
-    with reading(path, "Write the file again.", NoData, "an AnnData file"):
+    with reading(path, "Write the file again.", NoData, "an AnnData file"), open_regular(path):
         return matrix_of_annotated(anndata.read_h5ad(path), str(path))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from probagg.data.arrays import Matrix
 from probagg.data.images import ArrayImages, ImageSet, converted
 from probagg.errors import NoData, did_you_mean, first_line, import_optional
-from probagg.storage import cache_folder
+from probagg.storage import cache_folder, open_regular
 
 # Numbers of the sets at OpenML.
 _OPENML = {"pendigits": 32, "isolet": 300}
@@ -128,7 +128,8 @@ def _from_torchvision(name: str) -> ArrayImages:
         if name == "stl10":
             X, y = X.transpose(0, 2, 3, 1), np.concatenate([part.labels for part in parts])
             # Mapped from disk, as they are 2.8 GB: planes of columns.
-            pixels = np.memmap(place / "unlabeled_X.bin", np.uint8, "r").reshape(-1, 3, 96, 96)
+            with open_regular(place / "unlabeled_X.bin") as file:
+                pixels = np.memmap(file, np.uint8, "r").reshape(-1, 3, 96, 96)
             extra = ArrayImages(pixels.transpose(0, 3, 2, 1), name="stl10-unlabelled")
         elif name == "cifar100-20":
             # torchvision reads the 100 classes only; it has checked these files.
@@ -145,5 +146,5 @@ def _from_torchvision(name: str) -> ArrayImages:
 
 
 def _unpickled(path: Path) -> dict[str, list]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return pickle.load(file, encoding="latin1")

@@ -9,16 +9,20 @@ import contextlib
 import functools
 import importlib.util
 import math
+import os
+import re
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterable
+from io import BufferedReader
 from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
 from probagg.errors import InputError, import_optional, install_command
+from probagg.storage import open_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,9 +49,16 @@ _COMPLEX = ("JPEG2000", "WEBP", "AVIF", "HEIF")  # whose decoders take 16 and mo
 MAX_COMPLEX = 2**26  # pixels of these
 MAX_BYTES = 2**30  # the largest image file that is read
 MAX_METADATA = 2**24  # bytes of a JPEG: previews and profiles have less
+MAX_SEGMENTS = 2**10  # of a JPEG, which Pillow joins one by one
+MANY_SCANS = 16  # of a progressive JPEG; cameras and web sites make about ten
+MAX_SCANNED = 2**30  # pixels of all scans together, where they are many
+MAX_PLAIN = 2**22  # bytes of a PPM file of digits, which Pillow parses in Python
+MAX_READS = 2**17  # parts in which Pillow may read a file, and one more for each 2 kB of it
 LARGE = 2**24  # pixels from which images are decoded one at a time and converted in bands
 _ONE_AT_A_TIME = threading.Lock()
 _PILLOW = r"PIL\."  # its modules
+# What ends the compressed data of a scan: neither a byte 0xff in it nor a restart.
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
 
 @functools.cache
@@ -152,9 +163,11 @@ def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) ->
     Image, formats = pillow(), _formats()
     _silence_pillow()
     try:
-        if isinstance(source, Path):
-            _check_file(source)
-        with Image.open(source, formats=formats) as image:
+        with contextlib.ExitStack() as opened:
+            if isinstance(source, Path):
+                source = opened.enter_context(_open(source))
+            _check_work(source)
+            image = opened.enter_context(Image.open(_Metered(source), formats=formats))
             if size is not None:
                 # Decoding a JPEG at 1/2, 1/4 or 1/8 is cheaper; twice the size leaves the last
                 # step to a better filter. Other formats ignore this.
@@ -171,32 +184,75 @@ def open_photo(source: Path | IO[bytes], size: int | None, channels: int = 3) ->
         raise BadImage(_reason(error)) from error
 
 
-def _check_file(path: Path) -> None:
-    """Refuse what cannot be an image, or not be read, before Pillow opens it."""
+def _open(path: Path) -> BufferedReader:
+    """Open a file that may be an image; what cannot be one, or not be read, is refused."""
     if not path.is_file():
         raise BadImage("it is missing, a broken link, or not a regular file")
-    size = path.stat().st_size
+    if needs_package(path):
+        raise BadImage(why_not(path))
+    return open_regular(path)
+
+
+class _Metered:
+    """A file that may be read in so many parts only: Pillow takes a step in Python for each."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._left = file, MAX_READS + (_size(file) >> 11)
+
+    def read(self, size: int = -1) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise BadImage("it has too many parts, which would take long to read")
+        return self._file.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _size(file: IO[bytes]) -> int:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def _check_work(file: IO[bytes]) -> None:
+    """Refuse what would take long to decode, whatever its size in pixels."""
+    size, head = _size(file), file.read(2)
     if not size:  # files below /proc, too, which may never end
         raise BadImage("it is empty")
     if size > MAX_BYTES:
         raise BadImage(f"it has {size / 1e9:.3g} GB, but at most {MAX_BYTES / 1e9:.3g} are read")
-    if needs_package(path):
-        raise BadImage(why_not(path))
-    with path.open("rb") as file:
-        _check_metadata(file)
+    if head in (b"P1", b"P2", b"P3") and size > MAX_PLAIN:
+        raise BadImage(f"it has {size / 1e6:.3g} MB of digits: save it as PNG")
+    file.seek(0)
+    if head == b"\xff\xd8":
+        _check_jpeg(file.read())
+        file.seek(0)
 
 
-def _check_metadata(file: IO[bytes]) -> None:
-    """Refuse a JPEG with many megabytes of metadata, which Pillow would join one by one."""
-    total, head = 0, file.read(2)
-    while head == b"\xff\xd8" or (head[:1] == b"\xff" and 0xE0 <= head[-1] <= 0xEF):
-        if head != b"\xff\xd8":
-            length = max(2, int.from_bytes(file.read(2), "big"))
-            total += length
-            file.seek(length - 2, 1)
-        if total > MAX_METADATA:
+def _check_jpeg(data: bytes) -> None:
+    """Refuse a JPEG with many segments, much metadata, or very many scans."""
+    at, segments, metadata, scans, pixels = 2, 0, 0, 0, 0
+    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xD9:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        segments += 1
+        metadata += length if 0xE0 <= marker <= 0xEF else 0
+        if marker == 0xFF:  # padding
+            length = -1
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = (int.from_bytes(data[i : i + 2], "big") for i in (at + 5, at + 7))
+            pixels = max(pixels, height * width)
+        at += 2 + length
+        if marker == 0xDA:
+            scans += 1
+            end = _MARKER.search(data, at)
+            at = len(data) if end is None else end.start()
+        if metadata > MAX_METADATA:
             raise BadImage(f"it has more than {MAX_METADATA / 1e6:.0f} MB of metadata")
-        head = file.read(2)
+        if segments > MAX_SEGMENTS:
+            raise BadImage(f"it has more than {MAX_SEGMENTS:,} segments")
+        if scans > MANY_SCANS and scans * pixels > MAX_SCANNED:
+            raise BadImage(f"it has {scans} scans of {pixels:,} pixels, which take long to decode")
 
 
 def _silence_pillow() -> None:

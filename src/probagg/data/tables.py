@@ -17,7 +17,7 @@ import numpy as np
 
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
-from probagg.storage import read_bytes
+from probagg.storage import open_regular, read_bytes
 
 NUMBER, BOOLEAN, DATE, CATEGORY, TEXT, OTHER = (
     "number", "boolean", "date", "category", "text", "other"
@@ -343,8 +343,6 @@ def places(width: int) -> list[str]:
 
 def read_table(path: Path) -> Table:
     """Return the table in a .csv, .tsv, .txt or .parquet file."""
-    if path.exists() and not path.is_file():
-        raise NoData(f"{path} is not a regular file. Give one.")
     if path.suffix.lower() == ".parquet":
         return _read_parquet(path)
     with reading(path, "Save it as CSV again.", NoData, "a table"):
@@ -354,8 +352,8 @@ def read_table(path: Path) -> Table:
 def _read_parquet(path: Path) -> Table:
     import_optional("pyarrow", f"Reading {path}", "table")
     parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
-    with reading(path, "Write the file again.", NoData, "parquet"):
-        file = parquet.ParquetFile(path)
+    with reading(path, "Write the file again.", NoData, "parquet"), open_regular(path) as opened:
+        file = parquet.ParquetFile(opened)
         check_memory(
             CELL * file.metadata.num_rows * file.metadata.num_columns,
             f"{path}, unpacked,",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,17 @@ from torch import Tensor
 from probagg.environment import package_versions
 from probagg.errors import InputError, ProbaggError, first_line, reading
 from probagg.progress import logger
-from probagg.storage import find_files, read_bytes, remove_files, seal, unseal
+from probagg.storage import (
+    SETTINGS,
+    find_files,
+    move,
+    read_bytes,
+    remove_files,
+    seal,
+    sync_all,
+    unseal,
+    write_file,
+)
 
 KEPT = 2
 _TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
@@ -50,15 +59,16 @@ def save_checkpoint(folder: Path, step: int, checkpoint: TrainingState) -> Path:
     _remove(temporary)
     temporary.mkdir(parents=True, exist_ok=True)
     data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
-    (temporary / _TENSORS).write_bytes(data)
+    write_file(temporary / _TENSORS, data)
     digest = hashlib.sha256(data).hexdigest()
     sealed = seal({**checkpoint.description, "sha256": digest})
-    (temporary / _DESCRIPTION).write_text(json.dumps(sealed, indent=2))
+    write_file(temporary / _DESCRIPTION, json.dumps(sealed, indent=2).encode())
+    sync_all(temporary)
     if path.exists():  # a stage may end at a saved step: keep it until the new one is there
         before = folder / f"step-{step}~"
         _remove(before)
-        os.replace(path, before)
-    os.replace(temporary, path)
+        move(path, before)
+    move(temporary, path)
     for old in [*_newest_first(folder)[KEPT:], *folder.glob("*~"), *folder.glob(".step-*.tmp")]:
         _remove(old)
     return path
@@ -100,7 +110,7 @@ def read_checkpoint(folder: Path) -> TrainingState | None:
 
 def _description(path: Path) -> dict[str, Any]:
     """Return the checked description of a checkpoint."""
-    return unseal(json.loads(read_bytes(path / _DESCRIPTION)))
+    return unseal(json.loads(read_bytes(path / _DESCRIPTION, SETTINGS)))
 
 
 def _newest_first(folder: Path) -> list[Path]:

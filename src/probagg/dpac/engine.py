@@ -44,7 +44,7 @@ from probagg.opa.processes import (
 )
 from probagg.processes import on_signals
 from probagg.progress import duration, logger
-from probagg.storage import write_atomically
+from probagg.storage import append, decode_text, encode, read_bytes, write_atomically
 
 NOTICEABLE = 2.0  # seconds of a step from which the wait for its end is said
 
@@ -359,8 +359,7 @@ class History:
         logger.info("%s", record)
         if self._path is None:
             return
-        with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        append(self._path, json.dumps(record) + "\n")
 
     def trim(self, done: list[str], stage: str, epoch: int) -> None:
         """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
@@ -375,13 +374,13 @@ class History:
                     kept.append(line)
             except (ValueError, LookupError, TypeError, RecursionError):
                 continue  # a damaged line is of no use to anybody, and curves do without it
-        write_atomically(self._path, "".join(kept).encode())
+        write_atomically(self._path, encode("".join(kept)))
 
 
 def _lines(path: Path) -> list[str]:
     """Return complete lines: a killed process may have left half of one."""
     return [
         line
-        for line in path.read_text(errors="replace").splitlines(keepends=True)
+        for line in decode_text(read_bytes(path)).splitlines(keepends=True)
         if line.endswith("}\n")
     ]

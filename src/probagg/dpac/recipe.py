@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os import PathLike
@@ -18,7 +17,7 @@ from typing import Any, Self, get_args, get_origin, get_type_hints
 import tomli_w
 
 from probagg.errors import InputError, closest, did_you_mean, first_line, reading
-from probagg.storage import read_bytes
+from probagg.storage import SETTINGS, parse_toml, read_bytes
 
 # Pretext tasks, of which the first four compare two views.
 PAIR_TASKS = ("wcl", "simclr", "moco", "byol")
@@ -307,7 +306,7 @@ class Recipe:
         The key `base` names a recipe to start from instead of the defaults, or several, each of
         which replaces keys of those before it.
         """
-        return _extend(cls(), parse_toml(text), [])
+        return _extend(cls(), _parse(text), [])
 
     def to_toml(self) -> str:
         """Return the recipe with every key."""
@@ -351,10 +350,10 @@ def _read(name: str | PathLike[str]) -> str:
     path = Path(name)
     if path.suffix == ".toml":
         with reading(path, "Name a TOML file with a recipe.", RecipeError):
-            return read_bytes(path).decode()
+            return read_bytes(path, SETTINGS).decode()
     full = str(name) if "/" in str(name) else f"{name}/fast"
     if full in NAMES or full in PARTS:
-        return (FOLDER / f"{full}.toml").read_text()
+        return read_bytes(FOLDER / f"{full}.toml").decode()
     raise RecipeError(
         f"There is no recipe {str(name)!r}.{did_you_mean(full, NAMES)} Name a .toml file or one of "
         f"{', '.join(NAMES)}."
@@ -373,15 +372,15 @@ def _extend(recipe: Any, values: dict[str, Any], within: list[str]) -> Any:
     for name in names:
         if name in within:
             raise RecipeError(f"The recipe {name!r} is its own base. Remove base from it.")
-        recipe = _extend(recipe, parse_toml(_read(name)), [*within, name])
+        recipe = _extend(recipe, _parse(_read(name)), [*within, name])
     return replace_all(recipe, values)
 
 
-def parse_toml(text: str) -> dict[str, Any]:
-    """Return the values of a TOML text."""
+def _parse(text: str) -> dict[str, Any]:
+    """Return the values of the text of a recipe."""
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return parse_toml(text)
+    except ValueError as error:
         raise RecipeError(f"The recipe is not TOML: {first_line(error)}.") from error
 
 
@@ -395,8 +394,8 @@ def parse_setting(setting: str) -> dict[str, Any]:
     if not equals:
         raise RecipeError(f"{setting!r} is not a setting: write key=value, as cluster.m=1.05.")
     try:
-        value: Any = tomllib.loads(f"value = {text.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
+        value: Any = parse_toml(f"value = {text.strip()}")["value"]
+    except ValueError:
         value = text.strip()
     for part in reversed(key.strip().split(".")):
         value = {part: value}

@@ -21,7 +21,7 @@ from probagg.pac.out_of_core import (
     finite_bounds,
     sample_chunk,
 )
-from probagg.storage import check_mapped
+from probagg.storage import check_mapped, map_array, open_regular
 
 # The size of a chunk of a memory map, which has at least so many rows.
 CHUNK_BYTES = 2**20
@@ -159,7 +159,7 @@ def _floating(dtype: np.dtype) -> np.dtype:
 
 
 def is_file_source(X: Any) -> bool:
-    """Return whether X is a path, a memory map, or was opened by pyarrow or `open_file`."""
+    """Return whether X is a path, a memory map, or was opened by pyarrow or `open_regular`."""
     opened = type(X).__module__.partition(".")[0] == "pyarrow"
     return opened or isinstance(X, str | PathLike | FileRows) or is_mapped(X)
 
@@ -225,10 +225,9 @@ def _open_path(path: Path) -> FileRows:
             "Read it yourself and pass the array."
         )
     with reading(path, "Check the path, or write the file again."):
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path} is not a regular file. Give one.")
+        open_regular(path).close()
         if suffix == ".npy":
-            return MappedRows(np.load(path, mmap_mode="r", allow_pickle=False))
+            return MappedRows(map_array(path))
         pa = import_optional("pyarrow", f"Reading {path}", "table")
         parquet = import_optional("pyarrow.parquet", f"Reading {path}", "table")
         if suffix == ".parquet":  # mapped, as buffers would take as much memory as a row group

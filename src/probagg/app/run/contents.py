@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from os import PathLike
@@ -18,12 +17,12 @@ import numpy as np
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents, Pair, Profiles, Row
 from probagg.app.review import Review, ReviewError
-from probagg.app.run.folder import CONFIG, DUPLICATES, REVIEW, RunFolderError, add_to_run
+from probagg.app.run.folder import CONFIG, DUPLICATES, REVIEW, RunFolderError, add_to_run, verified
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.arrays import read_npz
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData, reading
-from probagg.storage import PATH, decode_text, read_bytes, unmarked
+from probagg.storage import PATH, decode_text, map_array, parse_toml, read_bytes, unmarked
 
 Part = TypeVar("Part")
 ASSIGNMENTS, RESULT, FEATURES = "assignments.csv", "result.json", "embeddings.npy"
@@ -53,7 +52,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
             )
     result = read_result(run)
     n_clusters = _n_clusters(run, result)
-    assigned = Assignments.read(run / ASSIGNMENTS, n_clusters)
+    assigned = Assignments.read(verified(run, ASSIGNMENTS), n_clusters)
     if n_clusters > max(1000, len(assigned)):
         raise RunFolderError(
             f"{run / RESULT} states {n_clusters} clusters of {len(assigned)} samples. {RESTORE}"
@@ -62,30 +61,30 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         run=run,
         config=read_config(run),
         config_text=_text(run / CONFIG),
-        env=_checked(run / "env.json", lambda path: _json(path, ENV_TYPES)),
+        env=_checked(run, "env.json", lambda path: _json(path, ENV_TYPES)),
         result=result,
-        records=_read_records(run / "metrics.jsonl"),
+        records=_checked(run, "metrics.jsonl", _read_records),
         review=read_review(run, n_clusters),
         n_clusters=n_clusters,
         assigned=assigned,
-        classes=_classes(run / "classes.csv", assigned.names),
-        places=_checked(run / "map.npz", lambda path: _places(path, len(assigned))),
-        overlaps=_checked(run / "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
-        all_profiles=_checked(run / "profiles.csv", lambda path: _profiles(path, n_clusters)),
-        candidates=_checked(run / "k_selection.csv", _candidates),
-        skipped=_checked(run / "skipped.csv", lambda path: _table(path, ("path", "reason"))),
-        preparation=Preparation.load(run / FILE).table() if (run / FILE).exists() else [],
-        representatives=_checked(run / DUPLICATES, lambda path: _representatives(path, assigned)),
+        classes=_checked(run, "classes.csv", lambda path: _classes(path, assigned.names)),
+        places=_checked(run, "map.npz", lambda path: _places(path, len(assigned))),
+        overlaps=_checked(run, "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
+        all_profiles=_checked(run, "profiles.csv", lambda path: _profiles(path, n_clusters)),
+        candidates=_checked(run, "k_selection.csv", _candidates),
+        skipped=_checked(run, "skipped.csv", lambda path: _table(path, ("path", "reason"))),
+        preparation=Preparation.load(verified(run, FILE)).table() if (run / FILE).exists() else [],
+        representatives=_checked(run, DUPLICATES, lambda path: _representatives(path, assigned)),
     )
 
 
 def read_config(run: str | PathLike[str]) -> dict[str, Any]:
     """Return the content of config.toml, with what is used of it checked."""
-    return _checked(Path(run) / CONFIG, _config)
+    return _checked(run, CONFIG, _config)
 
 
 def _config(path: Path) -> dict[str, Any]:
-    config = _shaped(tomllib.loads(_text(path)), CONFIG_TYPES)
+    config = _shaped(parse_toml(_text(path)), CONFIG_TYPES)
     for key, known in (("kind", ("images", "matrix")), ("method", ("pac", "dpac"))):
         if config.get(key, known[0]) not in known:
             raise ValueError(f"{key} is {config[key]!r:.40}, not one of {', '.join(known)}")
@@ -104,7 +103,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 def read_result(run: str | PathLike[str]) -> dict[str, Any]:
     """Return the content of result.json, with what is used of it checked."""
-    return _checked(Path(run) / RESULT, lambda path: _json(path, RESULT_TYPES))
+    return _checked(run, RESULT, lambda path: _json(path, RESULT_TYPES))
 
 
 def read_n_clusters(run: str | PathLike[str]) -> int:
@@ -124,7 +123,7 @@ def _n_clusters(run: str | PathLike[str], result: dict[str, Any]) -> int:
 
 def read_review(run: str | PathLike[str], n_clusters: int | None = None) -> Review:
     """Read the review in a run folder, of so many clusters; an empty one where there is none."""
-    path, remedy = Path(run) / REVIEW, "Correct it, or remove it to start over."
+    path, remedy = verified(run, REVIEW), "Correct it, or remove it to start over."
     if not path.exists():
         return Review()
     try:
@@ -136,12 +135,12 @@ def read_review(run: str | PathLike[str], n_clusters: int | None = None) -> Revi
 
 def read_features(run: str | PathLike[str], n_samples: int | None = None) -> np.ndarray | None:
     """Return the features of a run's samples, (n, D), memory-mapped; None where it has none."""
-    path = Path(run) / FEATURES
+    path = verified(run, FEATURES)
     if not path.is_file():
         return None
     remedy = "Run the command again, or remove the file for a page without a map and splits."
     with reading(path, remedy, RunFolderError, "an array"):
-        X = np.load(path, mmap_mode="r", allow_pickle=False)
+        X = map_array(path)
         if X.ndim != 2 or len(X) != (len(X) if n_samples is None else n_samples):
             raise ValueError(f"its shape is {X.shape}, but {n_samples} rows are needed")
     return X
@@ -157,10 +156,10 @@ def write_review(
     return add_to_run(run, REVIEW, review.to_bytes(), check)
 
 
-def _checked(path: Path, read: Callable[[Path], Part]) -> Part:
-    """Read a file; damage is an error that names it."""
-    with reading(path, RESTORE, RunFolderError):
-        return read(path)
+def _checked(run: str | PathLike[str], name: str, read: Callable[[Path], Part]) -> Part:
+    """Read a file of a run; damage is an error that names it."""
+    with reading(Path(run) / name, RESTORE, RunFolderError):
+        return read(verified(run, name))
 
 
 def _text(path: Path) -> str:
@@ -207,7 +206,7 @@ def _candidates(path: Path) -> list[Row]:
 def _read_records(path: Path) -> list[dict[str, Any]]:
     """Read the records of a run, without a line that a killed process left half written."""
     records = []
-    for line in _checked(path, _text).splitlines():
+    for line in _text(path).splitlines():
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
@@ -220,7 +219,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
 def _classes(path: Path, names: list[str]) -> list[str | None] | None:
     """Read the class of each sample; None where no class is known."""
     try:
-        classes = _checked(path, lambda _: read_labels(path, names))
+        classes = read_labels(path, names)
     except NoData:
         return None
     return [classes.names[k] if k != UNKNOWN else None for k in classes.y]

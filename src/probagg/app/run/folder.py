@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -16,14 +17,19 @@ from probagg.errors import ProbaggError, reading
 from probagg.processes import Held, hold
 from probagg.progress import logger
 from probagg.storage import (
+    SETTINGS,
     checksum,
     encode,
+    file_version,
     find_files,
+    move,
     read_bytes,
     remove_files,
     set_aside,
+    sync,
+    sync_all,
     write_atomically,
-    write_json,
+    write_file,
 )
 
 FORMAT = "probagg.run/1"
@@ -32,8 +38,13 @@ MANIFEST = "manifest.json"
 REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
+RESTORE = "Copy the whole run there again, or run the command again."
 # Held by the process that writes.
 LOCK = ".probagg.lock"
+# Text that a person may change: it is used as it is, with a warning.
+EDITABLE = (CONFIG, REVIEW)
+# These are written anew by every run, with times in them, and never changed.
+OF_ONE_RUN = ("env.json", "result.json")
 # The sub-folder that a run is built in.
 UNFINISHED = ".probagg-unfinished"
 # Files of an unfinished run of DPAC.
@@ -96,7 +107,7 @@ def run_files(folder: str | PathLike[str]) -> set[str]:
 def listed(folder: str | PathLike[str]) -> set[str] | None:
     """Return the files that the manifest in a folder lists; None where it is not one of a run."""
     try:
-        manifest = json.loads((Path(folder) / MANIFEST).read_bytes())
+        manifest = json.loads(read_bytes(Path(folder) / MANIFEST, SETTINGS))
         return set(manifest["sha256"]) if manifest["format"] == FORMAT else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -129,38 +140,64 @@ def add_to_run(
     with alone(Path(run), PATIENCE):
         if check is not None:
             check()
-        # A damaged manifest stops here.
-        hashes = read_manifest(run) if manifest.exists() else None
+        # A damaged manifest stops here. While a file is replaced, any content is the right one.
+        hashes = read_manifest(run) if manifest.exists() else {}
+        if hashes.get(name):
+            write_atomically(manifest, _manifest(hashes | {name: ""}))
         write_atomically(path, data)
-        if hashes is not None:
-            hashes[name] = checksum(path)
-            write_json(manifest, {"format": FORMAT, "sha256": dict(sorted(hashes.items()))})
+        if hashes:
+            write_atomically(manifest, _manifest(hashes | {name: checksum(path)}))
     return path
+
+
+def _manifest(hashes: dict[str, str]) -> bytes:
+    value = {"format": FORMAT, "sha256": dict(sorted(hashes.items()))}
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
     """Return the SHA-256 of each file of a finished run, by name."""
     path = Path(run) / MANIFEST
     with reading(path, "Restore it, or run the command again.", RunFolderError):
-        hashes = json.loads(read_bytes(path))["sha256"]
+        hashes = json.loads(read_bytes(path, SETTINGS))["sha256"]
         if not isinstance(hashes, dict) or not all(isinstance(h, str) for h in hashes.values()):
             raise ValueError("it lists no checksums")
         return hashes
 
 
-def is_as_sealed(run: str | PathLike[str], name: str) -> bool:
-    """Return whether a file of a run has the content that the manifest lists, if it lists it."""
-    path, expected = Path(run) / name, read_manifest(run).get(name)
-    return expected is None or not path.is_file() or checksum(path) == expected
+def identity_of(run: str | PathLike[str]) -> tuple[str | None, ...] | None:
+    """Return what differs between two runs, also of the same command; None while one is written."""
+    return tuple(map(read_manifest(run).get, OF_ONE_RUN)) if is_finished(run) else None
+
+
+def changed_files(run: str | PathLike[str]) -> list[str]:
+    """Return the files of a run that have other content than the manifest lists, of those there."""
+    hashes = read_manifest(run)
+    there = (name for name in hashes if is_run_file(name) and os.path.lexists(Path(run) / name))
+    return [name for name in there if not _is_as_sealed(Path(run) / name, hashes[name])]
+
+
+def _is_as_sealed(path: Path, expected: str) -> bool:
+    """Return whether a file has the content that was sealed; "" stands for any."""
+    with reading(path, RESTORE, RunFolderError):
+        return not expected or _known_checksum(path, file_version(path)) == expected
+
+
+@lru_cache(maxsize=256)
+def _known_checksum(path: Path, version: tuple[int, ...]) -> str:
+    return checksum(path, follow=False)
 
 
 def verified(run: str | PathLike[str], name: str) -> Path:
-    """Return the path of a file of a finished run; other content than was sealed is an error."""
+    """Return the path of a file of a run; a link or other content than was sealed is an error."""
     path = Path(run) / name
-    if not is_as_sealed(run, name):
+    if not os.path.lexists(path):
+        return path
+    hashes = read_manifest(run) if (Path(run) / MANIFEST).exists() else {}
+    expected = "" if name in EDITABLE else hashes.get(name, "")
+    if path.is_symlink() or not _is_as_sealed(path, expected):
         raise RunFolderError(
-            f"{path} is damaged: it is not the file that {MANIFEST} lists (SHA-256). Copy the "
-            "whole run there again, or run the command again."
+            f"{path} is damaged: it is not the file that {MANIFEST} lists (SHA-256). {RESTORE}"
         )
     return path
 
@@ -210,6 +247,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._locked.enter_context(alone(self.path))
             self.work.mkdir(exist_ok=True)
+            _remove_links(self.work)
         except OSError as error:
             raise _unwritable(self.path, error, "Name another folder.") from error
         # A run that was killed after its seal is whole, and is put in place now.
@@ -274,12 +312,12 @@ class RunFolder:
         remove_files(self.work, find_files(self.work, patterns))
 
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
-        """Write one file of the run, whole or not at all; text may come in parts."""
+        """Write one file of the run, which the seal makes last; text may come in parts."""
         if not is_run_file(name):
             raise ValueError(f"{name} is not in the list of files of a run, {__name__}.RUN_FILES.")
         path = self.work / name
         data = iter([data]) if isinstance(data, str) else data
-        write_atomically(path, data if isinstance(data, bytes) else map(encode, data))
+        write_file(path, data if isinstance(data, bytes) else map(encode, data))
         self._files.add(name)
         return path
 
@@ -294,12 +332,13 @@ class RunFolder:
     def _seal(self) -> None:
         # Files of an earlier attempt are not part of this run.
         remove_files(self.work, run_files(self.work) - self._files)
-        hashes = {name: checksum(self.work / name) for name in sorted(self._files)}
-        self.write_json(MANIFEST, {"format": FORMAT, "sha256": hashes})
+        hashes = {name: checksum(self.work / name) for name in self._files}
+        sync_all(self.work)
+        write_atomically(self.work / MANIFEST, _manifest(hashes))
 
     def _put_in_place(self) -> None:
         """Replace an old run by the sealed one; done again after a kill, it finishes the rest."""
-        old, new = listed(self.path), listed(self.work) or set()
+        old, new, folders = listed(self.path), listed(self.work) or set(), {self.path}
         if os.path.lexists(self.path / REVIEW):
             kept = set_aside(self.path / REVIEW)
             logger.warning("the review of the old run is now %s in %s", kept.name, self.path)
@@ -313,9 +352,21 @@ class RunFolder:
             if name not in ours:
                 _make_way(place)
             os.replace(self.work / name, place)
+            folders.add(place.parent)
         if MANIFEST not in ours:
             _make_way(self.path / MANIFEST)
-        os.replace(self.work / MANIFEST, self.path / MANIFEST)
+        for folder in folders:
+            sync(folder)
+        move(self.work / MANIFEST, self.path / MANIFEST)
+        sync(self.path.parent)
+
+
+def _remove_links(folder: Path) -> None:
+    """Remove links, through which a run would be written to another place."""
+    for here, folders, files in os.walk(folder):
+        for path in (Path(here, name) for name in folders + files):
+            if path.is_symlink():
+                path.unlink()
 
 
 def _remove_if_empty(folder: str | PathLike[str]) -> None:

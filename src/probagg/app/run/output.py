@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
@@ -12,7 +11,7 @@ from typing import Self
 from probagg.app.run.folder import UNFINISHED, RunFolderError, is_run_file, listed
 from probagg.data.photo import is_image
 from probagg.errors import InputError, NoData
-from probagg.storage import can_be_made, fingerprint, whole_folder, write_atomically
+from probagg.storage import can_be_made, copy_file, fingerprint, whole_folder, write_atomically
 
 # Bytes in a name that common file systems hold.
 LONGEST = 255
@@ -143,7 +142,7 @@ def sort_images(
             if link:
                 place.symlink_to(file.resolve())
             else:
-                shutil.copy2(file, place)
+                copy_file(file, place)
     return len(kept)
 
 

@@ -17,6 +17,7 @@ from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick,
 from probagg.app.run.folder import RunFolder
 from probagg.app.run.samples import Samples
 from probagg.app.run.tables import profiles_table
+from probagg.arrays import npy_bytes
 from probagg.environment import environment
 from probagg.progress import duration
 from probagg.storage import PATH, TEXT, marked
@@ -80,7 +81,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         profiles = profiles_table(X, clustering.labels, K, samples.columns, samples.preparation)
         folder.write("profiles.csv", profiles)
     else:
-        folder.write("embeddings.npy", _npy(clustering.X.astype(np.float32)))
+        folder.write("embeddings.npy", npy_bytes(clustering.X.astype(np.float32)))
     if clustering.records:
         lines = (json.dumps(record) + "\n" for record in clustering.records)
         folder.write("metrics.jsonl", "".join(lines))
@@ -204,12 +205,6 @@ def _cell(value: Any, mark: str | None) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return str(value) if mark is None else marked(str(value), mark)
-
-
-def _npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
 
 
 def _without_none(config: dict[str, Any]) -> dict[str, Any]:

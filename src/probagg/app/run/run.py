@@ -23,7 +23,10 @@ from probagg.app.report.review.server import serve
 from probagg.app.review import Review
 from probagg.app.run import samples as opened
 from probagg.app.run.contents import (
+    ASSIGNMENTS,
+    FEATURES,
     MAX_CLUSTERS,
+    RESULT,
     read_config,
     read_features,
     read_n_clusters,
@@ -35,7 +38,8 @@ from probagg.app.run.folder import (
     REVIEW,
     RunFolderError,
     add_to_run,
-    is_as_sealed,
+    changed_files,
+    identity_of,
     is_being_written,
     is_finished,
     verified,
@@ -49,7 +53,7 @@ from probagg.app.run.tables import FILE, Preparation
 from probagg.data.images import FolderImages
 from probagg.errors import InputError, NoData
 from probagg.metrics import evaluate
-from probagg.storage import encode, whole_file, whole_folder
+from probagg.storage import encode, file_version, whole_file, whole_folder
 
 # The model, and its place in the run where no other is given.
 ONNX, MODEL = "onnx", "model.onnx"
@@ -99,17 +103,27 @@ class Run:
                 f"{self.path / CONFIG} does not say the kind and the method of the run. Copy the "
                 "whole run there again."
             )
-        if not is_as_sealed(self.path, CONFIG):
+        self._identity = identity_of(self.path)
+        if changed := changed_files(self.path):
             warnings.warn(
-                f"{self.path / CONFIG} was changed after the run had finished. If you did not "
-                "change it, copy the whole run there again.",
-                stacklevel=2,
+                f"{', '.join(changed)} {'was' if len(changed) == 1 else 'were'} changed after the "
+                f"run had finished ({self.path}). If you did not do that, copy the whole run there "
+                "again.",
+                stacklevel=3,
             )
+
+    def _file(self, name: str) -> Path:
+        """Return a file of the run that was opened; a damaged one or another run is an error."""
+        if identity_of(self.path) != self._identity:
+            raise RunFolderError(
+                f"The run in {self.path} was replaced after it had been opened. Open it again."
+            )
+        return verified(self.path, name)
 
     @property
     def review(self) -> Review:
         """What a person changed, as saved last."""
-        return read_review(self.path)
+        return read_review(self._file(REVIEW).parent)
 
     @property
     def n_clusters(self) -> int:
@@ -119,14 +133,14 @@ class Run:
     @property
     def yardstick(self) -> Yardstick:
         """What measures distances of new samples."""
-        return Yardstick.load(verified(self.path, "yardstick.safetensors"))
+        return Yardstick.load(self._file("yardstick.safetensors"))
 
     def model(self, device: str = "auto") -> Any:
         """Return what assigns samples: PAC, GraphPAC where it was smoothed, or DPAC."""
         # Estimators are taken by name: PAC alone needs no torch.
         import probagg
 
-        file = verified(self.path, "model.safetensors")
+        file = self._file("model.safetensors")
         if self.config["method"] == "dpac":
             return probagg.DPAC.load(file, device=device)
         return (probagg.GraphPAC if self.config.get("smooth") else probagg.PAC).load(file)
@@ -174,7 +188,7 @@ class Run:
     @property
     def preparation(self) -> Preparation | None:
         """How the columns of a table became numbers; None for other runs."""
-        file = verified(self.path, FILE)
+        file = self._file(FILE)
         return Preparation.load(file) if file.is_file() else None
 
     def open_new(self, source: Any, monitor: Monitor) -> Samples:
@@ -204,21 +218,22 @@ class Run:
     @cached_property
     def result(self) -> dict[str, Any]:
         """The summary of the run: sizes, scores, seconds."""
-        return read_result(self.path)
+        return read_result(self._file(RESULT).parent)
 
     @property
     def assignments(self) -> Assignments:
         """The table of the run with the review applied: one entry per sample in each column."""
-        version = [_version(self.path / name) for name in ("assignments.csv", REVIEW)]
+        files = [self._file(name) for name in (ASSIGNMENTS, REVIEW)]
+        version = [file_version(file) for file in files]
         if self._assignments is None or self._assignments[0] != version:
-            table = Assignments.read(self.path / "assignments.csv", self.n_clusters)
+            table = Assignments.read(files[0], self.n_clusters)
             self._assignments = version, self.review.apply(table)
         return self._assignments[1]
 
     @property
     def embeddings(self) -> np.ndarray | None:
         """The features of the images, (n, D), memory-mapped; None for a matrix."""
-        return read_features(self.path)
+        return read_features(self._file(FEATURES).parent)
 
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
@@ -227,7 +242,7 @@ class Run:
         header may name more columns, a mapping from names to classes, or one class per sample;
         without it, the classes that the source had. Samples that a person discarded do not count.
         """
-        if labels is None and not (labels := self.path / "classes.csv").is_file():
+        if labels is None and not (labels := self._file("classes.csv")).is_file():
             raise NoData(
                 f"The run in {self.path} has no known classes. Give them as labels (--labels "
                 "truth.csv with lines of path,class)."
@@ -321,15 +336,6 @@ class Run:
         assigned, source = self.assignments, Path(self.config["source"])
         clusters, names = assigned.cluster.tolist(), self.review.names
         return sort_images(source, assigned.names, clusters, names, Path(target), link=link)
-
-
-def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is replaced or written; None where there is none."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:

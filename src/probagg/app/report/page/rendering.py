@@ -21,6 +21,7 @@ from probagg.app.report.page.thumbnails import Level, Thumbnails, levels
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
 from probagg.progress import duration
+from probagg.storage import read_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHARED = Path(__file__).parents[1] / "templates"
@@ -171,7 +172,7 @@ def _digest(text: str) -> str:
 
 
 def _read(folder: Path, name: str) -> str:
-    return (folder / name).read_text(encoding="utf-8")
+    return read_bytes(folder / name).decode()
 
 
 def _environment() -> Any:

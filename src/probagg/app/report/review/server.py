@@ -23,6 +23,7 @@ from probagg.app.report.review.session import Session, StaleReview
 from probagg.app.review import ReviewError
 from probagg.errors import InputError, ProbaggError, first_line
 from probagg.progress import logger
+from probagg.storage import read_bytes
 
 REQUEST_SECONDS = 60.0  # for a request to arrive, and for its answer to be taken
 MAX_BODY = 64 * 2**20  # bytes; a review that moves a million images fits
@@ -229,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         session = self.server.session
         if path in _STATIC:
             file = _STATIC[path]
-            self._send(file.read_bytes(), f"{_TYPES[file.suffix]}; charset=utf-8")
+            self._send(read_bytes(file), f"{_TYPES[file.suffix]}; charset=utf-8")
         elif path == "/api/run":
             self._send_json(session.describe())
         elif path.startswith("/thumb/"):
