@@ -150,14 +150,3 @@ def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path):
         assert caught.value.filename == str(tmp_path / "a")
         full.filename = None
     assert not list(tmp_path.iterdir())
-
-
-def test_an_empty_folder_is_replaced_at_once(tmp_path):
-    """A kill between two files would leave one of them."""
-    (tmp_path / "a").mkdir()
-    before = (tmp_path / "a").stat().st_ino
-    with whole_folder(tmp_path / "a") as folder:
-        (folder / "b").write_text("1")
-    assert (tmp_path / "a").stat().st_ino != before
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a" / "b").read_text() == "1"

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 import threading
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -285,13 +284,11 @@ def naming(path: Path) -> Iterator[None]:
 def whole_folder(target: Path) -> Iterator[Path]:
     """Yield a folder to fill, which becomes the new or empty `target` on success.
 
-    An empty folder that cannot be replaced, as a mount point, is filled.
+    An empty folder is filled and not replaced: it may be a mount point, onto which nothing can be
+    renamed.
     """
-    home = target.parent
+    home = target if target.is_dir() else target.parent
     home.mkdir(parents=True, exist_ok=True)
-    is_fixed = sys.platform == "win32" or os.path.ismount(target) or not can_be_made(home)
-    if target.is_dir() and is_fixed:
-        home = target
     with TemporaryDirectory(dir=home, prefix=f".{target.name[:50]}-") as beside, naming(target):
         new = Path(beside, "new")
         new.mkdir()

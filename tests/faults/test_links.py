@@ -8,7 +8,12 @@ import pytest
 from commands import probagg
 from PIL import Image
 
-from probagg.app.report.page.thumbnails import image_rows
+from probagg.app.embed.pictures import pictures_of
+from probagg.app.report.page.thumbnails import image_rows, read_picture, read_whole
+from probagg.app.run.folder import RunFolderError
+from probagg.app.run.output import sort_images
+from probagg.app.run.run import Run
+from probagg.data.photo import BadImage
 from probagg.data.images import OUTSIDE, FolderImages
 from probagg.errors import NoData
 
@@ -80,3 +85,35 @@ def test_a_run_skips_and_names_them(photos, tmp_path, monkeypatch):
     result = probagg("predict", run, photos, "--trust-code")
     assert result.exit_code == 0, result.output
     assert f"file.png is left out: {OUTSIDE}" in result.output
+
+
+def test_a_photo_that_becomes_such_a_link_is_not_read_any_more(photos, tmp_path):
+    """As while a review is served: the folder was listed before."""
+    images = FolderImages(photos, 8)
+    (photos / "3.png").unlink()
+    (photos / "3.png").symlink_to(tmp_path / "private" / "passport.png")
+    assert read_whole(images, 2, 100) is not None
+    assert read_whole(images, 3, 100) is None
+    assert read_picture(images, 3) is None
+    with pytest.raises(NoData, match=OUTSIDE):
+        images.read(np.array([3]))
+    assert images.check()[1] == [("3.png", OUTSIDE)]
+    with pytest.raises(BadImage, match=OUTSIDE):
+        pictures_of(images, None).items(np.arange(4), [None] * 8)[3].picture()
+
+
+@pytest.mark.parametrize(
+    "name", ["../private/passport.png", "absolute", "file.png", "a/../../x.png"]
+)
+def test_a_run_that_names_a_file_elsewhere_copies_and_lists_nothing(photos, tmp_path, name):
+    """A table that somebody wrote may name any file of yours."""
+    name = str(tmp_path / "private" / "passport.png") if name == "absolute" else name
+    target = tmp_path / "sorted"
+    for link in (False, True):
+        with pytest.raises(RunFolderError, match=r"which is not in .*photos"):
+            sort_images(photos, ["0.png", name], [0, 0], {}, target, link=link)
+    assert not target.exists()
+    run = SimpleNamespace(config={"source": str(photos)}, _images=None)
+    with pytest.raises(RunFolderError, match=r"which is not in .*photos"):
+        Run.photos(run, ["0.png", name])
+    assert Run.photos(run, ["0.png"]) == (photos, [photos / "0.png"])

@@ -247,6 +247,8 @@ class FolderImages(ImageSet):
         paths: list[str] | None = None,
     ) -> None:
         self.folder = Path(folder).expanduser()
+        # Where images are found, they stay; listed ones may be anywhere.
+        self._root = os.path.realpath(self.folder) if paths is None else None
         self.name = name or self.folder.resolve().name
         check_format(size, channels)
         self.size, self.channels = (size, size), channels
@@ -268,13 +270,14 @@ class FolderImages(ImageSet):
             raise NoData(f"{folder} does not exist. Pass the path of a folder with images.")
         if not folder.is_dir():
             raise NoData(f"{folder} is a file. Pass the folder that contains it.")
-        root = Path(os.path.realpath(folder))
+        root = os.path.realpath(folder)
 
         def is_inside(path: Path) -> bool:
-            if not path.is_symlink() or Path(os.path.realpath(path)).is_relative_to(root):
-                return True
-            self.outside.append((path.relative_to(folder).as_posix(), OUTSIDE))
-            return False
+            try:
+                return not path.is_symlink() or bool(check_inside(path, root))
+            except BadImage as bad:
+                self.outside.append((path.relative_to(folder).as_posix(), str(bad)))
+                return False
 
         for here, folders, files in _walk(folder):
             folders[:] = [name for name in folders if is_inside(Path(here, name))]
@@ -302,28 +305,32 @@ class FolderImages(ImageSet):
         rows = np.arange(len(self))[rows]
         return stack_in_threads(self._decode, rows.tolist(), (*self.size, self.channels))
 
-    def _decode(self, row: int) -> np.ndarray:
+    def place(self, row: int) -> Path:
+        """Return the file of a row; one that is by now a link out of the folder is `BadImage`."""
         path = self.folder / self.paths[row]
+        return path if self._root is None else check_inside(path, self._root)
+
+    def _decode(self, row: int) -> np.ndarray:
         try:
-            return decode_photo(path, self.size[0], self.channels)
+            return decode_photo(self.place(row), self.size[0], self.channels)
         except BadImage as bad:
             raise NoData(
-                f"{path} cannot be read: {bad}. Remove it, or leave out all such files with "
-                "check()."
+                f"{self.folder / self.paths[row]} cannot be read: {bad}. Remove it, or leave out "
+                "all such files with check()."
             ) from bad
 
     def check(self, progress: Progress | None = None) -> tuple[FolderImages, list[tuple[str, str]]]:
         """Decode every file once; return the set of good ones, and (path, reason) of the others."""
 
-        def reason(path: str) -> str | None:
+        def reason(row: int) -> str | None:
             try:
-                decode_photo(self.folder / path, self.size[0], self.channels)
+                decode_photo(self.place(row), self.size[0], self.channels)
             except BadImage as bad:
                 return str(bad)
             return None
 
         good, bad = [], []
-        for row, why in enumerate(in_threads(reason, self.paths)):
+        for row, why in enumerate(in_threads(reason, range(len(self)))):
             if why is None:
                 good.append(row)
             else:
@@ -350,6 +357,13 @@ class FolderImages(ImageSet):
             except OSError:  # a broken link, which check() reports
                 facts = (-1, -1)
             yield os.fsencode(path) + b"\0%d %d\0" % facts
+
+
+def check_inside(path: Path, root: str) -> Path:
+    """Return a path that leads to somewhere in the folder `root`, or raise `BadImage`."""
+    if not Path(os.path.realpath(path)).is_relative_to(root):
+        raise BadImage(OUTSIDE)
+    return path
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -11,6 +11,7 @@ import pytest
 from torch import nn
 
 from probagg.app.embed import extract_features
+from probagg.app.embed.cache import FeatureCache, cache_path
 
 
 def test_the_second_run_reads_no_photo_and_computes_nothing(photos, backbone, network, monkeypatch):
@@ -168,3 +169,30 @@ def test_two_processes_share_the_cache(cache_folder):
     assert [process.communicate()[1] for process in both] == [b"", b""]
     with sqlite3.connect(cache_folder / "features.sqlite") as connection:
         assert connection.execute("SELECT count(*) FROM features").fetchone() == (300,)
+
+
+@pytest.mark.parametrize("damage", ["a bit", "not a number", "of another photo", "no digest"])
+def test_a_damaged_row_is_computed_again(photos, backbone, network, tmp_path, damage):
+    """One flipped bit moved a feature by 9.6e19, without a word."""
+    first = extract_features(photos, backbone)
+    with sqlite3.connect(cache_path()) as cache:
+        rows = dict(cache.execute("SELECT digest, features FROM features"))
+        (one, blob), (_, other) = list(rows.items())[:2]
+        if damage == "a bit":
+            blob = blob[:-1] + bytes([blob[-1] ^ 64])
+        elif damage == "not a number":
+            blob = blob[:8] + np.full((len(blob) - 8) // 4, np.nan, "<f4").tobytes()
+        else:
+            blob = other if damage == "of another photo" else blob[8:]
+        cache.execute("UPDATE features SET features=? WHERE digest=?", (blob, one))
+    second = extract_features(photos, backbone)
+    assert (second.cached, network.seen) == (9, 11)
+    np.testing.assert_allclose(first.X, second.X, atol=1e-6)
+    assert extract_features(photos, backbone).cached == 10
+
+
+def test_a_row_that_is_not_finite_is_computed_again(backbone):
+    """Even where its digest is right: an old network may have given it."""
+    with FeatureCache(cache_path(), "network", 3) as cache:
+        cache.store([], [(b"a", np.array([1, np.nan, 2])), (b"b", np.ones(3))])
+        assert [*cache.find([b"a", b"b"])] == [b"b"]

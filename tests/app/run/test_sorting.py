@@ -139,14 +139,14 @@ def test_a_failure_leaves_nothing_half_done(tmp_path, photos, monkeypatch, there
     target.parent.mkdir()
     if there:
         target.mkdir()
-    copy = output.shutil.copy2
+    copy = output.copy_file
 
     def fail_at_the_second(file, where):
         if file.name == "b.jpg":
             raise stop
         return copy(file, where)
 
-    monkeypatch.setattr(output.shutil, "copy2", fail_at_the_second)
+    monkeypatch.setattr(output, "copy_file", fail_at_the_second)
     with pytest.raises(type(stop)):
         sort_images(photos, paths, [0, 1], {}, target, link=False)
     assert list(target.parent.rglob("*")) == ([target] if there else [])

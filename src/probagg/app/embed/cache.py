@@ -12,7 +12,7 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 
 from probagg.progress import logger
-from probagg.storage import cache_folder
+from probagg.storage import cache_folder, fingerprint
 
 Result = TypeVar("Result")
 
@@ -44,12 +44,13 @@ class FeatureCache:
     """Features of one backbone in an SQLite file, and the content that files had when last seen.
 
     A context manager that several processes may share. If the file is broken or read-only, one
-    warning is logged and nothing is cached; `path=None` caches nothing either.
+    warning is logged and nothing is cached; `path=None` caches nothing either. Each row begins with
+    a digest; one that does not match it, or is not finite, is computed again.
     """
 
     def __init__(self, path: Path | None, identity: str, n_features: int) -> None:
         self._path, self._identity = path, identity
-        self._bytes = 4 * n_features
+        self._n_features = n_features
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
@@ -101,8 +102,8 @@ class FeatureCache:
                     f"({','.join('?' * len(piece))})"
                 )
                 for digest, data in connection.execute(query, (self._identity, *piece)):
-                    if len(data) == self._bytes:
-                        found[digest] = np.frombuffer(data, "<f4")
+                    if (row := self._row(digest, data)) is not None:
+                        found[digest] = row
             return found
 
         return self._use(read, {})
@@ -112,7 +113,7 @@ class FeatureCache:
     ) -> None:
         """Store the content digests of files and the features of contents, all or nothing."""
         seen = [(*stamp, digest) for stamp, digest in files]
-        rows = [(self._identity, digest, row.astype("<f4").tobytes()) for digest, row in features]
+        rows = [(self._identity, digest, self._blob(digest, row)) for digest, row in features]
 
         def write(connection: sqlite3.Connection) -> None:
             with connection:
@@ -120,6 +121,18 @@ class FeatureCache:
                 connection.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?)", rows)
 
         self._use(write, None)
+
+    def _blob(self, digest: bytes, row: np.ndarray) -> bytes:
+        """Return what is stored of a row: a digest of all that belongs to it, and the row."""
+        data = row.astype("<f4").tobytes()
+        return bytes.fromhex(fingerprint([self._identity, digest, data])) + data
+
+    def _row(self, digest: bytes, blob: bytes) -> np.ndarray | None:
+        """Return the row that `_blob` was made of, or None where it is damaged."""
+        if len(blob) != 8 + 4 * self._n_features:
+            return None
+        row = np.frombuffer(blob, "<f4", offset=8)
+        return row if np.isfinite(row).all() and self._blob(digest, row) == blob else None
 
     def _use(self, work: Callable[[sqlite3.Connection], Result], otherwise: Result) -> Result:
         with self._lock:  # the thread that reads ahead uses the connection too

@@ -70,7 +70,8 @@ class Files(Pictures):
 
     def __init__(self, images: FolderImages, near: int | None) -> None:
         super().__init__(images)
-        self._folder, self._paths = images.folder.resolve(), images.paths
+        self._place, self._paths = images.place, images.paths
+        self._folder = images.folder.resolve()
         self._near = near
         self._stamps: list[Stamp | None] = [None] * len(images)
 
@@ -88,7 +89,7 @@ class Files(Pictures):
             stamp = _stamp(path)
             same = known[row] is not None and stamp == self._stamps[row]
             digest = known[row] if same else stamp and _file_digest(path)
-            return Item(row, digest, functools.partial(open_photo, path, self._near), stamp)
+            return Item(row, digest, lambda: open_photo(self._place(row), self._near), stamp)
 
         return list(in_threads(item, rows.tolist()))
 

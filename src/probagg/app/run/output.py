@@ -9,7 +9,8 @@ from pathlib import Path, PurePath
 from typing import Self
 
 from probagg.app.run.folder import UNFINISHED, RunFolderError, is_run_file, listed
-from probagg.data.photo import is_image
+from probagg.data.photo import BadImage, is_image
+from probagg.data.images import check_inside
 from probagg.errors import InputError, NoData
 from probagg.storage import can_be_made, copy_file, fingerprint, whole_folder, write_atomically
 
@@ -138,12 +139,23 @@ def sort_images(
         for path, cluster in kept:
             folder = partial / _folder_name(cluster, names.get(cluster), width)
             folder.mkdir(exist_ok=True)
-            file, place = home / path, _free(folder, path)
+            file, place = photo_of(home, path), _free(folder, path)
             if link:
                 place.symlink_to(file.resolve())
             else:
                 copy_file(file, place)
     return len(kept)
+
+
+def photo_of(folder: Path, name: str) -> Path:
+    """Return the path of a sample of a run, which anybody may have written; it must lie within."""
+    try:
+        return check_inside(folder / name, os.path.realpath(folder))
+    except BadImage as bad:
+        raise RunFolderError(
+            f"The run names the sample {name!r}, which is not in {folder}: {bad}. Cluster the "
+            "folder again."
+        ) from bad
 
 
 def _is_image(path: Path) -> bool:

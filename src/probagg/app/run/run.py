@@ -45,7 +45,7 @@ from probagg.app.run.folder import (
     verified,
 )
 from probagg.app.run.monitor import LogMonitor, Monitor
-from probagg.app.run.output import Output, check_target, sort_images
+from probagg.app.run.output import Output, check_target, photo_of, sort_images
 from probagg.app.run.pages import review_session, write_report
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of
@@ -312,6 +312,8 @@ class Run:
                 "relative to a folder that is not known. Cluster the folder, or export in the same "
                 "program."
             )
+        if "source" in self.config and self._images is None:
+            return folder, [photo_of(folder, name) for name in names]
         files = [folder / name for name in names]
         if not all(file.is_relative_to(folder) for file in files) or folder == Path("/"):
             folder = Path(os.path.commonpath([file.parent for file in files]))

@@ -156,7 +156,7 @@ def read_whole(images: ImageSet | None, row: int | None, most: int) -> Image | N
     if row is None:
         return None
     try:
-        picture = open_photo(images.folder / images.paths[row], most, images.channels)
+        picture = open_photo(images.place(row), most, images.channels)
     except BadImage:
         return None
     picture.thumbnail((most, most))
