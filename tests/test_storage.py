@@ -50,7 +50,6 @@ ALLOWED = {
     "app/export/tools.py": ["anndata.read_h5ad", "data.write_h5ad"],
     "app/run/output.py": ["place.symlink_to"],
     "app/run/folder.py": ["os.replace"],
-    "dpac/engine.py": ["SummaryWriter"],
     # SQLite's own file, the lock, and what is not of a disk.
     "app/embed/cache.py": ["sqlite3.connect"],
     "processes.py": ["open", "os.open"],

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from probagg.errors import InputError
+
 
 def is_tensor(X: Any) -> bool:
     """Return whether X is a torch tensor."""
@@ -67,3 +69,23 @@ def npy_bytes(array: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
+
+
+def check_stored(X: Any) -> None:
+    """Raise an error for masked values, and for a sparse array whose indices lie outside of it.
+
+    NumPy uses what a mask hides, and SciPy reads and writes other memory.
+    """
+    if np.ma.is_masked(X):
+        raise InputError(
+            f"X is an array with {np.ma.count_masked(X):,} masked values. Fill them in (X.filled), "
+            "or leave out their rows or columns."
+        )
+    try:
+        if hasattr(X, "check_format"):
+            X.check_format(full_check=True)
+        for places, n in zip(*(getattr(X, name, ()) for name in ("coords", "shape")), strict=False):
+            if len(places) and not 0 <= places.min() <= places.max() < n:
+                raise ValueError(f"an index is not among 0 to {n - 1}")
+    except ValueError as error:
+        raise InputError(f"The sparse X is damaged ({error}). Build it again.") from error

@@ -128,7 +128,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 @contextlib.contextmanager
 def on_signals(handle: Handler) -> Iterator[None]:
-    """Call `handle` on Ctrl-C, SIGTERM and SIGHUP; a SIGHUP that nohup ignores stays ignored.
+    """Call `handle` on Ctrl-C, SIGTERM, SIGHUP and SIGUSR1; what nohup ignores stays ignored.
 
     Python allows this in the main thread only; elsewhere signals keep their meaning.
     """
@@ -144,7 +144,14 @@ def on_signals(handle: Handler) -> Iterator[None]:
 
 
 def _ending() -> list[signal.Signals]:
-    hangup = getattr(signal, "SIGHUP", None)  # not on Windows
-    if hangup is None or signal.getsignal(hangup) == signal.SIG_IGN:
-        return [signal.SIGINT, signal.SIGTERM]
-    return [signal.SIGINT, signal.SIGTERM, hangup]
+    """Return the signals that end a process here; those that somebody handles or ignores do not.
+
+    Ctrl-C and SIGTERM always do. SIGUSR1 is what SLURM sends before the time is up.
+    """
+    found = [signal.SIGINT, signal.SIGTERM]
+    for number in (getattr(signal, name, None) for name in ("SIGHUP", "SIGUSR1")):
+        if number is not None:  # as on Windows
+            handler = signal.getsignal(number)
+            is_ours = getattr(handler, "__module__", "").startswith("probagg.")
+            found += [number] if is_ours or handler == signal.SIG_DFL else []
+    return found

@@ -172,6 +172,15 @@ def test_the_description_of_a_checkpoint_is_sealed(tmp_path):
     assert read_description(tmp_path)["position"] == {"epoch": 1}
 
 
+@pytest.mark.parametrize("content", ["[]", "{}", "[1]", "null", '{"sha256": 3}', "[" * 9000])
+def test_a_newest_checkpoint_that_says_nothing_is_not_used(tmp_path, content):
+    for step in (1, 2):
+        save_checkpoint(tmp_path, step, TrainingState({}, {"step": step}))
+    (tmp_path / "step-2" / "state.json").write_text(content)
+    assert read_checkpoint(tmp_path).description == {"step": 1}
+    assert read_description(tmp_path)["step"] == 1
+
+
 def test_a_damaged_line_of_metrics_does_not_stop_a_resume(tmp_path):
     good = '{"stage": "pretrain", "epoch": 1, "loss": 2.0}\n'
     bad = (

@@ -13,8 +13,8 @@ from probagg.app.report.page.thumbnails import image_rows, read_picture, read_wh
 from probagg.app.run.folder import RunFolderError
 from probagg.app.run.output import sort_images
 from probagg.app.run.run import Run
-from probagg.data.photo import BadImage
 from probagg.data.images import OUTSIDE, FolderImages
+from probagg.data.photo import BadImage
 from probagg.errors import NoData
 
 rng = np.random.default_rng(0)

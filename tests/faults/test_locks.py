@@ -1,5 +1,6 @@
 """Locks of runs and of reviews, with real processes."""
 
+import errno
 import json
 import os
 import signal
@@ -143,3 +144,23 @@ def test_a_lock_file_that_was_removed_while_it_was_opened_is_not_the_lock(tmp_pa
     monkeypatch.setattr(processes, "_lock", late)
     with hold(path), pytest.raises(Held), hold(path):
         pass
+
+
+def test_a_lock_that_is_another_name_of_a_file_is_refused(tmp_path):
+    """Its content would be replaced by the number of a process."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "thesis.tex").write_text("mine")
+    os.link(tmp_path / "thesis.tex", tmp_path / "run" / LOCK)
+    with pytest.raises(RunFolderError, match="lock is another name of a file"):
+        RunFolder(tmp_path / "run").__enter__()
+    assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+
+def test_a_full_disk_leaves_no_lock_and_is_said(tmp_path, clustered, monkeypatch):
+    def write(descriptor, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(RunFolderError, match=r"No space left on device\). Free some space there"):
+        add_to_run(clustered, "report.html", b"")
+    assert not (clustered / LOCK).exists()

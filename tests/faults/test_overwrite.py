@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from commands import cluster_by_pac, probagg
@@ -160,6 +161,20 @@ def test_what_links_to_another_place_is_not_ours(rows, tmp_path):
     assert result.exit_code == 0, result.output
     assert contents(outside) == before
     assert (tmp_path / "shortcut").is_symlink()
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "checkpoints", "metrics.jsonl"])
+def test_a_link_in_an_unfinished_run_is_removed_and_not_followed(tmp_path, name):
+    """Training would write events, checkpoints and records where it leads."""
+    outside, work = tmp_path / "outside", unfinished(tmp_path / "run")
+    outside.mkdir()
+    (outside / "mine").write_text("mine")
+    work.mkdir(parents=True)
+    (work / name).symlink_to(outside / "mine" if "." in name else outside)
+    with RunFolder(tmp_path / "run") as folder:
+        assert not (folder.work / name).exists()
+        folder.write("log.txt", "a run")
+    assert contents(outside) == {Path("mine"): b"mine"}
 
 
 @pytest.mark.parametrize("name", ["../thesis.tex", "notes.txt", "linked/metrics.jsonl", "absolute"])

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP at any moment of a command, with real signals."""
+"""Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 at any moment of a command, with real signals."""
 
 import os
 import pkgutil
@@ -18,7 +18,7 @@ from probagg.app.cli import main
 from probagg.app.run.folder import LOCK, RunFolder
 from probagg.processes import on_signals
 
-NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
 pytestmark = pytest.mark.usefixtures("hangups")
 
 
@@ -130,6 +130,19 @@ def test_a_run_under_nohup_ignores_a_hangup(rows, tmp_path, monkeypatch):
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_handler_of_the_users_own_program_stays(rows, tmp_path, monkeypatch):
+    """As that of submitit, which saves and queues the job again."""
+    heard = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
+    try:
+        signalled(monkeypatch, "probagg.pac.sweeps.BlockSweeps.sweep", signal.SIGUSR1)
+        arguments = ("cluster", rows, "-k", 3, "--out", tmp_path / "run", "--no-report")
+        assert probagg(monkeypatch, *arguments) == 0
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert {*heard} == {signal.SIGUSR1}
+
+
 def test_after_a_command_signals_mean_what_they_meant_before(monkeypatch):
     before = [signal.getsignal(number) for number in NUMBERS]
     assert probagg(monkeypatch, "--version") == 0
@@ -157,7 +170,7 @@ def ready(process):
     status = Path(f"/proc/{process.pid}/status")
     while True:
         caught = int(re.search(r"SigCgt:\s*(\w+)", status.read_text())[1], 16)
-        if caught >> (signal.SIGHUP - 1) & 1:  # the last to be set
+        if caught >> (signal.SIGUSR1 - 1) & 1:  # the last to be set
             return
         time.sleep(0.002)
 

@@ -1,6 +1,8 @@
 """A run or an export that somebody sent does not run code."""
 
+import os
 import shutil
+import subprocess
 import sys
 
 import numpy as np
@@ -9,6 +11,7 @@ import timm
 from commands import cluster_by_pac, probagg
 from PIL import Image
 
+import probagg as package
 from probagg import open_run
 from probagg.app.embed import BackboneError, reopen_backbone
 
@@ -106,3 +109,18 @@ def test_every_name_that_points_to_a_place_needs_trust(hub_folder, monkeypatch, 
 def test_weights_of_known_networks_need_no_trust(hub_folder):
     spec = {"backbone": "test_resnet", "weights": str(hub_folder / "model.safetensors")}
     assert reopen_backbone(spec, "cpu").name == "test_resnet"
+
+
+@pytest.mark.parametrize("name", ["torch.py", "typer.py", "numpy/__init__.py", "json.py"])
+def test_a_module_in_the_current_folder_is_not_imported(tmp_path, name):
+    """`python -m` looks there first, and it may be a run that somebody sent."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("print('evil')")
+    command = [sys.executable, "-m", "probagg", "evaluate", "."]
+    environment = os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(package.__file__))}
+    environment.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert "evil" not in done.stdout + done.stderr
+    assert "holds no run" in done.stderr

@@ -15,7 +15,7 @@ from typing import IO, Any, ClassVar
 
 import numpy as np
 
-from probagg.arrays import chunks
+from probagg.arrays import check_stored, chunks
 from probagg.data.tables import Table
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
@@ -57,6 +57,7 @@ def matrix_of(rows: Any) -> Matrix:
     >>> matrix_of(np.arange(6).reshape(3, 2)).X.dtype
     dtype('float32')
     """
+    check_stored(rows)
     if hasattr(rows, "tocsr"):
         return Matrix("rows", checked_rows(rows.tocsr(), "The sparse array"))
     array = numpy_of_tensor(rows) if hasattr(rows, "detach") else np.asarray(rows)
@@ -82,6 +83,9 @@ def checked_rows(X: Any, where: str) -> Any:
     mapped = isinstance(X, np.memmap) and X.nbytes >= KEPT_MAPPED
     X = X if mapped or X.dtype in (np.float32, np.float64) else X.astype(np.float32)
     if hasattr(X, "indptr"):
+        check_memory(
+            8.0 * sum(X.shape), f"{where}, of shape {X.shape},", "Leave out empty columns."
+        )
         row_of = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
         bad = np.unique(row_of[~np.isfinite(X.data)])
     else:
@@ -110,9 +114,9 @@ def read_numpy(path: Path) -> tuple[Any, np.ndarray | None]:
         if "format" in arrays and "shape" in arrays:
             import scipy.sparse as sp
 
-            found = sp.load_npz(path)
-            if hasattr(found, "check_format"):
-                found.check_format(full_check=True)
+            with open_regular(path) as file:
+                found = sp.load_npz(file)
+            check_stored(found)
             return sp.csr_array(found), None
         return _samples_and_classes(path, arrays)
 

@@ -62,7 +62,18 @@ def open_dask(X: DaskArray) -> DaskArray:
         )
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
-    return X
+    return X.map_blocks(_as_declared, dtype=X.dtype, meta=X._meta, token="pac-rows")
+
+
+def _as_declared(chunk: np.ndarray, block_info: Any = None) -> np.ndarray:
+    """Return a chunk; one of another shape than the array states is an error."""
+    stated = tuple(block_info[None]["chunk-shape"])
+    if chunk.shape != stated:
+        raise InputError(
+            f"A chunk of the Dask array has the shape {chunk.shape}, but {stated} is stated. "
+            "Correct the function that makes it, or its `chunks`."
+        )
+    return chunk
 
 
 def map_dask(

@@ -131,7 +131,7 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         P = getattr(self.pac_, "probabilities_", None)
         P = self.pac_.predict_proba(rows) if P is None else P
         self.smoothing_, self.probabilities_ = None, P
-        if n_samples >= PER_CLUSTER * self.n_clusters:
+        if n_samples >= PER_CLUSTER * int(self.n_clusters):
             equal = float(self.pac_.balance_) >= 1.0
             self.smoothing_, self.probabilities_ = Smoothing.fit(
                 rows, P, seed, progress, metric=self.metric, equal=equal

@@ -20,7 +20,7 @@ from sklearn.utils.validation import (
 )
 
 from probagg.aggregation import LINEAR_METRICS, Array, namespace
-from probagg.arrays import chunks, is_tensor, like, numpy_dtype, to_numpy
+from probagg.arrays import check_stored, chunks, is_tensor, like, numpy_dtype, to_numpy
 from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
@@ -76,6 +76,7 @@ def open_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource:
         rows = open_file(X)
         names = rows.columns
     else:
+        check_stored(X)
         with explained(X):
             checked = validate_data(estimator, X, reset=reset, **ROWS)
         return check_sparse(checked, estimator.metric)

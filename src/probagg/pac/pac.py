@@ -220,12 +220,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """
         check_parameters(self)
         rows = open_rows(self, X, reset=True)
-        check_n_samples(rows.shape[0], self.n_clusters)
+        check_n_samples(rows.shape[0], int(self.n_clusters))
         weights = check_some_weights(rows, sample_weight)
         names = getattr(self, "feature_names_in_", None)
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
             warnings.warn(uneven, ClusteringWarning, stacklevel=2)
-        data = to_solve(rows, weights, self.metric, self.n_clusters)
+        data = to_solve(rows, weights, self.metric, int(self.n_clusters))
         parameters, choice = self._parameters(), None
         if self.balance == "auto":
             choice = choose_balance(data, parameters, weights)
@@ -265,7 +265,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         weights = check_weights(chunk, sample_weight)
         fitted = check_continues(self._clusters, parameters) if is_fitted else None
         if stream is None:
-            stream = Stream(self.n_clusters, np.random.default_rng(draw_seed(self.random_state)))
+            seed = draw_seed(self.random_state)
+            stream = Stream(int(self.n_clusters), np.random.default_rng(seed))
             if fitted is not None:
                 stream.start_from(fitted)
             self._stream = stream
@@ -279,7 +280,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return self
 
     def _parameters(self) -> Parameters:
-        return Parameters(**{field.name: getattr(self, field.name) for field in fields(Parameters)})
+        values = {field.name: getattr(self, field.name) for field in fields(Parameters)}
+        return Parameters(**values | {"n_clusters": int(self.n_clusters)})
 
     def _set_clusters(self, clusters: Clusters) -> None:
         self._clusters, update = clusters, clusters.update
@@ -292,9 +294,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def _keep(self, rows: RowSource, P: Array | None) -> None:
         """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
-        if P is None and keeps_probabilities(rows, self.n_clusters):
+        if P is None and keeps_probabilities(rows, int(self.n_clusters)):
             P = self._probabilities(rows)
-        self._P, self._P_shape = P, (rows.shape[0], self.n_clusters)
+        self._P, self._P_shape = P, (rows.shape[0], int(self.n_clusters))
         if P is None or is_dask(rows):
             self.labels_ = self._labels(rows)
         else:

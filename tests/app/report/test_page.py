@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from commands import reseal
 
 from probagg.app.report.page.charts import confusion
 from probagg.app.report.page.groups import Counts, select
@@ -295,6 +296,7 @@ def test_training_gets_a_chart_for_each_stage_and_term(photo_run):
                for stage in ("pretrain", "cluster") for e in range(1, 6)]  # fmt: skip
     lines = [json.dumps(record) for record in records]
     (photo_run / "metrics.jsonl").write_text("\n".join([*lines, '{"stage": "cluster", "ep']))
+    reseal(photo_run)
     html, document = report(photo_run)
     section = re.search(r'<section id="training".*?</section>', html, re.S).group(0)
     assert section.count("<svg") == 6
@@ -312,6 +314,7 @@ def test_the_command_and_the_settings_are_on_the_page(photo_run):
     env = json.loads((photo_run / "env.json").read_text())
     env["command"] = ["probagg", "cluster", "my photos", "-k", "3"]
     (photo_run / "env.json").write_text(json.dumps(env))
+    reseal(photo_run)
     _, document = report(photo_run)
     assert "probagg cluster 'my photos' -k 3" in document.text
     assert 'method = "pac"' in document.text
@@ -365,10 +368,12 @@ def test_one_cluster_and_an_empty_cluster_can_be_shown(photo_run):
     )
     (photo_run / "assignments.csv").write_text("\n".join([*header, *lines]) + "\n")
     (photo_run / "classes.csv").unlink()
+    reseal(photo_run)
     _, document = report(photo_run)
     assert "it is empty" in words(document)
     result = json.loads((photo_run / "result.json").read_text())
     (photo_run / "result.json").write_text(json.dumps({**result, "n_clusters": 1}))
+    reseal(photo_run)
     for name in ("overlaps.csv", "map.npz", "embeddings.npy", "env.json", "metrics.jsonl"):
         (photo_run / name).unlink()
     _, document = report(photo_run)

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from commands import cluster as cluster_command
 from commands import probagg as command
+from commands import reseal
 from sklearn.datasets import load_digits
 
 import probagg
@@ -269,4 +270,5 @@ def test_the_table_of_a_run_is_read_once_and_again_after_a_change(tmp_path, matr
     assert run.assignments is run.assignments
     path = run.path / "assignments.csv"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    reseal(run.path)
     assert len(run.assignments) == len(first) - 1

@@ -18,7 +18,7 @@ def opened(monkeypatch):
     class Counted(zipfile.ZipFile):
         def __init__(self, file, mode="r", *args, **kwargs):
             if mode == "r":
-                names.append(os.path.basename(str(file)))
+                names.append(os.path.basename(str(getattr(file, "name", file))))
             super().__init__(file, mode, *args, **kwargs)
 
     monkeypatch.setattr(zipfile, "ZipFile", Counted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -218,6 +219,7 @@ def alone(run: Path, wait: float = 0.0) -> Iterator[None]:
 
 
 def _unwritable(run: Path, error: OSError, remedy: str) -> RunFolderError:
+    remedy = "Free some space there." if error.errno == errno.ENOSPC else remedy
     return RunFolderError(f"{run} cannot be written ({error.strerror}). {remedy}")
 
 

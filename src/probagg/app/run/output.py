@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 from typing import Self
 
 from probagg.app.run.folder import UNFINISHED, RunFolderError, is_run_file, listed
-from probagg.data.photo import BadImage, is_image
 from probagg.data.images import check_inside
+from probagg.data.photo import BadImage, is_image
 from probagg.errors import InputError, NoData
 from probagg.storage import can_be_made, copy_file, fingerprint, whole_folder, write_atomically
 
