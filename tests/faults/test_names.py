@@ -139,6 +139,19 @@ def test_a_class_that_is_a_folder_named_as_a_formula_is_marked_and_read_back(tmp
     assert [classes.names[k] for k in classes.y] == ["=a", "'=b", "-1"]
 
 
+def test_a_column_named_as_a_formula_is_marked_in_the_profiles_and_read_back(tmp_path):
+    from probagg.app.run.contents import read_contents
+
+    lines = [f"{x},{10 * x},{'+b' if x > 9 else 'a'}" for x in range(-10, 30)]
+    (tmp_path / "t.csv").write_text("\n".join(["=1+1,x,@kind", *lines]))
+    run = cluster(tmp_path / "t.csv", 2, out=tmp_path / "run", report=False)
+    with (run.path / "profiles.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["column"] for row in rows} == {"'=1+1", "x", "'@kind = +b", "'@kind = a"}
+    assert not any(row["mean"].startswith("'") for row in rows), "numbers are not marked"
+    assert read_contents(run.path).profiles.columns == ["=1+1", "x", "@kind = +b", "@kind = a"]
+
+
 def test_a_name_of_a_cluster_is_marked_and_numbers_and_ids_are_not(tmp_path):
     """Ids are the user's own and must match the table that they came from."""
     P = np.array([[0.9, 0.1], [0.2, 0.8]])

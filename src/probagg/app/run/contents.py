@@ -22,7 +22,7 @@ from probagg.app.run.tables import FILE, Preparation
 from probagg.data.arrays import read_npz
 from probagg.data.labels import UNKNOWN, read_labels
 from probagg.errors import NoData, reading
-from probagg.storage import PATH, decode_text, map_array, parse_toml, read_bytes, unmarked
+from probagg.storage import PATH, TEXT, decode_text, map_array, parse_toml, read_bytes, unmarked
 
 Part = TypeVar("Part")
 ASSIGNMENTS, RESULT, FEATURES = "assignments.csv", "result.json", "embeddings.npy"
@@ -259,6 +259,8 @@ def _profiles(path: Path, n_clusters: int) -> Profiles | None:
     table = _table(path, ("cluster", "column", *_STATISTICS))
     if not table:
         return None
+    for row in table:
+        row["column"] = unmarked(row["column"], TEXT)
     kinds = {row["column"]: row.get("kind") or "number" for row in table}
     columns = {column: j for j, column in enumerate(kinds)}
     clusters = sorted({_cluster(row["cluster"], n_clusters) for row in table})

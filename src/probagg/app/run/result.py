@@ -16,7 +16,7 @@ import tomli_w
 from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps, parts_of
 from probagg.app.run.folder import RunFolder
 from probagg.app.run.samples import Samples
-from probagg.app.run.tables import profiles_table
+from probagg.app.run.tables import profiles
 from probagg.arrays import npy_bytes
 from probagg.environment import environment
 from probagg.progress import duration
@@ -78,8 +78,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         folder.write("skipped.csv", text_table("path reason", left_out, samples.heading))
     if samples.images is None:
         X = samples.X if samples.units is None else samples.units
-        profiles = profiles_table(X, clustering.labels, K, samples.columns, samples.preparation)
-        folder.write("profiles.csv", profiles)
+        rows = profiles(X, clustering.labels, K, samples.columns, samples.preparation)
+        heads = "cluster column mean q25 median q75" + " kind" * (samples.preparation is not None)
+        folder.write("profiles.csv", text_table(heads, rows))
     else:
         folder.write("embeddings.npy", npy_bytes(clustering.X.astype(np.float32)))
     if clustering.records:

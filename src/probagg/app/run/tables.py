@@ -7,8 +7,6 @@ JSON, one entry per column.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import re
@@ -602,13 +600,13 @@ def few(names: Sequence[str]) -> str:
     return f"{', '.join(names[: SHOWN - 1])} and {len(names) - SHOWN + 1} more"
 
 
-def profiles_table(
+def profiles(
     X: Any, labels: np.ndarray, K: int, columns: list[str] | None, preparation: Preparation | None
-) -> str:
-    """Return mean and quartiles per cluster, as CSV, of the columns that differ most.
+) -> list[list[Any]]:
+    """Return lines of cluster, column, mean and quartiles, of the columns that differ most.
 
     Those of a table are in its units: dates as dates, and for categories and booleans the share of
-    rows, which has no quartiles. Missing values do not count.
+    rows, which has no quartiles; the kind comes last. Missing values do not count.
     """
     names = columns or places(X.shape[1])
     kinds = ["number"] * X.shape[1] if preparation is None else preparation.kinds
@@ -627,11 +625,7 @@ def profiles_table(
             for i, j in enumerate(shown):
                 cells = _profile(kinds[j], mean[j], quartiles[:, i])
                 rows.append([k, names[j], *cells, *([kinds[j]] * is_table)])
-    heads = ["cluster", "column", "mean", "q25", "median", "q75"]
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerows([[*heads, *(["kind"] * is_table)], *rows])
-    return text.getvalue()
+    return rows
 
 
 def _some(X: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
