@@ -17,7 +17,6 @@ from probagg.pac.n_clusters import (
     read_tree,
     select_n_clusters,
     selection_from,
-    selection_seconds,
     silhouette,
     unrelated_columns,
 )
@@ -204,13 +203,6 @@ def test_duplicate_rows_are_handled():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert chosen(X) == 4
-
-
-def test_the_estimate_grows_with_the_work_up_to_the_sample():
-    few, many, more = (selection_seconds("auto", N, 64) for N in (300, 3000, 50_000))
-    assert few < many
-    assert many == more
-    assert selection_seconds((2, 120), 3000, 64) > many
 
 
 def test_the_table_can_be_written_as_csv():

@@ -129,14 +129,6 @@ def select_n_clusters(
     return selection_from(read, [j if names is None else names[j] for j in left_out])
 
 
-def selection_seconds(candidates: str | Iterable[int], n_rows: int, n_columns: int) -> float:
-    """Estimate the time of a selection: measured on an idle core, good to a factor of 2."""
-    largest = _numbers(candidates, n_rows)[-1]
-    n_rows = min(n_rows, max(SAMPLE_ROWS, ROWS_PER_CLUSTER * largest))
-    trees = (1 + N_NULLS) * (9e-8 * n_rows**2 + 3.5e-8 * n_rows * largest * (largest + 20))
-    return 0.1 + trees + 6e-7 * n_rows * n_columns
-
-
 def _sample(X: Array, metric: Metric, n_rows: int, generator: np.random.Generator) -> Array:
     """Return X, or random rows of it."""
     if X.shape[0] <= n_rows:
