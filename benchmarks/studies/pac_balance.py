@@ -1,4 +1,4 @@
-"""Groups of unequal size: PAC at balance 1 and "auto" beside k-means, and whether PAC warns.
+"""Groups of unequal size: PAC at balance 1 and "auto" and GraphPAC beside k-means, and warnings.
 
 Blobs in two columns, in five, and in five with columns that are unrelated to the groups; and real
 sets: 2,000 rows of all classes, or classes of at most 400 whose sizes fall geometrically by a
@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler, normalize
 from benchmarks.data import open_lab_rows
 from benchmarks.record import Cell, Row
 from benchmarks.study import Run, Study, beside_paper
-from probagg import PAC, clustering_accuracy
+from probagg import PAC, GraphPAC, clustering_accuracy
 
 BLOBS = {
     "blobs 1750/500/175/75": (1750, 500, 175, 75),
@@ -47,7 +47,7 @@ REAL = (
     "imagenet-dogs",
 )
 TAILS = ("1:1", "1:3", "1:10", "1:50")
-METHODS = ("k-means", "balance 1", "balance auto")
+METHODS = ("k-means", "balance 1", "balance auto", "graph")
 MOST, MOST_OF_CLASS = 2000, 400
 OTHER_DRAWS = 100  # added to the seed of the data
 FAR = 0.03  # more than three points
@@ -74,11 +74,13 @@ def run(cell: Cell, size: str) -> Run:
         rows = normalize(X) if metric == "cosine" else X
         labels = KMeans(K, n_init=10, random_state=cell.seed).fit_predict(rows)
     else:
-        balance = 1.0 if cell.method == "balance 1" else "auto"
+        kind = GraphPAC if cell.method == "graph" else PAC
+        balance = "auto" if cell.method == "balance auto" else 1.0
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            pac = PAC(K, metric=metric, balance=balance, random_state=cell.seed).fit(X)
-        labels = pac.labels_
+            model = kind(K, metric=metric, balance=balance, random_state=cell.seed).fit(X)
+        labels = model.labels_
+        pac = model.pac_ if isinstance(model, GraphPAC) else model
         found = {"balance": pac.balance_, "warned": bool(caught)}
     seconds = time.perf_counter() - began
     acc = clustering_accuracy(y, labels)

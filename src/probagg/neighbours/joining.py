@@ -4,11 +4,9 @@ PAC's clusters are compact. A class of another shape is cut, and its pieces are 
 clusters. So k-means divides the rows into several parts per cluster, and the parts between which
 the graph has many edges are joined until K groups are left.
 
-Whether PAC's clusters, those of k-means or joined parts are taken, the graph decides, without
-labels: by the share of edges inside clusters, less a share for unequal sizes. `balance="auto"`
-(pac/balance.py), which compares clusters that are all compact, adds their sums of squares. Here
-these would prefer PAC's clusters to those of any other shape, so they decide only where the graph
-cannot.
+Whether PAC's clusters, those of k-means or joined parts are taken, one score decides, without
+labels: the fewer edges between clusters, the more equal their sizes and the smaller the spread of
+their rows, the better. Each counts by its logarithm, so by ratios.
 """
 
 from __future__ import annotations
@@ -22,23 +20,21 @@ import numpy as np
 
 from probagg.neighbours.graph import kappa, mean_over, share_by_chance
 
-KMEANS, PARTS = "clusters of k-means", "joined parts"
+PAC, KMEANS, PARTS = "PAC's clusters", "clusters of k-means", "joined parts"
 # Rows are averaged so often over their neighbours before they are divided.
 AVERAGED = 3
 # Parts per cluster, the least rows of a part on average, and the most parts.
 PER_CLUSTER, PER_PART, MOST_PARTS = 8, 20, 2_000
 # Divisions by k-means, each from another start and on so many principal axes.
 DIVISIONS, AXES = 4, 50
-# What unequal sizes cost: at this times K, clusters whose sizes have a deviation of half their
-# mean lose 5 % of the edges.
-SIZES = 0.2
-# Joined parts replace PAC's clusters of about equal size where they keep such a share of the edges
-# more. Whatever the sizes, a candidate is taken that leaves only this part of the disagreement with
-# the graph; a larger one is enough where sizes are known to differ.
-CLEAR_GAIN = 0.0075
-SMALL_PART, LARGER_PART = 0.4, 0.65
+# What the mean logarithm of relative sizes counts beside that of the edges cut, at a balance of 1.
+SIZES = 1.6
+# How far, in score, other clusters must be ahead of PAC's.
+AHEAD = 0.25
 # From this agreement on, candidates are equal to the graph, and the most compact is taken.
-SEPARATE = 0.999
+SEPARATE = 0.995
+# Below this adjusted Rand index clusters are other ones.
+ALIKE = 0.85
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,12 +45,14 @@ class Grouping:
     labels: np.ndarray  # (N,)
     inside: float  # the share of edges with both ends in one cluster
     by_chance: float  # that of random labels of the same sizes
+    spread: float  # the sum of squares within clusters, as a share of that of all rows
 
     @classmethod
-    def of(cls, name: str, labels: np.ndarray, near: np.ndarray) -> Grouping:
-        """Return the grouping with these labels of the rows of a graph."""
+    def of(cls, name: str, labels: np.ndarray, near: np.ndarray, X: np.ndarray) -> Grouping:
+        """Return the grouping with these labels of the rows X of a graph."""
         inside = float((labels[near] == labels[:, None]).mean())
-        return cls(name, labels, inside, share_by_chance(labels))
+        compact = spread(X, labels) / max(spread(X, np.zeros_like(labels)), 1e-300)
+        return cls(name, labels, inside, share_by_chance(labels), max(compact, 1e-9))
 
     @property
     def kappa(self) -> float:
@@ -66,9 +64,22 @@ class Grouping:
         """The share of edges inside clusters."""
         return f"{100 * self.inside:.1f} %"
 
-    def kept(self) -> float:
-        """Return the share of edges inside clusters, less what unequal sizes cost."""
-        return self.inside - SIZES * (int(self.labels.max()) + 1) * self.by_chance
+    def __str__(self) -> str:
+        sizes = np.sort(np.bincount(self.labels))[::-1].tolist()
+        shown = "/".join(map(str, sizes[:6])) + "/…" * (len(sizes) > 6)
+        return f"{self.name} of sizes {shown} ({self.percent} of neighbours share one)"
+
+    def score(self, balance: float) -> float:
+        """Return how well clusters fit: few edges cut, little spread and, by balance, equal sizes.
+
+        Ratios count, so all are logarithms. The share of edges cut is taken a standard error above
+        what it is, so that a few edges decide nothing.
+        """
+        N, cut, sizes = len(self.labels), 1.0 - self.inside, np.bincount(self.labels).clip(1)
+        most = (cut + (cut / N) ** 0.5 + 1.0 / N) / max(1.0 - self.by_chance, 1e-12)
+        evenness = float(np.log(sizes / sizes.mean()).mean())
+        found = SIZES * balance * evenness - np.log(most) - np.log(self.spread)
+        return float(found) + AHEAD * (self.name == PAC)
 
 
 def choose_clusters(
@@ -76,51 +87,65 @@ def choose_clusters(
     near: np.ndarray,
     P: np.ndarray,
     smoothed: Callable[[np.ndarray], np.ndarray],
-    *,
-    equal: bool = True,
+    balance: float = 1.0,
     random_state: int = 0,
-) -> tuple[Grouping | None, str]:
-    """Return joined parts or the clusters of k-means, None where PAC's are kept; and why, in words.
+) -> tuple[Grouping | None, str, str | None]:
+    """Return joined parts or the clusters of k-means, None where PAC's are kept; why; and a doubt.
 
     X (N, D) are rows in which distances are Euclidean, `near` (N, n) their neighbours, and P (N, K)
     PAC's probabilities. `smoothed` smooths probabilities over the graph: joined parts follow its
-    edges, and can only be compared with clusters that do. `equal` tells that PAC preferred clusters
-    of equal size (a balance of 1 or more).
+    edges, and can only be compared with clusters that do. `balance` is PAC's: how much clusters of
+    equal size are preferred.
     """
     K = P.shape[1]
     if K < 2 or len(near) < PER_PART * K:
-        return None, "PAC's clusters"
+        return None, PAC, None
     others = without_themselves(near)
-    before = Grouping.of("PAC's clusters", smoothed(P).argmax(1), others)
+    before = Grouping.of(PAC, smoothed(P).argmax(1), others, X)
     found = (
         Grouping.of(
-            name, smoothed(np.eye(K)[labels]).argmax(1) if name == KMEANS else labels, others
+            name, smoothed(np.eye(K)[labels]).argmax(1) if name == KMEANS else labels, others, X
         )
-        for name, labels in _candidates(X, others, P, random_state)
+        for name, labels in _candidates(X, others, K, random_state)
     )
     candidates = [before, *(each for each in found if len(np.unique(each.labels)) == K)]
-    chosen = before
-    if equal:
-        best = max(candidates, key=Grouping.kept)
-        if best.kept() >= before.kept() + CLEAR_GAIN:
-            chosen = best
-    surest = max(candidates, key=lambda each: each.kappa)
-    if 1.0 - surest.kappa < (SMALL_PART if equal else LARGER_PART) * (1.0 - chosen.kappa):
-        chosen = surest
-    if chosen.kappa >= SEPARATE:
-        ties = [each for each in candidates if each.kappa >= SEPARATE]
-        chosen = min(ties, key=lambda each: spread(X, each.labels))
-    if chosen is before:
-        return None, f"{before.name}: {before.percent} of neighbours share one"
-    compared = f"{chosen.percent} of neighbours share a cluster, in PAC's {before.percent}"
-    return chosen, f"{chosen.name}: {compared}"
+    chosen = best_grouping(candidates, balance)
+    reason = f"{chosen.name}: {chosen.percent} of neighbours share a cluster"
+    if chosen is not before:
+        reason += f", in PAC's {before.percent}"
+    doubt = _doubt(chosen, best_grouping(candidates, balance / 2.0), balance)
+    return (None if chosen is before else chosen), reason, doubt
+
+
+def best_grouping(candidates: list[Grouping], balance: float) -> Grouping:
+    """Return the clusters with the highest score, or the most compact of those without a cut."""
+    best = max(candidates, key=lambda each: each.score(balance))
+    if best.kappa < SEPARATE:
+        return best
+    ties = [each for each in candidates if each.kappa >= SEPARATE]
+    return min(ties, key=lambda each: each.spread)
+
+
+def _doubt(chosen: Grouping, rival: Grouping, balance: float) -> str | None:
+    """Return a warning where less preference for equal sizes leads to other clusters."""
+    from sklearn.metrics import adjusted_rand_score  # slow to import
+
+    alike = 1.0 if rival is chosen else adjusted_rand_score(chosen.labels, rival.labels)
+    if alike >= ALIKE:
+        return None
+    return (
+        f"The sizes of the clusters are in doubt: {chosen} are used, but {rival} cut fewer "
+        f"neighbours (the adjusted Rand index of both is {alike:.2f}). If groups may have very "
+        f"different sizes, pass balance={balance / 2.0:g} or less, which takes the latter; look at "
+        "samples that you know."
+    )
 
 
 def _candidates(
-    X: np.ndarray, near: np.ndarray, P: np.ndarray, random_state: int
+    X: np.ndarray, near: np.ndarray, K: int, random_state: int
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield labels of all rows, from k-means and from several divisions into parts."""
-    N, K = P.shape
+    N = len(X)
     yield KMEANS, kmeans_labels(principal_axes(X), K, random_state, n_init=10)
     n_parts = count_parts(N, K)
     if n_parts <= K:
@@ -132,11 +157,8 @@ def _candidates(
     for number in range(DIVISIONS):
         parts = kmeans_labels(rows, n_parts, random_state + number, n_init=1)
         edges = count_edges(near, parts, n_parts)
-        for cost in {1.0, SIZES * K}:
-            yield PARTS, refine(edges, join(edges, K, cost), cost)[parts]
-        yield PARTS, join(edges, K, None)[parts]
-        mass = np.stack([np.bincount(parts, column, n_parts) for column in P.T], 1)
-        yield PARTS, refine(edges, mass.argmax(1), SIZES * K)[parts]
+        yield PARTS, refine(edges, join(edges, K, "modularity"))[parts]
+        yield PARTS, join(edges, K, "ratio")[parts]
 
 
 def count_parts(n: int, n_clusters: int) -> int:
@@ -195,15 +217,15 @@ def count_edges(near: np.ndarray, parts: np.ndarray, n_parts: int) -> np.ndarray
     return edges + edges.T
 
 
-def join(edges: np.ndarray, n_groups: int, cost: float | None) -> np.ndarray:
+def join(edges: np.ndarray, n_groups: int, by: str) -> np.ndarray:
     """Return the group of each part, after joining two groups at a time.
 
-    The two are those whose union gains most: edges inside, less `cost` times those by chance
-    (modularity, where it is 1). Without a cost they are those with the most edges between them
-    compared with the edges of either: a small group then joins its only neighbour, however large.
+    By "modularity" the two are those whose union gains most: edges inside, less those by chance. By
+    "ratio" they are those with the most edges between them compared with the edges of either: a
+    small group then joins its only neighbour, however large.
 
     >>> chain = np.diag([9.0] * 4) + np.diag([5.0, 1.0, 5.0], 1) + np.diag([5.0, 1.0, 5.0], -1)
-    >>> join(chain, 2, 1.0).tolist(), join(chain, 2, None).tolist()
+    >>> join(chain, 2, "modularity").tolist(), join(chain, 2, "ratio").tolist()
     ([0, 0, 1, 1], [0, 0, 1, 1])
     """
     edges, total = edges.copy(), edges.sum()
@@ -212,10 +234,10 @@ def join(edges: np.ndarray, n_groups: int, cost: float | None) -> np.ndarray:
     left = np.ones(len(edges), bool)
 
     def gains(rows: slice | int) -> np.ndarray:
-        if cost is None:
+        if by == "ratio":
             found = edges[rows] / degrees[rows, None] + edges[rows] / degrees
         else:
-            found = edges[rows] - cost / total * degrees[rows, None] * degrees
+            found = edges[rows] - degrees[rows, None] * degrees / total
         found[:, ~left] = -np.inf
         return found
 
@@ -234,13 +256,13 @@ def join(edges: np.ndarray, n_groups: int, cost: float | None) -> np.ndarray:
     return np.unique(groups, return_inverse=True)[1]
 
 
-def refine(edges: np.ndarray, groups: np.ndarray, cost: float, rounds: int = 50) -> np.ndarray:
-    """Return the groups after moves of single parts that gain edges, less `cost` times chance.
+def refine(edges: np.ndarray, groups: np.ndarray, rounds: int = 50) -> np.ndarray:
+    """Return the groups after moves of single parts that gain modularity.
 
     A group keeps at least one part.
 
     >>> pairs = np.kron(np.eye(2), [[0.0, 5.0], [5.0, 0.0]]) + 1.0
-    >>> refine(pairs, np.array([0, 1, 1, 1]), 1.0).tolist()
+    >>> refine(pairs, np.array([0, 1, 1, 1])).tolist()
     [0, 0, 1, 1]
     """
     groups, total, n_groups = groups.copy(), edges.sum(), int(groups.max()) + 1
@@ -255,7 +277,7 @@ def refine(edges: np.ndarray, groups: np.ndarray, cost: float, rounds: int = 50)
                 continue
             others = mass.copy()
             others[own] -= degrees[part]
-            gain = towards[part] - cost / total * degrees[part] * others
+            gain = towards[part] - degrees[part] * others / total
             gain[own] -= edges[part, part]
             best = int(gain.argmax())
             if gain[best] > gain[own] + 1e-9 * total:

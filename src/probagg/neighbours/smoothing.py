@@ -7,6 +7,7 @@ The functions take NumPy arrays or torch tensors.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Self
@@ -15,7 +16,7 @@ import numpy as np
 
 from probagg.aggregation import LINEAR_METRICS, Array, embed, namespace
 from probagg.arrays import chunks
-from probagg.errors import InputError
+from probagg.errors import ClusteringWarning, InputError
 from probagg.neighbours.graph import mean_over, nearest_rows
 from probagg.neighbours.joining import choose_clusters
 from probagg.progress import Progress
@@ -148,12 +149,12 @@ class Smoothing:
         progress: Progress | None = None,
         *,
         metric: str = "cosine",
-        equal: bool = True,
+        balance: float = 1.0,
     ) -> tuple[Self, np.ndarray]:
         """Return the smoothing of PAC's P (N, K) of X (N, D), and the new P (N, K).
 
-        `equal` tells that PAC preferred clusters of equal size (a balance of 1 or more).
-        `progress` is called with the number of rows done and of all, beyond one sample.
+        `balance` is PAC's. `progress` is called with the number of rows done and of all, beyond one
+        sample.
         """
         N, K = P.shape
         draw = np.random.default_rng(random_state).choice
@@ -161,14 +162,12 @@ class Smoothing:
         points, before = _rows(X[kept], metric), np.asarray(P[kept], np.float64)
         rows = points.astype(np.float16 if metric == "cosine" else np.float32)
         near = _nearest(points, rows.astype(np.float64), count_nearest(len(kept), K), metric)
-        chosen, reason = choose_clusters(
-            points,
-            near,
-            before,
-            partial(smooth, near, rounds=PHOTO_ROUNDS),
-            equal=equal,
-            random_state=random_state,
+        smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS)
+        chosen, reason, doubt = choose_clusters(
+            points, near, before, smoothed, balance, random_state
         )
+        if doubt is not None:
+            warnings.warn(doubt, ClusteringWarning, stacklevel=3)
         confidence = sharpness(before)
         if chosen is not None:
             before, confidence = np.eye(K)[chosen.labels], chosen.inside

@@ -32,6 +32,7 @@ ROWS = 1_000
 CHUNKS = 8
 FEW = 0.05
 NEARLY_ALL = 0.9
+FORCED_SIZES = "Clusters of about equal size do not fit these samples"
 
 
 def advise(
@@ -102,9 +103,9 @@ def uneven_sizes(solution: Solution) -> str | None:
 def forced_sizes(gain: float) -> str:
     """Return advice where clusters of equal size cut through dense groups."""
     return (
-        "Clusters of about equal size do not fit these samples: k-means' clusters fit better (by "
-        f"{gain:.2f} in the score of balance='auto': neighbours have the same label more often, "
-        "and samples are closer to the mean of their cluster). Pass balance='auto', which chooses."
+        f"{FORCED_SIZES}: k-means' clusters fit better (by {gain:.2f} in the score of "
+        "balance='auto': neighbours have the same label more often, and samples are closer to the "
+        "mean of their cluster). Pass balance='auto', which chooses, or use GraphPAC."
     )
 
 

@@ -75,7 +75,6 @@ class ByPac:
                     "matrix. Leave them out."
                 )
         self._check_k()
-        params.setdefault("balance", "auto")
         if not isinstance(self.k, int):
             # The m that K is chosen with.
             params.setdefault("m", "auto")
@@ -120,8 +119,9 @@ class ByPac:
     def _estimator(self, K: int, smooth: bool = False) -> PAC | GraphPAC:
         import probagg  # scikit-learn is slow to import
 
-        kind = probagg.GraphPAC if smooth else probagg.PAC
-        return kind(K, **self.params, random_state=self.request.seed)
+        if smooth:
+            return probagg.GraphPAC(K, **self.params, random_state=self.request.seed)
+        return probagg.PAC(K, **{"balance": "auto"} | self.params, random_state=self.request.seed)
 
     def _check_k(self) -> None:
         """Refuse, before hours of features, more clusters than samples or than can be judged."""

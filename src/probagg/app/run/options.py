@@ -110,7 +110,7 @@ class Options:
     )
     balance: float | str | None = for_pac(
         "pac: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. The "
-        "paper's is 1. [default: auto]",
+        "paper's is 1. [default: 1, auto where neighbours are not used]",
         typed=str,
     )
     n_init: int | None = for_pac(
