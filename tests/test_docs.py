@@ -144,3 +144,12 @@ def test_every_local_link_leads_somewhere(document):
     text = document.read_text()
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
         assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["docs/reliability.md", "SECURITY.md"])
+def test_the_tests_that_a_promise_names_exist(page):
+    named = re.findall(r"`((?:tests/[\w/]+/|tests/)?test_\w+)(?:\.py)?`", (ROOT / page).read_text())
+    assert len(named) >= 8
+    for name in named:
+        place = ROOT / f"{name}.py" if "/" in name else ROOT / "tests" / "faults" / f"{name}.py"
+        assert place.is_file(), name

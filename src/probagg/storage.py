@@ -69,12 +69,12 @@ def open_regular(path: FilePath, most: int | None = None, *, follow: bool = True
     raise OSError(errno.EINVAL, why, os.fspath(path))
 
 
-def read_bytes(path: FilePath, most: int | None = None, *, follow: bool = True) -> bytes:
+def read_bytes(path: FilePath, most: int | None = None) -> bytes:
     """Return the content of what `open_regular` opens, at most as many bytes as it has now.
 
     Files below /proc do not say how long they are. A file must fit into the memory.
     """
-    with open_regular(path, most, follow=follow) as file:
+    with open_regular(path, most) as file:
         size = os.fstat(file.fileno()).st_size
         if size > SETTINGS:
             check_memory(size, os.fspath(path), "Give a smaller file, or use a larger machine.")
@@ -91,11 +91,11 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("values are nested too deeply") from None
 
 
-def map_array(path: FilePath, *, follow: bool = True) -> Any:
+def map_array(path: FilePath) -> Any:
     """Return the array of a .npy file, mapped from disk."""
     import numpy as np
 
-    with open_regular(path, follow=follow) as file:
+    with open_regular(path) as file:
         shape, by_columns, dtype = read_array_header(file)
         if dtype.hasobject:
             raise ValueError("it holds Python objects")
@@ -271,13 +271,15 @@ def whole_file(path: FilePath) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file or folder in an error of the system that names none, as of a full disk."""
+    """Name the file or folder in an error that names none, as of a full disk; HDF5 hides which."""
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno is not None:
-            error.filename = os.fspath(path)
-        raise
+        hidden = re.search(r"errno = (\d+)", str(error))
+        number = error.errno or (int(hidden[1]) if hidden else 0)
+        if error.filename or not number:
+            raise
+        raise OSError(number, os.strerror(number), os.fspath(path)) from error
 
 
 @contextlib.contextmanager

@@ -1,8 +1,9 @@
 """A power cut at any moment leaves the old state or the new one, whole.
 
 A recorder stands between the library and the system: it notes what `fsync` made last, and every
-change of a name. What a cut leaves is then replayed for each moment: names as they are, or as the
-last `fsync` of a folder left them, and of each file what was last synced, often nothing.
+change of a name. What a cut leaves is then replayed for each moment: names as they are, as the last
+`fsync` of a folder left them, or these with the last change of a name alone, as a file system may
+reorder them; and of each file what was last synced, often nothing.
 """
 
 import contextlib
@@ -46,18 +47,30 @@ class Recorder:
                     found[place / name] = (Path(here) / name).stat().st_ino
         return found
 
-    def _note(self):
+    def _note(self, *more):
         self._active = False
-        for names in (self._names(), self._kept):
+        for names in (self._names(), self._kept, *more):
             synced = {inode: self._synced.get(inode, b"") for inode in names.values() if inode}
             cut = {path: synced.get(inode) for path, inode in names.items()}
-            if cut not in self.cuts[-2:]:
+            if cut not in self.cuts[-3:]:
                 self.cuts.append(cut)
         self._active = True
 
     def _hook(self, event, arguments):
-        if self._active and (event in NAMES or (event == "open" and arguments[2] & os.O_CREAT)):
+        if self._active and event == "os.rename":
+            self._note(self._renamed(*map(Path, arguments[:2])))
+        elif self._active and (event in NAMES or (event == "open" and arguments[2] & os.O_CREAT)):
             self._note()
+
+    def _renamed(self, old, new):
+        """Return the kept names with one more change."""
+        if not (old.is_relative_to(self.folder) and new.is_relative_to(self.folder)):
+            return self._kept
+        old, new = old.relative_to(self.folder), new.relative_to(self.folder)
+        moved = {path: inode for path, inode in self._names().items() if path.is_relative_to(old)}
+        kept = {path: i for path, i in self._kept.items() if not path.is_relative_to(old)}
+        parents = dict.fromkeys(new.parents[:-1])
+        return parents | kept | {new / path.relative_to(old): i for path, i in moved.items()}
 
     @contextlib.contextmanager
     def recording(self, monkeypatch):

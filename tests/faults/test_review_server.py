@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from commands import reseal
 from served import words
 
 from probagg.app.report.review.server import TOKEN_HEADER
@@ -42,11 +43,12 @@ def test_a_run_damaged_while_the_page_is_open_is_an_answer(client, clustered):
     again = client.save(json.loads(saved.body)["version"], names={"0": "dogs"})
     for answer in (client.get("/api/run"), again):
         assert answer.status == 500
-        assert "result.json cannot be read" in words(answer)
+        assert "result.json is damaged" in words(answer)
 
 
 def test_a_broken_table_of_overlaps_is_an_error_before_the_page_opens(clustered):
     (clustered / "overlaps.csv").write_text("first,second,mean_probability,samples\n0,1\n")
+    reseal(clustered)
     with pytest.raises(RunFolderError, match=r"overlaps\.csv cannot be read"):
         review_session(clustered)
 

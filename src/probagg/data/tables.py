@@ -359,8 +359,7 @@ def _read_parquet(path: Path) -> Table:
             f"{path}, unpacked,",
             "Write fewer rows or columns, or numbers as .npy, which is read in parts.",
         )
-        frame = file.read().to_pandas(ignore_metadata=True)
-    return table_of_frame(frame, str(path))
+        return table_of_frame(file.read().to_pandas(ignore_metadata=True), str(path))
 
 
 def _read_text(path: Path) -> Table:

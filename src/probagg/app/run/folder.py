@@ -24,6 +24,7 @@ from probagg.storage import (
     file_version,
     find_files,
     move,
+    naming,
     read_bytes,
     remove_files,
     set_aside,
@@ -319,7 +320,8 @@ class RunFolder:
             raise ValueError(f"{name} is not in the list of files of a run, {__name__}.RUN_FILES.")
         path = self.work / name
         data = iter([data]) if isinstance(data, str) else data
-        write_file(path, data if isinstance(data, bytes) else map(encode, data))
+        with naming(path):
+            write_file(path, data if isinstance(data, bytes) else map(encode, data))
         self._files.add(name)
         return path
 
