@@ -184,12 +184,6 @@ def _check(expected: Any, found: str) -> None:
         raise ValueError("it has no checksum" if expected is None else "its checksum is wrong")
 
 
-def file_fingerprint(path: FilePath, length: int) -> str:
-    """Return the `fingerprint` of a file's content."""
-    with open_regular(path) as file:
-        return fingerprint(iter(lambda: file.read(1 << 20), b""), length)
-
-
 def can_be_made(path: FilePath) -> bool:
     """Return whether a file or folder may be written: the nearest folder that exists decides."""
     path = Path(path).absolute()

@@ -20,8 +20,8 @@ KILLS = textwrap.dedent("""
     from probagg.app.run.folder import RunFolder
 
     EVENTS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
-    OLD = {"config.toml": "old", "classes.csv": "old", "tensorboard/events.out.tfevents.1": "old"}
-    NEW = {"config.toml": "new", "log.txt": "new", "tensorboard/events.out.tfevents.2": "new"}
+    OLD = {"config.toml": "old", "classes.csv": "old", "profiles.csv": "old"}
+    NEW = {"config.toml": "new", "log.txt": "new", "overlaps.csv": "new"}
     MINE = {"notes.txt": "mine", "checkpoints/mine.pt": "mine", "review.json": "mine"}
 
     def fill(path, files, **options):
@@ -239,15 +239,11 @@ def test_a_persons_file_in_the_way_is_renamed(rows, tmp_path, caplog):
         folder.write("log.txt", "old")
     (run / "result.json").write_text("mine")
     (run / "result.old.json").write_text("mine too")
-    (run / "tensorboard").write_text("a file")
     with RunFolder(run, overwrite=True) as folder:
         folder.write("result.json", "new")
-        (folder.work / "tensorboard").mkdir()
-        folder.write("tensorboard/events.out.tfevents.1", "new")
     assert (run / "result.json").read_text() == "new"
     assert (run / "result.old.json").read_text() == "mine too"
     assert (run / "result.old2.json").read_text() == "mine"
-    assert (run / "tensorboard.old").read_text() == "a file"
     assert "was not of the run and is now result.old2.json" in caplog.text
 
 

@@ -6,6 +6,8 @@ import torch.distributed as dist
 from processes import run_two
 
 from probagg import OPALoss, PACLoss, WeightedContrastiveLoss, opa_targets
+from probagg.errors import InputError
+from probagg.opa.processes import gather_rows
 
 
 def batch():
@@ -101,3 +103,20 @@ def test_gather_needs_no_process_group():
     network = model()
     alone = loss_of(network, *batch(), gather=False)
     torch.testing.assert_close(loss_of(network, *batch(), gather=True), alone)
+
+
+def refused_worker(rank, folder):
+    """Gather 3 rows of one process and 5 of the other; write what is said about it."""
+    dist.init_process_group("gloo")
+    try:
+        gather_rows(torch.ones(3 + 2 * rank, 2))
+    except InputError as error:
+        (folder / str(rank)).write_text(str(error))
+    dist.destroy_process_group()
+
+
+def test_unequal_rows_are_an_error_in_each_process(tmp_path):
+    """gloo would end the process without a word of why."""
+    run_two(refused_worker, tmp_path)
+    for rank in "01":
+        assert "The processes have 3 to 5 rows" in (tmp_path / rank).read_text()

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from probagg.errors import InputError
+
 
 def n_processes() -> int:
     """Return the number of processes, 1 without a process group."""
@@ -50,6 +52,15 @@ def gather_rows(tensor: Tensor) -> Tensor:
     if n_processes() == 1:
         return tensor
     rows, first = len(tensor), first_row(tensor)
+    # On CPUs gloo would end the process. On GPUs asking would wait for them at every step.
+    if tensor.device.type == "cpu":
+        most = torch.tensor([rows, -rows])
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        if most.sum():
+            raise InputError(
+                f"The processes have {-int(most[1])} to {int(most[0])} rows, but as many in each "
+                "are needed. Leave out an incomplete batch: drop_last=True."
+            )
     whole = tensor.new_zeros(n_processes() * rows, *tensor.shape[1:])
     index = torch.arange(first, first + rows, device=tensor.device)
     return sum_over_processes(whole.index_copy(0, index, tensor))

@@ -16,7 +16,7 @@ from probagg.app.embed.cache import Stamp
 from probagg.data.images import FolderImages
 from probagg.data.photo import MAX_BYTES, open_photo, to_channels, to_picture
 from probagg.data.threads import in_threads
-from probagg.storage import file_fingerprint, fingerprint
+from probagg.storage import fingerprint, open_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -115,6 +115,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 def _file_digest(path: Path) -> bytes | None:
     try:
-        return bytes.fromhex(file_fingerprint(path, 16))
+        with open_regular(path) as file:
+            return bytes.fromhex(fingerprint(iter(lambda: file.read(1 << 20), b""), 16))
     except OSError:
         return None

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -55,8 +54,8 @@ CHECKPOINTS = "checkpoints/step-*/*"
 PATIENCE = 10.0
 # Files that `write_atomically` had not finished.
 LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")
-# Every file that a run may consist of, as patterns of paths in its folder. Nothing else is written
-# there or removed from there, whatever a manifest lists: it may have been edited by a stranger.
+# Every file that a run may consist of. Nothing else is written there or removed from there,
+# whatever a manifest lists: it may have been edited by a stranger.
 RUN_FILES = (
     "assignments.csv",
     "assignments_reviewed.csv",
@@ -79,7 +78,6 @@ RUN_FILES = (
     "result.json",
     REVIEW,
     "skipped.csv",
-    "tensorboard/events.out.tfevents.*",
     "yardstick.safetensors",
 )
 
@@ -92,13 +90,6 @@ def unfinished(run: str | PathLike[str]) -> Path:
 def has_checkpoints(run: str | PathLike[str]) -> bool:
     """Return whether a folder holds a run of DPAC that was interrupted and can be resumed."""
     return bool(find_files(unfinished(run), (CHECKPOINTS,)))
-
-
-def is_run_file(name: str) -> bool:
-    """Return whether a path in a run folder is one that runs write."""
-    folder, _, last = name.rpartition("/")
-    known = (pattern.rpartition("/") for pattern in RUN_FILES)
-    return any(folder == inside and fnmatchcase(last, pattern) for inside, _, pattern in known)
 
 
 def run_files(folder: str | PathLike[str]) -> set[str]:
@@ -175,7 +166,7 @@ def identity_of(run: str | PathLike[str]) -> tuple[str | None, ...] | None:
 def changed_files(run: str | PathLike[str]) -> list[str]:
     """Return the files of a run that have other content than the manifest lists, of those there."""
     hashes = read_manifest(run)
-    there = (name for name in hashes if is_run_file(name) and os.path.lexists(Path(run) / name))
+    there = (name for name in RUN_FILES if name in hashes and os.path.lexists(Path(run) / name))
     return [name for name in there if not _is_as_sealed(Path(run) / name, hashes[name])]
 
 
@@ -316,7 +307,7 @@ class RunFolder:
 
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
         """Write one file of the run, which the seal makes last; text may come in parts."""
-        if not is_run_file(name):
+        if name not in RUN_FILES:
             raise ValueError(f"{name} is not in the list of files of a run, {__name__}.RUN_FILES.")
         path = self.work / name
         data = iter([data]) if isinstance(data, str) else data
@@ -327,7 +318,7 @@ class RunFolder:
 
     def keep(self, *patterns: str) -> None:
         """Add files that others wrote into `work` to the run."""
-        self._files |= {name for name in find_files(self.work, patterns) if is_run_file(name)}
+        self._files |= find_files(self.work, patterns) & {*RUN_FILES}
 
     def write_json(self, name: str, value: Any) -> Path:
         """Write one JSON file of the run."""
@@ -342,7 +333,7 @@ class RunFolder:
 
     def _put_in_place(self) -> None:
         """Replace an old run by the sealed one; done again after a kill, it finishes the rest."""
-        old, new, folders = listed(self.path), listed(self.work) or set(), {self.path}
+        old, new = listed(self.path), listed(self.work) or set()
         if os.path.lexists(self.path / REVIEW):
             kept = set_aside(self.path / REVIEW)
             logger.warning("the review of the old run is now %s in %s", kept.name, self.path)
@@ -350,17 +341,12 @@ class RunFolder:
         remove_files(self.path, ours - new - {MANIFEST, REVIEW})
         for name in sorted(run_files(self.work) - {MANIFEST}):
             place = self.path / name
-            if "/" in name and (place.parent.is_symlink() or not place.parent.is_dir()):
-                _make_way(place.parent)
-                place.parent.mkdir()
             if name not in ours:
                 _make_way(place)
             os.replace(self.work / name, place)
-            folders.add(place.parent)
         if MANIFEST not in ours:
             _make_way(self.path / MANIFEST)
-        for folder in folders:
-            sync(folder)
+        sync(self.path)
         move(self.work / MANIFEST, self.path / MANIFEST)
         sync(self.path.parent)
 

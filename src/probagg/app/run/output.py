@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
 
-from probagg.app.run.folder import UNFINISHED, RunFolderError, is_run_file, listed
+from probagg.app.run.folder import RUN_FILES, UNFINISHED, RunFolderError, listed
 from probagg.data.images import check_inside
 from probagg.data.photo import BadImage, is_image
 from probagg.errors import InputError, NoData
@@ -83,7 +83,7 @@ def run_of(path: Path) -> Path | None:
         inside = real.relative_to(folder).as_posix()
         if inside.startswith(f"{UNFINISHED}/"):
             return folder
-        if is_run_file(inside) and listed(folder) is not None:
+        if inside in RUN_FILES and listed(folder) is not None:
             return folder
     return None
 
