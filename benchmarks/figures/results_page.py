@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from math import exp, log
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from benchmarks.figures.deep_tables import autoencoder as autoencoder
 from benchmarks.figures.deep_tables import exponent as exponent
@@ -54,6 +54,33 @@ DOCS = ROOT / "docs"
 STAGES = {"cluster": "dpac-opa", "self_label": "dpac-opa-self-label"}  # stage -> method
 SEED_2 = "training/cifar10_resnet34_seed2"
 OF_STARTS = ("kmeans", "pac")
+RIVALS = {
+    "probagg": "`GraphPAC`",
+    "pac": "`PAC`",
+    "k-means": "k-means",
+    "spectral": "spectral",
+    "hdbscan": "HDBSCAN",
+    "leiden-k": "Leiden",
+    "evoc-k": "EVoC",
+}
+RIVAL_SETS = {
+    "pendigits": SETS["pendigits"],
+    "isolet": SETS["isolet"],
+    "mnist-test": SETS["mnist-test"],
+    "coil100": SETS["coil100"],
+    "cifar10-simclr": "CIFAR-10, features of another SimCLR, 10,000 × 128, K = 10",
+    "imagenette": "Imagenette, features of a supervised network, 5,000 × 1,280, K = 10",
+    "imagenet-dogs": "ImageNet-Dogs, the same network, 2,571 × 1,280, K = 15",
+    "digits": SETS["digits"],
+    "iris": "iris, 150 × 4, K = 3",
+    "wine": "wine, 178 × 13, K = 3",
+    "breast-cancer": "breast cancer, 569 × 30, K = 2",
+    "blood-cells": "blood cells, 700 × 50, K = 10",
+    "moons": "two moons, 2,000 × 2",
+    "rings": "two rings, 2,000 × 2",
+    "tail": "blobs of 3500/1000/350/150, 5 columns",
+    "tail-category": "the same beside a random category",
+}
 
 
 def raw_features() -> str:
@@ -395,28 +422,7 @@ def pretraining_speed() -> str:
 
 
 def readme() -> str:
-    """Return the README's tables: PAC beside others on the same rows, and the fast recipes."""
-    rows = []
-    for name, runs in studied("table2").items():
-        cells = [score(runs[m]) for m in ("pac", "k-means", "k-means-of-10", "spectral")]
-        theirs = paper(expected("table2", name, "pac")).strip(" ()")
-        size = " (at 128 px)" if name == "coil100" else ""
-        rows.append([SETS[name], *cells, theirs + size])
-    found, ten = studied("table3")["cifar10"], recorded("table3").of(method="k-means-of-10")
-    of_ten = {row.data: score([row]) for row in ten}
-    theirs = paper(expected("table3", "cifar10", "pac")).strip(" ()")
-    title = "CIFAR-10, features of another SimCLR, 60,000 × 128, K = 10"
-    pac, kmeans, spectral = (score(found[m]) for m in ("pac", "k-means", "spectral"))
-    cells = [pac, kmeans, of_ten.get("cifar10", ""), spectral]
-    rows.append([title, *cells, f"{theirs} (its own features)"])
-    photos = recorded("photos_imagenette")
-    pac, kmeans, spectral = (
-        score(photos.of(method=m, setting="")) for m in ("pac", "kmeans", "spectral")
-    )
-    title = "Imagenette, 5,000 photos, features of a supervised network"
-    rows.append([title, pac, kmeans, of_ten.get("imagenette", ""), spectral, ""])
-    first = table("ACC, % | PAC | k-means | best of ten | spectral | the paper's PAC", rows)
-
+    """Return the README's tables: GraphPAC and PAC beside others, and the fast recipes."""
     starts = recorded(SEED_2).row(method="table3")
     smoothed = cifar10_starts(2)[2]
     digits_runs = recorded("dpac_digits").rows
@@ -461,12 +467,61 @@ def readme() -> str:
     second = table("ACC, %, networks trained from scratch | here | the paper", deep)
     ratios = [row["ratio"] for row in recorded("pac_speed").of(method="pac")]
     took = f"{min(ratios):.1f} to {max(ratios):.1f} times the time of `KMeans(n_init=1)`"
-    timed = (
-        f"`PAC.fit` took {took} on the first four matrices and on\na million rows. On nine other, "
-        'smaller sets it took 1.8 to 10.7 times, with `balance="auto"` 9 to 34\ntimes (one '
-        "comparison, not in a result file)."
+    times = studied("graph_cost")
+    small = [name for name, runs in times.items() if len(runs["pac"]) > 1]
+    pac, auto, graph = (
+        times_of_kmeans([times[name] for name in small], method)
+        for method in ("pac", "pac-auto", "graph-pac")
     )
-    return f"{first}\n\n{second}\n\n{timed}\n"
+    large = [cpu_seconds(times[name]["graph-pac"]) for name in times if name not in small]
+    timed = (
+        f"`PAC.fit` took {took} on the first four matrices and on\na million rows. On "
+        f"{len(small)} sets of 150 to 10,992 rows it took {pac} times,\nwith "
+        f'`balance="auto"` {auto} times and `GraphPAC` {graph} times (CPU seconds of one thread).\n'
+        f"`GraphPAC` takes {min(large):.0f} to {max(large):.0f} CPU seconds for 100,000 rows of 50 "
+        "columns."
+    )
+    return f"{rivals()}\n\n{second}\n\n{timed}\n"
+
+
+def cpu_seconds(runs: Sequence[Run]) -> float:
+    """Return the median of some runs."""
+    return median(run["cpu_seconds"] for run in runs)
+
+
+def times_of_kmeans(sets: Sequence[dict[str, list[Row]]], method: str) -> str:
+    """Return the smallest and the largest time of a method, in times of k-means."""
+    ratios = [cpu_seconds(runs[method]) / cpu_seconds(runs["k-means"]) for runs in sets]
+    return f"{min(ratios):.0f} to {max(ratios):.0f}"
+
+
+def rivals() -> str:
+    """Return the mean ACC of each method on each set, the best in bold, and the mean of sets."""
+    found, rows = studied("rivals"), []
+    for name, title in RIVAL_SETS.items():
+        of_set = [_mean_acc(found[name].get(method, [])) for method in RIVALS]
+        best = f"{max(value for value in of_set if value is not None):.1f}"
+        cells = ("" if value is None else f"{value:.1f}" for value in of_set)
+        rows.append([title, *(f"**{cell}**" if cell == best else cell for cell in cells)])
+    shared = [runs for runs in found.values() if all(method in runs for method in RIVALS)]
+    means = (fmean(100 * fmean(r["acc"] for r in runs[m]) for runs in shared) for m in RIVALS)
+    rows.append([f"mean of the {len(shared)} sets that all have", *(f"{m:.1f}" for m in means)])
+    return table(" | ".join(["ACC, %", *RIVALS.values()]), rows)
+
+
+def _mean_acc(runs: Sequence[Run]) -> float | None:
+    return 100 * fmean(run["acc"] for run in runs) if runs else None
+
+
+def rivals_beside_acc() -> str:
+    """Return ACC with its deviation, NMI, ARI and CPU seconds of the runs of `rivals`."""
+    rows = []
+    for (data, method), runs in grouped("rivals", "data", "method").items():
+        scores = (score(runs, name) for name in SCORES)
+        clusters = f"{fmean(run['clusters'] for run in runs):.0f}"
+        rows.append([data, method, str(len(runs)), *scores, clusters, f"{cpu_seconds(runs):.2g}"])
+    rows.sort(key=lambda row: (list(RIVAL_SETS).index(row[0]), row[1]))
+    return table("data | method | n | ACC | NMI | ARI | clusters | CPU s", rows)
 
 
 def fill(placeholder: re.Match[str]) -> str:

@@ -11,8 +11,8 @@ class. HDBSCAN, Leiden and EVoC find the number of clusters; the others are give
 classes, and so are "leiden-k", whose resolution is searched, and "evoc-k" by `approx_n_clusters`.
 Rows left as noise count as wrong in ACC, and as one cluster in NMI and ARI.
 
-"pac" is the paper's PAC (m chosen). "probagg" is `probagg.cluster` as a user calls it, which
-chooses the space and the balance.
+"pac" is the paper's PAC (m chosen). "probagg" is `probagg.cluster` as a user calls it: `GraphPAC`
+with its defaults.
 """
 
 from __future__ import annotations

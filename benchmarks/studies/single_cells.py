@@ -8,74 +8,98 @@ is the best of ten starts; Leiden finds the number of clusters itself, at resolu
 
 from __future__ import annotations
 
-import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.cluster import KMeans
 
-from benchmarks.record import Cell, record
-from probagg import PAC
+from benchmarks.paper.methods import kmeans_of_ten
+from benchmarks.record import Cell, Row
+from benchmarks.study import Run, Study, percent
+from probagg import PAC, GraphPAC
 from probagg.metrics import evaluate
 
+COUNTS, COMPONENTS = "log-normalised counts", "X_pca"
 AUTO = {"m": "auto", "balance": "auto"}
-PACS: dict[str, dict[str, Any]] = {
-    "PAC as in the paper": {"m": 1.03, "balance": 1.0},
-    "PAC, auto": AUTO,
-    "PAC, cosine, auto": {"metric": "cosine", **AUTO},
+
+
+def fitted(kind: type[PAC | GraphPAC], **settings: Any) -> Callable[[Any, int, int], np.ndarray]:
+    """Return a function of rows, K and a seed."""
+    return lambda X, K, seed: kind(K, random_state=seed, **settings).fit_predict(X)
+
+
+METHODS: dict[str, Callable[[Any, int, int], np.ndarray]] = {
+    "PAC as in the paper": fitted(PAC),
+    "PAC, auto": fitted(PAC, **AUTO),
+    "PAC, cosine, auto": fitted(PAC, metric="cosine", **AUTO),
+    "GraphPAC": fitted(GraphPAC, m="auto"),
+    "GraphPAC, cosine": fitted(GraphPAC, m="auto", metric="cosine"),
+    "k-means": kmeans_of_ten,
 }
 
 
-def methods(K: int) -> dict[str, Callable[[Any, int], np.ndarray]]:
-    """Return functions of rows and a seed."""
+@cache
+def load() -> Any:
+    """Return the cells, an AnnData object."""
+    import scanpy
 
-    def pac(settings: dict[str, Any]) -> Callable[[Any, int], np.ndarray]:
-        return lambda X, seed: PAC(K, random_state=seed, **settings).fit_predict(X)
-
-    found = {name: pac(settings) for name, settings in PACS.items()}
-    found["k-means"] = lambda X, seed: KMeans(K, n_init=10, random_state=seed).fit_predict(X)
-    return found
+    return scanpy.datasets.pbmc68k_reduced()
 
 
-def leiden(scanpy: Any, cells: Any, seed: int) -> np.ndarray:
+def leiden(seed: int) -> np.ndarray:
     """Return the clusters of the neighbours' graph."""
-    scanpy.pp.neighbors(cells, random_state=seed, use_rep="X_pca")
+    import scanpy
+
+    cells = load()
+    scanpy.pp.neighbors(cells, random_state=seed, use_rep=COMPONENTS)
     scanpy.tl.leiden(
         cells, resolution=1.0, random_state=seed, flavor="igraph", n_iterations=2, directed=False
     )
     return cells.obs["leiden"].cat.codes.to_numpy()
 
 
-def labellings(seeds: int) -> Iterator[tuple[str, str, int, np.ndarray, np.ndarray]]:
-    """Yield the rows' name, the method, the seed, the types and the clusters of every run."""
-    import scanpy
-
-    cells = scanpy.datasets.pbmc68k_reduced()
-    y = cells.obs["bulk_labels"].cat.codes.to_numpy()
-    spaces = {
-        "log-normalised counts": sp.csr_array(cells.raw.X).astype(np.float32),
-        "X_pca": cells.obsm["X_pca"],
-    }
-    for space, X in spaces.items():
-        for name, method in methods(len(np.unique(y))).items():
-            yield from ((space, name, seed, y, method(X, seed)) for seed in range(seeds))
-    for seed in range(seeds):
-        yield "X_pca", "Leiden", seed, y, leiden(scanpy, cells, seed)
+def cells(size: str, seeds: int) -> Iterator[Cell]:
+    """Yield every run."""
+    for space in (COUNTS, COMPONENTS):
+        for method in METHODS:
+            yield from (Cell(space, method, seed=seed) for seed in range(seeds))
+    yield from (Cell(COMPONENTS, "Leiden", seed=seed) for seed in range(seeds))
 
 
-def main() -> None:
-    """Run, print and record."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    seeds = parser.parse_args().seeds
-    warnings.simplefilter("ignore")
-    rows = []
-    for space, method, seed, y, labels in labellings(seeds):
-        scores = {key: round(float(value), 4) for key, value in evaluate(y, labels).items()}
-        found = {"clusters": len(np.unique(labels)), **scores}
-        rows.append(Cell(space, method, seed=seed).row(found))
-        print(rows[-1].cell, found, flush=True)
-    record("single_cells", rows)
+def run(cell: Cell, size: str) -> Run:
+    """Return scores and the number of clusters."""
+    data = load()
+    y = data.obs["bulk_labels"].cat.codes.to_numpy()
+    counts = cell.data == COUNTS
+    X = sp.csr_array(data.raw.X).astype(np.float32) if counts else data.obsm[COMPONENTS]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if cell.method == "Leiden":
+            labels = leiden(cell.seed or 0)
+        else:
+            labels = METHODS[cell.method](X, len(np.unique(y)), cell.seed or 0)
+    return {"clusters": len(np.unique(labels)), **evaluate(y, labels)}
+
+
+def lines(study: Study, rows: list[Row]) -> Iterable[str]:
+    """Yield ACC, NMI and ARI of each method."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.data, row.method), []).append(row)
+    for (space, method), runs in found.items():
+        scores = (percent(*(run[name] for run in runs)) for name in study.shown)
+        yield f"{space}, {method}: {', '.join(scores)}"
+
+
+STUDY = Study(
+    "single_cells",
+    cells,
+    run,
+    seeds=5,
+    shown=("acc", "nmi", "ari"),
+    sizes=("full",),
+    lines=lines,
+)

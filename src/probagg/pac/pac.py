@@ -81,8 +81,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The exponent of a cluster's mass (the sum of its probabilities) in its score. 1 is the
         paper's, which prefers clusters of equal size; 0 has no such preference; 2 makes sizes more
         even. Use "auto" if groups may have very different sizes. It compares runs at 1, 0.25 and 0
-        from several starts, and k-means, on at most 5,000 rows (more for K > 100), which takes two
-        to four times as long as a fit. It leaves 1 only if neighbours then have the same label more
+        from several starts, and k-means, on at most 5,000 rows (more for K > 100), which takes one
+        to five times as long as a fit. It leaves 1 only if neighbours then have the same label more
         often and rows are closer to the means of their clusters, in the sum of both, and warns if
         candidates that fit as well have other clusters.
     init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
