@@ -26,10 +26,10 @@ import probagg.pac.solver as solver
 from benchmarks.data import lab_matrix
 from benchmarks.record import Cell, Results, Row
 from probagg import PAC
+from probagg.pac.assignment import Update
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.dask import DaskChunks
-from probagg.pac.sweeps import Update
 from probagg.storage import fingerprint
 
 SETS = ("digits", "pendigits", "isolet", "mnist-test")

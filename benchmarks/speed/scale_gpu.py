@@ -16,9 +16,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.record import RESULTS, Cell, Results
 from probagg import PAC
+from probagg.pac.assignment import Update
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.coordinates import Coordinates
-from probagg.pac.sweeps import Blocks, Update
+from probagg.pac.sweeps import Blocks
 from probagg.pac.tensors import TensorChunks
 
 

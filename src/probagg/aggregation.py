@@ -26,6 +26,7 @@ from probagg.errors import InputError
 Array = Any  # a NumPy array or a torch tensor; lifted rows may also be a SciPy CSR array
 
 LINEAR_METRICS = ("sqeuclidean", "cosine")
+TAIL = 1e-6  # the most of a row's mass that `assign_nearest` leaves out
 
 
 def namespace(array: Array) -> Any:
@@ -212,6 +213,31 @@ def assign_columns(S: Array, m: float) -> Array:
     xp.pow(S, alpha, out=S)
     S /= S.sum(0)
     return S
+
+
+def assign_nearest(
+    S: np.ndarray, m: float, floor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the entries of P that matter, for scores (rows, K): their rows, clusters and p.
+
+    Once clusters have formed, a row is in a few of them. p_ik is below TAIL / K of the row's
+    largest where s_ik > (K / TAIL)^(m - 1) times its smallest score; what is left out is at most
+    TAIL of the row's mass. So all scores are touched only by a minimum and a comparison. They are
+    raised to `floor` (K,). Entries are sorted by row, then by cluster.
+
+    >>> assign_nearest(np.array([[1.0, 2.0, 9.0]]), 1.03, np.zeros(3))[1]
+    array([0])
+    """
+    K, alpha = S.shape[1], 1.0 / (m - 1.0)
+    with np.errstate(over="ignore"):
+        limit = np.maximum(S.min(1), floor.max()) * (K / TAIL) ** (m - 1.0)
+    entries = np.flatnonzero(limit[:, None] >= S)
+    rows, clusters = np.divmod(entries, K)
+    scores = np.maximum(S.ravel()[entries], floor[clusters])
+    first = np.flatnonzero(np.diff(rows, prepend=-1))  # every row keeps its smallest score
+    P = (np.minimum.reduceat(scores, first)[rows] / scores) ** alpha
+    P /= np.add.reduceat(P, first)[rows]
+    return rows, clusters, P
 
 
 def raise_to(S: Array, floor: Array | float) -> Array:

@@ -1,4 +1,4 @@
-"""Where a number was computed: machine, versions, command and time; and how much memory is free."""
+"""Where a number was computed: machine, versions, command and time; free memory; threads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from probagg.errors import InputError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # The limits of a container.
 CGROUP = Path("/sys/fs/cgroup")
@@ -137,3 +145,29 @@ def _number(path: Path) -> float | None:
         return float(path.read_text())
     except (OSError, ValueError):  # "max": no limit
         return None
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """Return the libraries of matrix products; finding them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def blas_threads() -> int:
+    """Return how many threads a matrix product may use, by the limits of user and joblib."""
+    return max((library["num_threads"] for library in _blas().info()), default=1)
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Let matrix products use one thread: small ones wait for the others longer than they gain."""
+    return _blas().limit(limits=1)
+
+
+def map_in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], n_threads: int
+) -> list[Result]:
+    """Return `work(item)` for each item, in order."""
+    if n_threads < 2 or len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(n_threads, len(items))) as pool:
+        return list(pool.map(work, items))

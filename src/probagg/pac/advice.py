@@ -24,6 +24,8 @@ from probagg.pac.solver import Solution
 TINY = 0.05
 # Equal sizes are forced where k-means raises the score of `balance.BalanceCandidate` by this much.
 FORCED = 0.06
+# They are compared for at most so many clusters: for more, k-means takes longer than PAC.
+MOST_CLUSTERS = 100
 # `PAC.fit` warns where scales differ by this factor. Standard deviations are computed from so many
 # rows, of a file from so many of its chunks. The smallest few columns do not count, nor does one
 # with the same value in nearly all rows, as a rare pixel has.
@@ -47,7 +49,8 @@ def advise(
         return [(problem, ConvergenceWarning) for problem in found]
     problem = choice.doubt() if choice is not None else None
     problem = problem or uneven_sizes(solution)
-    if problem is None and choice is None and (gain := gain_of_kmeans(solution, X, FORCED)):
+    is_compared = choice is None and solution.parameters.n_clusters <= MOST_CLUSTERS
+    if problem is None and is_compared and (gain := gain_of_kmeans(solution, X, FORCED)):
         problem = forced_sizes(gain)
     return [(problem, ClusteringWarning)] if problem else []
 

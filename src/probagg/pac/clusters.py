@@ -17,8 +17,19 @@ from sklearn.metrics import pairwise_distances
 
 from probagg.aggregation import Array, Moments, mass_factor, namespace
 from probagg.arrays import chunks, is_tensor, like, to_numpy
+from probagg.environment import blas_threads, one_blas_thread
 from probagg.errors import InputError
 from probagg.estimators import labels_of
+from probagg.pac.assignment import (
+    MANY,
+    SPARSE,
+    Entries,
+    Scorer,
+    Update,
+    joined,
+    labels_of_entries,
+    to_csr,
+)
 from probagg.pac.coordinates import (
     CHUNK_NUMBERS,
     TENSOR_NUMBERS,
@@ -27,7 +38,6 @@ from probagg.pac.coordinates import (
     linear_scores,
 )
 from probagg.pac.rows import Metric, metric_options
-from probagg.pac.sweeps import Update
 
 
 @dataclass(frozen=True)
@@ -187,12 +197,31 @@ class LinearClusters(Clusters):
         X, weights = X[rows], None if weights is None else weights[rows]
         total, (K, width) = namespace(self.sums).zeros_like(self.sums), self.sums.shape
         size = TENSOR_NUMBERS // (K + width - 2) if is_tensor(X) else CHUNK_NUMBERS // width
+        scorer = None if is_tensor(X) or K < MANY else Scorer(self.sums, self.update, X.dtype)
         for chunk in chunks(X.shape[0], max(1, size)):
             lifted = self.coordinates.lift(X[chunk])
-            S, floor = linear_scores(lifted, self.sums), linear_floor(self.sums, lifted.dtype)
-            P = self.update.assign(S, self.mass, floor)
-            total += self.update.weigh(P, None if weights is None else weights[chunk]) @ lifted
+            w = None if weights is None else weights[chunk]
+            if scorer is not None:
+                P = to_csr(scorer.assign(lifted), (lifted.shape[0], K)).T
+                scorer = scorer if P.nnz <= SPARSE * K * P.shape[1] else None
+            else:
+                P = self.assign(lifted)
+            total += self.update.weigh(P, w) @ lifted
         return total
+
+    def nearest(self, X: Array) -> sp.csr_array:
+        """Return P without its tails, as CSR."""
+        scorer, found = Scorer(self.sums, self.update, X.dtype, blas_threads()), []
+        for chunk in chunks(X.shape[0], CHUNK_NUMBERS // self.sums.shape[1] + 1):
+            with one_blas_thread():
+                new = scorer.assign(self.coordinates.lift(X[chunk]))
+            found.append(Entries(new.rows + chunk.start, new.clusters, new.values))
+        return to_csr(joined(found), (X.shape[0], self.n_clusters))
+
+    def labels(self, X: Array) -> Array:
+        if is_tensor(X) or self.n_clusters < MANY:
+            return super().labels(X)
+        return labels_of_entries(self.nearest(X))
 
     def replaced(self, share: float, old: Array, new: Array) -> LinearClusters:
         """Return the clusters once some rows count as `new` and not as their share of `old`."""

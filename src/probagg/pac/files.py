@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from probagg.arrays import chunks
@@ -93,22 +94,26 @@ class FileRows(ABC):
 
 
 class MappedRows(FileRows):
-    """A memory map, in slices."""
+    """A memory map, or an array or CSR array in memory, in slices."""
 
-    def __init__(self, X: np.ndarray) -> None:
+    def __init__(self, X: np.ndarray | sp.csr_array) -> None:
         if X.ndim != 2 or 0 in X.shape or X.dtype.kind not in "fiub":
             raise InputError(
                 f"The memory map holds {X.dtype} of shape {X.shape}, but numbers of shape "
                 "(n_samples, n_features) are needed. Flatten images: X.reshape(len(X), -1)."
             )
         self.X, self.shape, self.dtype = X, X.shape, _floating(X.dtype)
-        size = min(CHUNK_BYTES // (X.shape[1] * X.itemsize), X.shape[0] // 1024)
+        width = X.shape[1] if isinstance(X, np.ndarray) else 1 + X.nnz // X.shape[0]
+        size = min(CHUNK_BYTES // (width * X.dtype.itemsize), X.shape[0] // 1024)
         slices = chunks(X.shape[0], max(CHUNK_ROWS, size))
         self.starts = np.array([0, *(rows.stop for rows in slices)])
 
     def read(self, chunk: int) -> np.ndarray:
+        some = self.X[self.starts[chunk] : self.starts[chunk + 1]]
+        if sp.issparse(some):
+            return some
         check_mapped(self.X)
-        return np.array(self.X[self.starts[chunk] : self.starts[chunk + 1]], self.dtype)
+        return np.array(some, self.dtype)
 
 
 class BatchRows(FileRows):
@@ -258,7 +263,7 @@ class FileChunks(Chunks):
         X, low, high = zip(*found, strict=True)
         w = self.weights
         return RowSample(
-            X=np.concatenate(X),
+            X=sp.vstack(X, "csr") if sp.issparse(X[0]) else np.concatenate(X),
             weights=None if w is None else w[indices],
             bounds=(np.min(low, axis=0), np.max(high, axis=0)),
             total_weight=self.shape[0] if w is None else float(w.sum()),

@@ -24,6 +24,7 @@ from probagg.arrays import check_stored, chunks, is_tensor, like, numpy_dtype, t
 from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
+from probagg.pac.assignment import MANY
 from probagg.pac.coordinates import CHUNK_NUMBERS, TENSOR_NUMBERS, chunks_of
 from probagg.pac.dask import (
     DaskArray,
@@ -57,7 +58,7 @@ CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "checkpoint": [str, PathLike, None],
 }
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
-# P of rows that were fitted out of core is kept up to this size, or up to that of X.
+# P is kept as a dense array up to this size, or up to that of X.
 KEPT_BYTES = 2**30
 
 
@@ -221,14 +222,15 @@ def to_solve(rows: RowSource, weights: Array | None, metric: Metric, K: int) -> 
 def _check_room(X: np.ndarray, K: int) -> None:
     """Raise an error before the first sweep where PAC of an array needs more memory than is free.
 
-    Where the lifted rows are kept (`rows.LinearRows`), P is there twice at the end: as arranged for
-    the sweeps, and in the order of X.
+    P is there twice at the end: as arranged for the sweeps, and in the order of X. From `MANY`
+    clusters and from `is_large` rows on, it is almost empty or not kept.
     """
     N, D = X.shape
     lifted = N * (D + 2) * X.itemsize
-    copies, kept = (2.0, lifted) if lifted <= KEPT_LIFTED else (1.1, 0)
+    kept = lifted if lifted <= KEPT_LIFTED else 0
+    probabilities = 0 if K >= MANY or is_large(N, K) else 2.0 * N * K * X.itemsize
     check_memory(
-        copies * N * K * X.itemsize + kept,
+        probabilities + kept,
         f"PAC of {N:,} rows and {K:,} clusters",
         "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in chunks.",
     )
@@ -263,10 +265,13 @@ def check_streamable(metric: Metric, init: Any, balance: float | str) -> None:
 
 
 def keeps_probabilities(rows: RowSource, K: int) -> bool:
-    """Return whether P of rows fitted out of core is kept: lazily, or if small enough."""
+    """Return whether P is kept as a dense array: lazily, or if small enough."""
     if isinstance(rows, FileRows):
         return False
-    return is_dask(rows) or 4 * rows.shape[0] * K <= max(rows.nbytes, KEPT_BYTES)
+    if is_dask(rows):
+        return True
+    size = rows.data.nbytes if sp.issparse(rows) else rows.nbytes
+    return 4 * rows.shape[0] * K <= max(size, KEPT_BYTES)
 
 
 def float_type(rows: RowSource) -> Any:

@@ -19,12 +19,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from probagg.aggregation import Array, namespace
-from probagg.arrays import to_numpy
+from probagg.aggregation import Array
+from probagg.arrays import is_tensor, to_numpy
 from probagg.errors import InputError, reading
+from probagg.pac.assignment import MANY
 from probagg.pac.clusters import LinearClusters
-from probagg.pac.rows import LinearRows
-from probagg.pac.sweeps import Blocks, departure, read_out
+from probagg.pac.sweeps import Blocks, departure
 from probagg.storage import read_safetensors, write_safetensors
 
 TRACKED_ROWS = 20_000
@@ -104,10 +104,12 @@ class ChunkSweeps:
     With the sums `kept` of another run and its `block`, sweeps continue where it ended.
     """
 
+    visits_all = True
+
     def __init__(
         self,
         data: Chunks,
-        tracked: LinearRows,
+        tracked: Array,
         clusters: LinearClusters,
         block_size: int | str,
         kept: Sequence[Array] = (),
@@ -126,9 +128,9 @@ class ChunkSweeps:
         self.kept = self.data.sweep(self.clusters, self.kept, size)
         self.clusters = replace(self.clusters, sums=_sum(self.kept))  # without rounding errors
         before, self.P = self.P, self._assign_tracked()
-        n, K = self.P.shape
-        change = float(abs(self.P - before).sum()) / n
-        departed = departure(float((self.P * self.P).sum()) / n, K)
+        (n, K), P = self.P.shape, self.P
+        change = float(abs(P - before).sum()) / n
+        departed = departure(float((P * P).sum()) / n, K)
         self.block = self.blocks.choose(change, departed, (1.0 - 1.0 / K) * (1.0 - departed))
         return change, departed
 
@@ -136,12 +138,11 @@ class ChunkSweeps:
         return self.update.objective(self.clusters.sums)
 
     def _assign_tracked(self) -> Array:
-        """Return P of the tracked rows."""
-        rows, X, K = self.tracked, self.tracked.X, self.clusters.n_clusters
-        P = rows.arrange(namespace(X).empty((X.shape[0], K), dtype=X.dtype, device=X.device))
-        rows.sums = self.clusters.sums
-        read_out(rows, P, self.update)
-        return P
+        """Return P of the tracked rows, without its tails where clusters are many."""
+        X, clusters = self.tracked, self.clusters
+        if is_tensor(X) or clusters.n_clusters < MANY:
+            return clusters.probabilities(X)
+        return clusters.nearest(X)
 
 
 def _sum(kept: list[Array]) -> Array:
@@ -156,7 +157,7 @@ def sample_chunk(X: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def finite_bounds(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the minima and maxima of the columns; missing or infinite values are an error."""
-    bounds = X.min(0), X.max(0)
+    bounds = (X.min(0), X.max(0)) if isinstance(X, np.ndarray) else (X.data.min(), X.data.max())
     if not np.isfinite(bounds).all():  # NaN spreads
         columns = np.flatnonzero(~np.isfinite(bounds).all(0))
         raise InputError(

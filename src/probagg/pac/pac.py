@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -32,6 +33,7 @@ from probagg.estimators import (
     rebuild_estimator,
 )
 from probagg.pac.advice import advise, uneven_scales
+from probagg.pac.assignment import MANY, labels_of_entries
 from probagg.pac.balance import choose_balance
 from probagg.pac.clusters import Clusters, LinearClusters
 from probagg.pac.dask import is_dask
@@ -89,8 +91,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
         "annealed" first clusters at twice m - 1, which often ends in a lower objective. (It uses at
         most nine tenths of the way to `critical_m_`, and is skipped if m is beyond that.) "auto" is
-        "uniform" for n_samples < 4 max(50,000, 200 K). For more samples it first clusters a random
-        sample of max(50,000, 200 K) rows, at a third of m - 1 and then at m. The sweeps of a start
+        "uniform" for few clusters and samples. From K = 32 and n_samples = 512 / (m - 1) on, it
+        starts from clusters of clusters of a sample, swept at a third of m - 1; from n_samples =
+        4 max(50,000, 200 K) on, rows are clustered out of core (see `fit`). The sweeps of a start
         are limited by `max_iter` too, but not counted in `n_iter_`.
     block_size : int or "auto", default="auto"
         The number of rows updated at once. 1 is exactly Algorithm 1. "auto" is a quarter of the
@@ -121,9 +124,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     ----------
     labels_ : ndarray of shape (n_samples,), int64
         The most probable cluster of each sample (of the last chunk, after `partial_fit`).
-    probabilities_ : ndarray of shape (n_samples, n_clusters)
-        The probability P of each of these samples in each cluster. Not kept if it is large; see
-        `fit`.
+    probabilities_ : ndarray or CSR array of shape (n_samples, n_clusters)
+        The probability P of each of these samples in each cluster. A CSR array of the clusters near
+        each sample, or not kept, if it is large; see `fit`.
     objective_ : float
         J_pac = sum_ij d_ij sum_k p_ik p_jk (Eq. 1). With `balance`, the term of each cluster is
         multiplied by mass^(balance - 1). With `aggregate="p_m"`, p^m replaces p. After
@@ -214,8 +217,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
         X is an array, a SciPy sparse matrix, a DataFrame of numbers, a torch tensor, a Dask array,
         a memory map, the path of a .npy, .parquet, .arrow or .feather file, or a table or file of
-        pyarrow. Large files, tensors (from 4 max(50,000, 200 K) rows) and Dask arrays (from a
-        quarter of that) are clustered *out of core*: PAC clusters a sample in memory; sweeps over
+        pyarrow. Large arrays, files, tensors (from 4 max(50,000, 200 K) rows) and Dask arrays (from
+        a quarter of that) are clustered *out of core*: PAC clusters a sample in memory; sweeps over
         all rows then keep about 16 times K (n_features + 2) numbers instead of P.
         """
         check_parameters(self)
@@ -240,6 +243,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
         self._keep(rows, solution.P)
+        if isinstance(self._P, np.ndarray):
+            solution = replace(solution, P=self._P)
         for problem, kind in advise(solution, data, choice):
             warnings.warn(problem, kind, stacklevel=2)
         return self
@@ -293,14 +298,18 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             del self.moments_, self.cluster_means_
 
     def _keep(self, rows: RowSource, P: Array | None) -> None:
-        """Set `labels_`, and `probabilities_` where P is in memory, lazy or not too large."""
-        if P is None and keeps_probabilities(rows, int(self.n_clusters)):
-            P = self._probabilities(rows)
-        self._P, self._P_shape = P, (rows.shape[0], int(self.n_clusters))
+        """Set `labels_`, and `probabilities_`: dense where that is not too large, or CSR."""
+        K, found = int(self.n_clusters), self._clusters
+        if keeps_probabilities(rows, K):
+            P = self._probabilities(rows) if P is None else P.toarray() if sp.issparse(P) else P
+        elif P is None and K >= MANY and isinstance(rows, np.ndarray | sp.csr_array):
+            assert isinstance(found, LinearClusters)
+            P = found.nearest(rows)
+        self._P, self._P_shape = P, (rows.shape[0], K)
         if P is None or is_dask(rows):
             self.labels_ = self._labels(rows)
         else:
-            self.labels_ = labels_of(P)
+            self.labels_ = labels_of_entries(P) if sp.issparse(P) else labels_of(P)
 
     def _probabilities(self, rows: RowSource) -> Array:
         found = self._clusters

@@ -37,7 +37,7 @@ class Rows(Protocol):
 
     X: Array
     unit: float  # a score of 1, in the user's units
-    sample_weight: Array | None  # laid out like an arranged P
+    sample_weight: Array | None  # in the order of the sweep
 
     def chunks(self) -> Iterator[slice]:
         """Return slices of all rows that are worth scoring at once."""
@@ -50,13 +50,10 @@ class Rows(Protocol):
         """
 
     def arrange(self, P: Array) -> Array:
-        """Return P laid out for the sweeps."""
+        """Return P in the order of the sweep."""
 
     def restore(self, P: Array) -> Array:
         """Return an arranged P in the order of X."""
-
-    def index(self, rows: Index) -> Index:
-        """Return where these rows are in an arranged P."""
 
     def start(self, A: Array) -> None:
         """Set the sums to those of weights A (K, N), arranged like the transpose of P."""
@@ -107,7 +104,7 @@ class LinearRows:
         self._last: tuple[Index, Array] | None = None
         self._distances: dict[tuple[int, int], np.ndarray] = {}
         self._lift_all()
-        if self._arranged and order is not None and weights is not None:
+        if order is not None and weights is not None:
             self.sample_weight = weights[self.order]
 
     def _lift_all(self) -> None:
@@ -125,24 +122,13 @@ class LinearRows:
     def panels(self, size: int) -> Iterator[Index]:
         return chunks(self.X.shape[0], size)
 
-    @property
-    def _arranged(self) -> bool:
-        return self._lifted is not None
-
     def arrange(self, P: Array) -> Array:
-        if not self._arranged:
-            return P
         return np.asfortranarray(P if self.order is None else P[self.order])
 
     def restore(self, P: Array) -> Array:
-        if not self._arranged or self.order is None:
-            return np.ascontiguousarray(P)
-        restored = np.empty(P.shape, P.dtype)
-        restored[self.order] = P
-        return restored
-
-    def index(self, rows: Index) -> Index:
-        return rows if self._arranged or self.order is None else self.order[rows]
+        if self.order is not None:
+            P = P[np.argsort(self.order)]
+        return P if sp.issparse(P) else np.ascontiguousarray(P)
 
     def sample(self, size: int, generator: np.random.Generator) -> LinearRows:
         """Return at most `size` random rows of positive weight, in the same coordinates."""
@@ -155,14 +141,17 @@ class LinearRows:
     def lifted(self, rows: Index) -> Array:
         if self._lifted is not None:
             return self._lifted[rows]
-        if self._last is None or self._last[0] != rows:  # `absorb` follows `scores` on these rows
-            self._last = rows, self.coordinates.lift(self.X[self.index(rows)])
+        if (
+            self._last is None or self._last[0] is not rows
+        ):  # `absorb` follows `scores` on these rows
+            index = rows if self.order is None else self.order[rows]
+            self._last = rows, self.coordinates.lift(self.X[index])
         return self._last[1]
 
     def start(self, A: Array) -> None:
         self.sums = np.zeros((A.shape[0], self.X.shape[1] + 2))
         for rows in self.chunks():
-            self.absorb(rows, A[:, self.index(rows)])
+            self.absorb(rows, A[:, rows])
 
     def scores(self, rows: Index) -> Array:
         return linear_scores(self.lifted(rows), self.sums)
@@ -201,7 +190,7 @@ class LinearRows:
         def weighted() -> Iterator[tuple[Array, Array]]:
             for rows in self.chunks():
                 w = self.sample_weight
-                yield self.lifted(rows), 1.0 if w is None else w[self.index(rows)]
+                yield self.lifted(rows), 1.0 if w is None else w[rows]
 
         return lifted_growth(weighted)
 
@@ -210,8 +199,9 @@ class PairwiseRows:
     """Samples given by their (N, N) distances X."""
 
     def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: np.ndarray | None) -> None:
-        self.X, self.order, self.unit = X, order, 1.0
-        self.sample_weight = weights
+        self.X, self.unit, self._weight_of_X = X, 1.0, weights
+        self.order = np.arange(len(X)) if order is None else order
+        self.sample_weight = None if weights is None else weights[self.order]
 
     def chunks(self) -> Iterator[slice]:
         return chunks_of(self.X)
@@ -220,31 +210,28 @@ class PairwiseRows:
         return chunks(len(self.X), size)
 
     def arrange(self, P: np.ndarray) -> np.ndarray:
-        return P
+        return P[self.order]
 
     def restore(self, P: np.ndarray) -> np.ndarray:
-        return P
-
-    def index(self, rows: Index) -> Index:
-        return rows if self.order is None else self.order[rows]
+        return P[np.argsort(self.order)]
 
     def start(self, A: np.ndarray) -> None:
-        self.A = np.array(A.T, self.X.dtype, order="C")
+        self.A = np.array(self.restore(A.T), self.X.dtype, order="C")
         terms = (self.A[rows] * (self.X[rows] @ self.A) for rows in self.chunks())
         self.objectives = np.sum([term.sum(0, dtype=np.float64) for term in terms], axis=0)
 
     def scores(self, rows: Index) -> np.ndarray:
-        self._before = np.ascontiguousarray((self.X[self.index(rows)] @ self.A).T)
+        self._before = np.ascontiguousarray((self.X[self.order[rows]] @ self.A).T)
         return self._before.copy()
 
     def distances(self, rows: Index) -> np.ndarray:
-        index = self.index(rows)
+        index = self.order[rows]
         return self.X[index][:, index]
 
     def absorb(self, rows: Index, dA: np.ndarray) -> None:
         """Update A, and J by 2 dA . S + dA . D dA, with S the sums before."""
         self.objectives += (dA * (2.0 * self._before + dA @ self.distances(rows))).sum(1)
-        self.A[self.index(rows)] += dA.T
+        self.A[self.order[rows]] += dA.T
 
     @property
     def floor(self) -> float:
@@ -255,7 +242,7 @@ class PairwiseRows:
         return self.A.sum(0, dtype=np.float64)
 
     def growth(self) -> float:
-        w = self.sample_weight
+        w = self._weight_of_X
         w = np.ones(len(self.X), self.X.dtype) if w is None else w
         R = self.X @ w
         if not R.max() > 0.0:

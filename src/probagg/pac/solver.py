@@ -10,31 +10,48 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from probagg.aggregation import LINEAR_METRICS, Array, critical_m_from_growth
+from probagg.aggregation import (
+    LINEAR_METRICS,
+    Array,
+    cluster_objectives,
+    critical_m_from_growth,
+    mass_factor,
+)
 from probagg.arrays import is_tensor, like, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
+from probagg.pac.assignment import Update, labels_of_entries
 from probagg.pac.clusters import Clusters, LinearClusters, PairwiseClusters
 from probagg.pac.coordinates import Coordinates
+from probagg.pac.files import FileChunks, MappedRows
 from probagg.pac.out_of_core import TRACKED_ROWS, Chunks, ChunkSweeps, FitCheckpoint, RowSample
 from probagg.pac.rows import LinearRows, Metric, PairwiseRows, Rows, training_distances
 from probagg.pac.sweeps import (
+    Blocks,
     BlockSweeps,
     SweepResult,
-    Update,
     converge,
     given_start,
+    may_be_sparse,
     near_uniform,
     read_out,
 )
 from probagg.pac.tensors import TensorChunks, TensorRows
 from probagg.storage import fingerprint
 
+# From so many clusters on, init="auto" finds clusters of clusters, of so many rows per cluster, by
+# sweeps to this tolerance.
+FAN_OUT = 16
+ROWS_PER_CLUSTER = 32
+LEVEL_TOL = 0.1
 # With init="auto" so many rows of a large data set are clustered first, with at least this
 # tolerance: all rows move the clusters anyway.
 SAMPLE_ROWS = 50_000
 SAMPLE_TOL = 0.03
+# So many probabilities of rows in memory are returned in any case, as a dense array.
+SMALL = 2**24
 
 
 @dataclass(frozen=True)
@@ -62,6 +79,11 @@ class Parameters:
         return not isinstance(self.init, str | Clusters)
 
     @property
+    def starts_from_sample(self) -> bool:
+        """Whether a sample of many rows is clustered first."""
+        return isinstance(self.init, Clusters) or self.init in ("auto", "hardened")
+
+    @property
     def limits(self) -> dict[str, Any]:
         """When sweeps end, and what they log: options of `converge`."""
         return {"max_iter": self.max_iter, "tol": self.tol, "verbose": self.verbose}
@@ -85,11 +107,16 @@ class Solution:
 
     parameters: Parameters
     clusters: Clusters
-    P: Array  # (N, K), in the order of the rows; None where it is not kept
+    P: Array  # (N, K), in the order of the rows, dense or CSR; None where it is not kept
     history: list[float]  # the objective after each sweep, in the units of the rows
     converged: bool
     departure: float  # 0 for uniform P, 1 for hard assignments
     sizes: np.ndarray  # samples per cluster, or masses where P is not kept
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The most probable cluster of each row, where P is kept."""
+        return labels_of_entries(self.P) if sp.issparse(self.P) else to_numpy(self.P).argmax(1)
 
 
 def choose_m(m: float | str, critical_m: float) -> float:
@@ -114,11 +141,16 @@ def solve(
 ) -> Solution:
     """Cluster rows X, or the samples whose distances X holds (`metric="precomputed"`).
 
-    Rows in `Chunks`, and tensors of as many rows, are clustered without keeping P.
+    Rows in `Chunks`, and as many rows in memory, are clustered without keeping P.
     """
     K, metric = parameters.n_clusters, parameters.metric
-    if is_tensor(X) and is_large(X.shape[0], K) and not parameters.gives_probabilities:
-        X = TensorChunks(X, sample_weight)
+    if not isinstance(X, Chunks) and is_large(X.shape[0], K) and metric in LINEAR_METRICS:
+        if is_tensor(X) and not parameters.gives_probabilities:
+            X = TensorChunks(X, sample_weight)
+        elif not is_tensor(X) and parameters.starts_from_sample:
+            found = _solve_out_of_core(FileChunks(MappedRows(X), sample_weight), parameters)
+            is_small = X.shape[0] * K <= SMALL
+            return replace(found, P=found.clusters.probabilities(X) if is_small else None)
     if isinstance(X, Chunks):
         return _solve_out_of_core(X, parameters)
     generator = np.random.default_rng(draw_seed(parameters.random_state))
@@ -127,22 +159,20 @@ def solve(
     update, critical_m = parameters.update(rows)
     P, run = best_of_starts(rows, update, critical_m, parameters, generator)
     if run.converged:  # so that `predict` agrees with `labels_`
-        read_out(rows, P, update)
-    P = rows.restore(P)
+        P = read_out(rows, P, update)
+    restored: Array = rows.restore(P)
+    is_small = sp.issparse(restored) and X.shape[0] * K <= SMALL
+    P = restored.toarray() if is_small else restored
     if isinstance(rows, LinearRows):
         clusters: Clusters = LinearClusters(update, critical_m, rows.coordinates, rows.sums)
     else:
         fitted = None if metric == "precomputed" else X
         clusters = PairwiseClusters(update, critical_m, metric, rows.A, fitted)
-    return Solution(
-        parameters=parameters,
-        clusters=clusters,
-        P=P,
-        history=[J * rows.unit for J in run.history],
-        converged=run.converged,
-        departure=run.departure,
-        sizes=np.bincount(to_numpy(P).argmax(1), minlength=K),
+    history = [J * rows.unit for J in run.history]
+    found = Solution(
+        parameters, clusters, P, history, run.converged, run.departure, sizes=np.empty(0)
     )
+    return replace(found, sizes=np.bincount(found.labels, minlength=K))
 
 
 def rows_of(
@@ -175,9 +205,10 @@ def best_of_starts(
     best: tuple[Array, SweepResult] | None = None
     for _ in range(parameters.n_init if isinstance(parameters.init, str) else 1):
         P = start(rows, update, critical_m, parameters, generator)
-        run = converge(BlockSweeps(rows, P, update, block_size), critical_m=critical_m, **limits)
+        sweeps = BlockSweeps(rows, P, update, block_size)
+        run = converge(sweeps, critical_m=critical_m, **limits)
         if best is None or run.history[-1] < best[1].history[-1]:
-            best = P, run
+            best = sweeps.P, run
     assert best is not None
     if run is not best[1]:
         rows.start(update.weigh(best[0].T, rows.sample_weight))
@@ -191,27 +222,84 @@ def start(
     parameters: Parameters,
     generator: np.random.Generator,
 ) -> Array:
-    """Return P to start from: given, or near-uniform and then swept at another m or on a sample."""
+    """Return P to start from: given, from clusters of clusters, or near-uniform and swept."""
     N, K, init = rows.X.shape[0], parameters.n_clusters, parameters.init
     if isinstance(init, Clusters):
         return rows.arrange(init.probabilities(rows.X))
     if parameters.gives_probabilities:
         return rows.arrange(given_start(init, rows.X, K))
-    some: Any = rows
-    if init == "auto" and isinstance(rows, LinearRows) and is_large(N, K):
-        some, parameters = rows.sample(sample_size(K), generator), parameters.for_sample
-    options = {"critical_m": critical_m, **parameters.limits}
-    P = some.arrange(near_uniform(some.X, K, generator))
-    first = _first_m(parameters.init, update.m, critical_m)
+    is_auto = init in ("auto", "hardened") and parameters.block_size == "auto"
+    has_levels = FAN_OUT < K <= N // 8
+    if is_auto and has_levels and may_be_sparse(rows, K, Blocks.of("auto", rows, K, update.m)):
+        return _start_in_levels(rows, update, parameters, generator)
+    P = rows.arrange(near_uniform(rows.X, K, generator))
+    first = _first_m(init, update.m, critical_m)
     if first != update.m:
-        sweeps = BlockSweeps(some, P, replace(update, m=first), parameters.block_size)
-        converge(sweeps, name="annealing" if first > update.m else "sample", **options)
-    if isinstance(rows, LinearRows) and some is not rows:
-        converge(BlockSweeps(some, P, update, parameters.block_size), **options)
-        rows.sums = some.sums
-        P = rows.arrange(np.empty((N, K), rows.X.dtype))
-        read_out(rows, P, update)
+        sweeps = BlockSweeps(rows, P, replace(update, m=first), parameters.block_size)
+        name = "annealing" if first > update.m else "sample"
+        converge(sweeps, name=name, critical_m=critical_m, **parameters.limits)
+        P = sweeps.P
     return P
+
+
+def _start_in_levels(
+    rows: Rows, update: Update, parameters: Parameters, generator: np.random.Generator
+) -> sp.csr_array:
+    """Return P as clusters of clusters of a sample assign all rows; none of it is dense."""
+    assert isinstance(rows, LinearRows)
+    sample = rows.sample(ROWS_PER_CLUSTER * parameters.n_clusters, generator)
+    at = replace(parameters, m="auto", init="hardened", tol=LEVEL_TOL, n_init=1, verbose=0)
+    labels = _clusters_of_clusters(sample.X, sample.sample_weight, at, generator)
+    for empty in np.setdiff1d(np.arange(parameters.n_clusters), labels):
+        labels[np.flatnonzero(labels == np.bincount(labels).argmax())[::2]] = empty
+    shape, ones = (len(labels), parameters.n_clusters), np.ones(len(labels), rows.X.dtype)
+    P = sp.csr_array((ones, labels, np.arange(len(labels) + 1)), shape=shape)
+    sample.start(P.T if sample.sample_weight is None else P.T * sample.sample_weight)
+    w, of_sample = rows.sample_weight, sample.mass.sum()
+    rows.sums = sample.sums * ((len(rows.X) if w is None else float(w.sum())) / of_sample)
+    update = replace(update, m=_first_m("hardened", update.m, np.inf))
+    P = read_out(rows, sp.csr_array((rows.X.shape[0], shape[1]), dtype=rows.X.dtype), update)
+    sweeps = BlockSweeps(rows, P, update)
+    converge(sweeps, name="sample", **parameters.limits | {"tol": max(parameters.tol, SAMPLE_TOL)})
+    return sweeps.P
+
+
+def _clusters_of_clusters(
+    X: Array, weights: Array | None, parameters: Parameters, generator: np.random.Generator
+) -> np.ndarray:
+    """Return labels: PAC finds a few groups, and clusters within each, until there are K.
+
+    A group of objective J gets a share of the clusters that minimises the sum of objectives if
+    k of them divide J by k^(1 + balance), as where the spread within clusters is that of the group.
+    """
+    K, balance = parameters.n_clusters, float(parameters.balance)
+    levels = max(1, int(np.ceil(np.log(K) / np.log(FAN_OUT))))
+    n_groups = K if levels == 1 else round(K ** (1.0 / levels))
+    seed = int(generator.integers(2**31))
+    found = solve(X, replace(parameters, n_clusters=n_groups, random_state=seed), weights)
+    labels = found.clusters.labels(X) if found.P is None else found.labels
+    if n_groups == K:
+        return labels
+    clusters = found.clusters
+    assert isinstance(clusters, LinearClusters)
+    J = cluster_objectives(clusters.sums) * mass_factor(clusters.mass, balance)
+    shares = _shares(J ** (1.0 / (1.0 + balance)), np.bincount(labels, minlength=n_groups), K)
+    first = np.cumsum(shares) - shares
+    result = first[labels]
+    for group in np.flatnonzero(shares > 1).tolist():
+        inside = np.flatnonzero(labels == group)
+        w = None if weights is None else weights[inside]
+        at = replace(parameters, n_clusters=int(shares[group]))
+        result[inside] += _clusters_of_clusters(X[inside], w, at, generator)
+    return result
+
+
+def _shares(needs: np.ndarray, sizes: np.ndarray, K: int) -> np.ndarray:
+    """Return how many of K clusters each group gets, one at least and at most one per row."""
+    shares = np.ones(len(needs), np.int64)
+    for _ in range(K - len(needs)):
+        shares[np.where(shares < sizes, needs / shares, -1.0).argmax()] += 1
+    return shares
 
 
 def _first_m(init: str, m: float, critical_m: float) -> float:
@@ -238,9 +326,7 @@ def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
     coordinates = Coordinates.of(sample.X, metric, sample.bounds)
     order = generator.permutation(size)
     rows = rows_of(sample.X, metric, sample.weights, order, coordinates)
-    tracked = rows_of(sample.X[order[:TRACKED_ROWS]], metric, coordinates=coordinates)
     assert isinstance(rows, LinearRows)
-    assert isinstance(tracked, LinearRows)
     update, critical_m = parameters.update(rows)
 
     kept: list[Array] = []
@@ -252,6 +338,7 @@ def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
         kept = list(like(checkpoint.kept, sample.X))
         sums = like(checkpoint.kept, sample.X).sum(0)
     clusters = LinearClusters(update, critical_m, coordinates, sums)
+    tracked = sample.X[order[:TRACKED_ROWS]]
     sweeps = ChunkSweeps(data, tracked, clusters, parameters.block_size, kept, checkpoint.block)
     run = converge(
         sweeps,
@@ -290,7 +377,8 @@ def _identity(data: Chunks, sample: RowSample, parameters: Parameters) -> dict[s
     """Return what a checkpoint must have been made with to be resumed."""
     names = ("n_clusters", "m", "metric", "balance", "aggregate", "block_size", "init", "n_init")
     settings = {name: str(getattr(parameters, name)) for name in names}
-    arrays = [array for array in (sample.X, sample.weights) if array is not None]
+    rows = sample.X.data if sp.issparse(sample.X) else sample.X
+    arrays = [array for array in (rows, sample.weights) if array is not None]
     digest = fingerprint([to_numpy(array).tobytes() for array in arrays])
     layout = fingerprint([str(data.layout)])
     return settings | {"shape": list(data.shape), "data": digest, "chunks": layout}

@@ -15,22 +15,37 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from probagg.aggregation import (
-    Array,
-    assign_columns,
-    cluster_objectives,
-    mass_factor,
-    namespace,
-    raise_to,
-)
+from probagg.aggregation import TAIL, Array, namespace
 from probagg.arrays import chunks, is_tensor, like, numpy_dtype, to_numpy
+from probagg.environment import blas_threads, one_blas_thread
 from probagg.errors import InputError
-from probagg.pac.rows import Rows
+from probagg.pac.assignment import (
+    DENSE,
+    MANY,
+    SPARSE,
+    Entries,
+    Scorer,
+    Update,
+    entries_of,
+    joined,
+    to_csr,
+    weight_change,
+    without_tails,
+)
+from probagg.pac.rows import LinearRows, Rows
 from probagg.progress import log_progress
 
 LARGEST_BLOCK = 4096  # rows; larger blocks do not fit in the processor's cache
+# The size of settled blocks from which on P may be kept as entries: adding a block to K sums costs
+# as much as some tens of rows.
+LEAST_SETTLED = 128
+# A row moves where its probabilities change by so much in a sweep. After a sweep over all rows, so
+# many sweeps visit only those that move.
+MOVING = 1e-3
+PARTIAL_SWEEPS = 3
 PANEL = 256  # rows; blocks of less than half of it form panels
 
 
@@ -83,6 +98,11 @@ class Blocks:
         as_many_move = 4 * self.smallest * 0.3 * departure / (change + 1e-12)
         return int(np.clip(min(0.25 / gain_of_a_row, as_many_move), self.smallest, self.largest))
 
+    @property
+    def settled(self) -> int:
+        """The block size for rows most of which stay: a gain of 1/4 at softness 1."""
+        return max(1, min(int(0.25 * self.n_rows * (self.m - 1.0)), LARGEST_BLOCK))
+
     def panel(self, block: int) -> int:
         """Return the number of rows scored at once; it is the same for all small blocks."""
         return block if 2 * block > PANEL else self.largest * -(-PANEL // self.largest)
@@ -105,7 +125,8 @@ def near_uniform(X: Array, K: int, generator: np.random.Generator) -> Array:
 
 def given_start(init: Any, X: Array, K: int) -> Array:
     """Return the start that a user passed as `init` for rows X, with rows scaled to sum to 1."""
-    P = check_array(to_numpy(init), dtype=numpy_dtype(X), copy=True, input_name="init")
+    init = init.toarray() if sp.issparse(init) else to_numpy(init)
+    P = check_array(init, dtype=numpy_dtype(X), copy=True, input_name="init")
     if P.shape != (X.shape[0], K) or P.min() < 0 or not P.sum(1).min() > 0:
         raise InputError(
             f"init has shape {P.shape} and smallest value {P.min():.3g}, but probabilities of "
@@ -113,39 +134,6 @@ def given_start(init: Any, X: Array, K: int) -> Array:
             "each row. Pass such an array, or init='uniform'."
         )
     return like(P / P.sum(1, keepdims=True), X)
-
-
-@dataclass(frozen=True)
-class Update:
-    """One update by Eq. 8: how probabilities become weights, and scores probabilities."""
-
-    m: float
-    aggregate: str = "p"
-    balance: float = 1.0
-
-    def weigh(self, P: Array, weights: Array | None = None) -> Array:
-        """Return a_jk of s_ik = sum_j a_jk d_ij: w_j p_jk or w_j p_jk^m, for P (K, rows)."""
-        A = P if self.aggregate == "p" else P**self.m
-        return A if weights is None else A * weights
-
-    def scale(self, S: Array, mass: Array) -> Array:
-        """Multiply the sums of Eq. 8, (K, rows), by n_k^(balance - 1), in place."""
-        if self.balance != 1.0:
-            factor = mass_factor(mass, self.balance)
-            S *= namespace(S).asarray(factor, dtype=S.dtype)[:, None]
-        return S
-
-    def assign(self, S: Array, mass: Array, floor: Array | float) -> Array:
-        """Turn the sums of Eq. 8, raised to `floor`, into P (K, rows), in place."""
-        return assign_columns(self.scale(raise_to(S, floor), mass), self.m)
-
-    def objective(self, sums: Array) -> float:
-        """Return sum_k n_k^(balance - 1) sum_ij a_ik a_jk d_ij: Eq. 1 for the paper's options."""
-        return self.total(cluster_objectives(sums), sums[:, -1])
-
-    def total(self, objectives: Array, mass: Array) -> float:
-        """Return the sum of the clusters' objectives, each times n_k^(balance - 1)."""
-        return float((objectives * mass_factor(mass, self.balance)).sum())
 
 
 def departure(mean_square: float, K: int) -> float:
@@ -159,8 +147,12 @@ class Sweeps(Protocol):
     update: Update
     unit: float  # an objective of 1, in the user's units
 
+    @property
+    def visits_all(self) -> bool:
+        """Whether the next sweep updates every row, and may be the last one."""
+
     def sweep(self) -> tuple[float, float]:
-        """Update every row once, and return the change and the departure.
+        """Update rows once, and return the change and the departure.
 
         The change is the mean over rows of sum_k |p_ik - old p_ik|, the departure that of P from
         uniform: 0 there, 1 for hard assignments.
@@ -170,8 +162,17 @@ class Sweeps(Protocol):
         """Return the current objective."""
 
 
+def may_be_sparse(rows: Rows, K: int, blocks: Blocks) -> bool:
+    """Return whether P may be kept as entries, which pays for many clusters and large blocks."""
+    is_array = isinstance(rows, LinearRows) and not is_tensor(rows.X)
+    return is_array and K >= MANY and blocks.settled >= LEAST_SETTLED
+
+
 class BlockSweeps:
-    """Sweeps of a P in memory, arranged for `rows`, in blocks that grow as it settles."""
+    """Sweeps of a P in memory, in the order of the sweep, in blocks that grow as it settles.
+
+    P is a CSR array where few of many clusters have a share of a row (see `assignment`).
+    """
 
     def __init__(
         self, rows: Rows, P: Array, update: Update, block_size: int | str = "auto"
@@ -179,24 +180,50 @@ class BlockSweeps:
         self.rows, self.P, self.update, self.unit = rows, P, update, rows.unit
         self.blocks = Blocks.of(block_size, rows, P.shape[1], update.m)
         self.block = self.blocks.smallest
+        self._may_be_sparse = block_size == "auto" and may_be_sparse(rows, P.shape[1], self.blocks)
+        # The rows that the next sweep visits, where it is not all, and how many such sweeps ran.
+        self._visited: np.ndarray | None = None
+        self._n_partial = 0
         rows.start(update.weigh(P.T, rows.sample_weight))
 
+    @property
+    def visits_all(self) -> bool:
+        """Whether the next sweep visits every row."""
+        return self._visited is None
+
     def sweep(self) -> tuple[float, float]:
-        """Update every row of P once, in place: a sweep of Algorithm 1.
+        (N, K), n_threads = self.P.shape, blas_threads()
+        with one_blas_thread():
+            if sp.issparse(self.P):
+                change = self._sweep_nearest(n_threads)
+                square, n_entries = float(np.vdot(self.P.data, self.P.data)), self.P.nnz
+            else:
+                change, square, n_entries = self._sweep_all()
+        departed = departure(square / N, K)
+        self.block = self.blocks.choose(change / N, departed, (1.0 - 1.0 / K) * (1.0 - departed))
+        is_sparse = sp.issparse(self.P)
+        largest = (DENSE if is_sparse else SPARSE) * N * K
+        if self._may_be_sparse and (n_entries <= largest) != is_sparse:
+            self.P = self.P.toarray(order="F") if is_sparse else without_tails(self.P)
+            self._visited = None
+            self.rows.start(self.update.weigh(self.P.T, self.rows.sample_weight))
+        return change / N, departed
+
+    def _sweep_all(self) -> list[float]:
+        """Update P in place; return the sums of changes, of squares, and of entries that matter.
 
         The scores of a panel lack the changes of its own earlier blocks. These are added to those
         of each block: dA, the change of what a score sums, times the distances.
         """
         rows, P, update, block = self.rows, self.P, self.update, self.block
-        xp, (N, K), weights = namespace(P), P.shape, rows.sample_weight
-        totals = xp.zeros(2, dtype=xp.float64, device=P.device)
+        xp, K, weights = namespace(P), P.shape[1], rows.sample_weight
+        totals = xp.zeros(3, dtype=xp.float64, device=P.device)
         for panel in rows.panels(self.blocks.panel(block)):
-            index = rows.index(panel)
-            old = P[index].T
+            old = P[panel].T
             new = rows.scores(panel)  # overwritten by probabilities, block by block
             floor, mass = rows.floor, rows.mass
             D = rows.distances(panel) if block < new.shape[1] else None
-            w = None if weights is None else weights[index]
+            w = None if weights is None else weights[panel]
             dA = xp.empty_like(new)
             for some in chunks(new.shape[1], block):
                 if D is not None and some.start:
@@ -209,15 +236,69 @@ class BlockSweeps:
                     mass = mass + dA[:, some].sum(1)
             totals[0] += abs(new - old).sum()
             totals[1] += np.vdot(new, new) if xp is np else (new * new).sum()
-            P[index] = new.T
+            if self._may_be_sparse:
+                totals[2] += np.count_nonzero(new >= TAIL / K)
+            P[panel] = new.T
             rows.absorb(panel, dA)
-        change, square = totals.tolist()
-        departed = departure(square / N, K)
-        self.block = self.blocks.choose(change / N, departed, (1.0 - 1.0 / K) * (1.0 - departed))
-        return change / N, departed
+        return totals.tolist()
+
+    def _sweep_nearest(self, n_threads: int) -> float:
+        """Replace the entries of P, block by block, and return the sum of changes.
+
+        Few rows move, so blocks are large (see `Blocks.settled`). But a cluster that is nearly
+        empty attracts every row around it, and the rows of a block do not see each other: a block
+        ends before it changes the mass of a cluster by a quarter of the mean. Rows that stay are
+        visited in every fourth sweep only.
+        """
+        rows, P, update, visited = self.rows, self.P, self.update, self._visited
+        (N, K), weights = P.shape, rows.sample_weight
+        assert isinstance(rows, LinearRows)
+        scorer = Scorer(rows.sums, update, P.dtype, n_threads)
+        limit = 0.25 * float(rows.mass.sum()) / K
+        numbers = np.arange(N) if visited is None else visited
+        old_P, n = P if visited is None else P[visited], len(numbers)
+        found, changes, start = [], [], 0
+        while start < n:
+            stop = min(n, start + self.blocks.settled)
+            block = slice(start, stop) if visited is None else visited[start:stop]
+            lifted, w = rows.lifted(block), None if weights is None else weights[block]
+            new, old = scorer.assign(lifted), entries_of(old_P, start, stop)
+            dA = weight_change(new, old, K, update, w)
+            flow = abs(np.bincount(dA.clusters, dA.values, K))
+            if flow.max() > limit:
+                stop = start + rows_within(limit, dA, np.flatnonzero(flow > limit))
+                new, old, dA = (entries.before(stop - start) for entries in (new, old, dA))
+                lifted = lifted[: stop - start]
+            scorer.add(dA, lifted)
+            dP = weight_change(new, old, K)
+            changes.append(np.bincount(dP.rows, abs(dP.values), stop - start))
+            found.append(Entries(new.rows + start, new.clusters, new.values))
+            start = stop
+        self.P = to_csr(joined(found), (n, K))
+        if visited is not None:
+            place = np.arange(N)
+            place[visited] = N + np.arange(n)
+            self.P = sp.vstack([P, self.P], "csr")[place]
+        change = np.concatenate(changes)
+        moving = numbers[change > MOVING]
+        self._n_partial = 0 if visited is None else self._n_partial + 1
+        is_over = self._n_partial >= PARTIAL_SWEEPS or 2 * len(moving) > N
+        self._visited = None if is_over or change.sum() < MOVING * N else moving
+        return float(change.sum())
 
     def objective(self) -> float:
         return self.update.total(self.rows.objectives, self.rows.mass)
+
+
+def rows_within(limit: float, dA: Entries, clusters: np.ndarray) -> int:
+    """Return how many rows can be updated before one of these clusters changes by the limit."""
+    order = np.argsort(dA.rows, kind="stable")
+    last = len(order)
+    for cluster in clusters.tolist():
+        inside = order[dA.clusters[order] == cluster]
+        beyond = (abs(np.cumsum(dA.values[inside])) > limit).argmax()
+        last = min(last, int(dA.rows[inside[beyond]]))
+    return max(1, last)
 
 
 @dataclass
@@ -248,12 +329,13 @@ def converge(
     """
     result = SweepResult(list(history), False, 0.0)
     while not result.converged and len(result.history) < max_iter:
+        may_converge = sweeps.visits_all
         change, result.departure = sweeps.sweep()
         result.history.append(sweeps.objective())
         n, J = len(result.history), result.history[-1] * sweeps.unit
         log_progress(verbose >= 2, "%s, sweep %d: J %.6g, change %.2g", name, n, J, change)
         after_sweep(result.history)
-        result.converged = change < tol * result.departure
+        result.converged = may_converge and change < tol * result.departure
         if sweeps.update.m >= critical_m and result.departure < 1e-6:
             break
     n, J = len(result.history), result.history[-1] * sweeps.unit
@@ -261,7 +343,15 @@ def converge(
     return result
 
 
-def read_out(rows: Rows, P: Array, update: Update) -> None:
-    """Set every row of P from the current sums of `rows`, without updating them."""
+def read_out(rows: Rows, P: Array, update: Update) -> Array:
+    """Return P, dense or CSR as it is, with every row set from the current sums of `rows`."""
+    if not sp.issparse(P):
+        for chunk in rows.chunks():
+            P[chunk] = update.assign(rows.scores(chunk), rows.mass, rows.floor).T
+        return P
+    assert isinstance(rows, LinearRows)
+    scorer, found = Scorer(rows.sums, update, P.dtype), []
     for chunk in rows.chunks():
-        P[rows.index(chunk)] = update.assign(rows.scores(chunk), rows.mass, rows.floor).T
+        new = scorer.assign(rows.lifted(chunk))
+        found.append(Entries(new.rows + chunk.start, new.clusters, new.values))
+    return to_csr(joined(found), P.shape)
