@@ -24,7 +24,7 @@ pytestmark = [
 @pytest.fixture
 def small_blocks(monkeypatch):
     """P of a few thousand rows may be kept as entries."""
-    monkeypatch.setattr("probagg.pac.sweeps.LEAST_SETTLED", 1)
+    monkeypatch.setattr("probagg.pac.sweeps.LEAST_SCORES", 1)
 
 
 def many_blobs(n=4000, n_groups=50, dim=8, dtype=np.float32):

@@ -91,8 +91,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
         "annealed" first clusters at twice m - 1, which often ends in a lower objective. (It uses at
         most nine tenths of the way to `critical_m_`, and is skipped if m is beyond that.) "auto" is
-        "uniform" for few clusters and samples. From K = 32 and n_samples = 512 / (m - 1) on, it
-        starts from clusters of clusters of a sample, swept at a third of m - 1; from n_samples =
+        "uniform" for few clusters and samples. From K = 32 and n_samples = 2^16 / K / (m - 1) on,
+        it starts from clusters of clusters of a sample, swept at a third of m - 1; from n_samples =
         4 max(50,000, 200 K) on, rows are clustered out of core (see `fit`). The sweeps of a start
         are limited by `max_iter` too, but not counted in `n_iter_`.
     block_size : int or "auto", default="auto"

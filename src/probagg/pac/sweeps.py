@@ -39,9 +39,9 @@ from probagg.pac.rows import LinearRows, Rows
 from probagg.progress import log_progress
 
 LARGEST_BLOCK = 4096  # rows; larger blocks do not fit in the processor's cache
-# The size of settled blocks from which on P may be kept as entries: adding a block to K sums costs
-# as much as some tens of rows.
-LEAST_SETTLED = 128
+# The scores of a settled block from which on P may be kept as entries: fewer take less time than
+# the calls.
+LEAST_SCORES = 2**14
 # A row moves where its probabilities change by so much in a sweep. After a sweep over all rows, so
 # many sweeps visit only those that move.
 MOVING = 1e-3
@@ -165,7 +165,7 @@ class Sweeps(Protocol):
 def may_be_sparse(rows: Rows, K: int, blocks: Blocks) -> bool:
     """Return whether P may be kept as entries, which pays for many clusters and large blocks."""
     is_array = isinstance(rows, LinearRows) and not is_tensor(rows.X)
-    return is_array and K >= MANY and blocks.settled >= LEAST_SETTLED
+    return is_array and K >= MANY and K * blocks.settled >= LEAST_SCORES
 
 
 class BlockSweeps:
