@@ -60,6 +60,8 @@ CONSTRAINTS: dict[str, list[Any]] = SHARED | {
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
 # P is kept as a dense array up to this size, or up to that of X.
 KEPT_BYTES = 2**30
+# From about so many scores on, at m = 1.03, sweeps keep the entries of P.
+MANY_SCORES = 2**21
 
 
 def open_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource:
@@ -222,15 +224,17 @@ def to_solve(rows: RowSource, weights: Array | None, metric: Metric, K: int) -> 
 def _check_room(X: np.ndarray, K: int) -> None:
     """Raise an error before the first sweep where PAC of an array needs more memory than is free.
 
-    P is there twice at the end: as arranged for the sweeps, and in the order of X. From `MANY`
-    clusters and from `is_large` rows on, it is almost empty or not kept.
+    A dense P is there twice at the end: as arranged for the sweeps, and in the order of X. For many
+    scores sweeps keep its entries (see `sweeps`), and `is_large` rows have none: it is there once,
+    where `probabilities_` are kept.
     """
     N, D = X.shape
     lifted = N * (D + 2) * X.itemsize
     kept = lifted if lifted <= KEPT_LIFTED else 0
-    probabilities = 0 if K >= MANY or is_large(N, K) else 2.0 * N * K * X.itemsize
+    has_entries = is_large(N, K) or (K >= MANY and N * K >= MANY_SCORES)
+    copies = int(keeps_probabilities(X, K)) if has_entries else 2
     check_memory(
-        probabilities + kept,
+        float(copies) * N * K * X.itemsize + kept,
         f"PAC of {N:,} rows and {K:,} clusters",
         "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in chunks.",
     )

@@ -2,6 +2,7 @@ import csv
 
 import numpy as np
 import pytest
+from commands import reseal
 from PIL import Image
 
 import probagg
@@ -135,6 +136,7 @@ def test_a_run_lists_its_near_duplicates_and_the_page_folds_them(folder, tmp_pat
 def test_a_damaged_list_is_an_error_that_names_it(folder, tmp_path):
     run = run_of(folder, tmp_path / "run", report=False)
     (run.path / "duplicates.csv").write_text("group,path,representative\n0,gone.jpg,00.jpg\n")
+    reseal(run.path)
     with pytest.raises(RunFolderError, match=r"duplicates\.csv.*gone\.jpg"):
         read_contents(run.path)
 
