@@ -1,6 +1,8 @@
 """Features of a set: order, bad files, formats, too little memory, estimated time."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from PIL import Image
 
 from probagg.app.embed import BackboneError, estimate, extract_features
 from probagg.app.embed.backbone import Preprocessing
+from probagg.app.embed.features import _Embedding
 from probagg.data.images import ArrayImages, FolderImages
 from probagg.errors import NoData
 
@@ -169,6 +172,23 @@ def test_out_of_memory_errors_of_every_engine_are_recognised(photos, backbone, n
 
     network.forward = forward
     assert extract_features(photos, backbone, cache=False, batch_size=4).X.shape == (10, 5)
+
+
+def test_a_batch_that_another_thread_has_halved_meanwhile_is_tried_again(photos, backbone, network):
+    """Two threads fail with two images each: the second sees the size of one that the first set."""
+    both = threading.Barrier(2, timeout=20)
+
+    def forward(images):
+        if len(images) > 1:
+            both.wait()
+            raise MemoryError
+        return images.mean((2, 3)).repeat(1, 2)[:, :5]
+
+    network.forward = forward
+    with ThreadPoolExecutor(2) as pool:
+        embedding = _Embedding(photos, backbone, cache=False, batch_size=2)
+        batches = [np.zeros((2, 3, 32, 32), np.float32)] * 2
+        assert [len(found) for found in pool.map(embedding._features, batches)] == [2, 2]
 
 
 def test_other_errors_of_a_network_are_raised(photos, backbone, network):

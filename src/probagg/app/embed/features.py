@@ -213,19 +213,20 @@ class _Embedding:
         """Return the network's output for a batch, which is divided where memory is short."""
         features: list[np.ndarray] = []
         while len(batch):
+            size = min(self.batch_size, len(batch))
             try:
-                features.append(self.backbone(batch[: self.batch_size]))
+                features.append(self.backbone(batch[:size]))
             except Exception as error:
                 if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
                     raise
-                size = min(self.batch_size, len(batch))
                 if size == 1:
                     raise BackboneError(
                         f"There is not enough memory for one image in {self.backbone.name}. Choose "
                         "a smaller --backbone, or --device cpu."
                     ) from error
-                # The next attempt begins when the failed batch is freed.
-                self.batch_size = size // 2
+                # The next attempt begins when the failed batch is freed. Another thread may have
+                # halved the size meanwhile.
+                self.batch_size = min(self.batch_size, size // 2)
             else:
                 batch = batch[len(features[-1]) :]
         return np.concatenate(features)
