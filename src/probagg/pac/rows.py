@@ -141,9 +141,8 @@ class LinearRows:
     def lifted(self, rows: Index) -> Array:
         if self._lifted is not None:
             return self._lifted[rows]
-        if (
-            self._last is None or self._last[0] is not rows
-        ):  # `absorb` follows `scores` on these rows
+        # `absorb` follows `scores` on these rows.
+        if self._last is None or self._last[0] is not rows:
             index = rows if self.order is None else self.order[rows]
             self._last = rows, self.coordinates.lift(self.X[index])
         return self._last[1]
