@@ -174,6 +174,13 @@ def test_an_exported_model_numbers_and_names_clusters_as_predict_does(matrix, tm
     assert [names[label] for label in labels] == said
 
 
+def test_rows_of_another_width_than_the_run_are_refused(matrix, tmp_path):
+    X = matrix[1]
+    run = probagg.cluster(X, 3, out=tmp_path / "run", report=False)
+    with pytest.raises(NoData, match=f"gives 1 columns, but the model in .* takes {X.shape[1]}"):
+        run.predict(X[:, :1])
+
+
 def test_the_options_of_another_method_are_refused(tmp_path, matrix):
     with pytest.raises(InputError, match="recipe: not used by method pac"):
         probagg.cluster(matrix[0], 3, recipe="digits", out=tmp_path / "run")

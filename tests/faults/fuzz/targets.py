@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-VALUES = (".json", ".toml", ".safetensors", ".npz")  # files whose values are changed too
 ROWS = np.random.default_rng(0).normal(size=(12, 3)).round(3) + 4 * (np.arange(12) % 2)[:, None]
 LABELS = "row,class\n" + "".join(f"{i},{'ab'[i % 2]}\n" for i in range(12))
 CSV = "id;amount;when;kind\n" + "".join(

@@ -169,6 +169,12 @@ class Run:
         # A damaged file fails before work.
         model, yardstick = self.model(device), self.yardstick
         if samples.images is None:
+            if samples.X.shape[1] != model.n_features_in_:
+                raise NoData(
+                    f"{samples.source or 'The matrix'} gives {samples.X.shape[1]:,} columns, but "
+                    f"the model in {self.path} takes {model.n_features_in_:,}. Give rows like "
+                    "those that were clustered."
+                )
             X, P = samples.X, Predicted(model, samples.X)
         elif (backbone := self.backbone(device)) is not None:
             samples = opened.embed_images(samples, backbone, monitor)
