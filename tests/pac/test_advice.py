@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -41,6 +43,44 @@ def test_one_unit_standardised_rows_and_other_metrics_are_fine():
     with warnings.catch_warnings():
         warnings.simplefilter("error", ClusteringWarning)
         make_pipeline(StandardScaler(), PAC(3, random_state=0)).fit(wine)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_principal_components_have_one_unit(rng, dtype):
+    """Also where some are nothing but rounding errors, as columns were copies of others."""
+    X = rng.normal(size=(300, 6)) * [50, 10, 5, 1, 0.5, 0.1]
+    X = np.column_stack([X, X @ rng.normal(size=(6, 3))]).astype(dtype)
+    Z = PCA().fit_transform(X)
+    assert Z.std(0).max() > 1e6 * Z.std(0).min()
+    assert not warned(Z)
+    assert warned(Z[:, ::-1])
+
+
+@pytest.mark.parametrize("options", [{}, {"balance": "auto"}])
+@pytest.mark.parametrize("unit", [1e-200, np.float32(1e25)])
+def test_the_unit_of_rows_leads_to_no_warning(rng, unit, options):
+    """Squares of such values vanish or overflow; k-means and NumPy would warn of it."""
+    X = np.concatenate([rng.normal(size=(60, 4)) + 20 * k for k in range(3)])
+    X = X.astype(np.asarray(unit).dtype) * unit
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        labels = PAC(3, random_state=0, **options).fit_predict(X)
+    assert len({tuple(set(labels[60 * k : 60 * k + 60])) for k in range(3)}) == 3
+
+
+def test_m_above_the_critical_value_is_told_by_what_came_of_it(rng):
+    noise = rng.normal(size=(300, 100))
+    with pytest.warns(ConvergenceWarning) as found:
+        PAC(3, random_state=0).fit(noise)
+    text = str(found[0].message)
+    assert "all stay near 1/3: no cluster forms" in text
+    assert "the paper uses" not in text  # 1.03 is what was used
+    groups = rng.normal(size=(300, 2)) + 3 * np.repeat(np.eye(3, 2), 100, axis=0)
+    above = PAC(3, random_state=0).fit(groups).critical_m_ + 1e-3
+    with pytest.warns(ConvergenceWarning, match="another start may end in them") as found:
+        pac = PAC(3, m=above, init=np.eye(3)[np.repeat([0, 1, 2], 100)]).fit(groups)
+    assert "(the paper uses 1.03)" in str(found[0].message)
+    assert pac.probabilities_.max(1).mean() > 0.35
 
 
 def test_constant_columns_do_not_count(rng):

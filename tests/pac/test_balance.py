@@ -206,6 +206,9 @@ def test_what_cannot_be_chosen_is_an_error():
     assert PAC(1, balance="auto").fit(X).balance_ == 1.0
 
 
+OUTLIERS = (0.0, 1.0, 2000), (6.0, 0.2, 30), (-6.0, 0.2, 30)
+
+
 def warnings_of(X, K, **options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -241,6 +244,12 @@ def test_a_warning_says_that_many_clusters_are_tiny(digits):
     (text,) = warnings_of(X, 10, balance=0.0)
     assert "5 of 10 clusters have less than 5 % of the mean size" in text
     assert "raise balance (now 0" in text
+
+
+def test_one_who_passed_auto_is_not_told_to_pass_it(rng):
+    large, *outliers = (rng.normal(at, size, (n, 5)) for at, size, n in OUTLIERS)
+    (text,) = warnings_of(np.concatenate([large, *outliers]), 3, balance="auto")
+    assert "raise balance (balance='auto' chose 0; the paper's is 1)" in text
 
 
 def test_no_warning_where_sizes_fit(digits):

@@ -48,7 +48,7 @@ def advise(
     if found:
         return [(problem, ConvergenceWarning) for problem in found]
     problem = choice.doubt() if choice is not None else None
-    problem = problem or uneven_sizes(solution)
+    problem = problem or uneven_sizes(solution, is_chosen=choice is not None)
     is_compared = choice is None and solution.parameters.n_clusters <= MOST_CLUSTERS
     if problem is None and is_compared and (gain := gain_of_kmeans(solution, X, FORCED)):
         problem = forced_sizes(gain)
@@ -61,13 +61,17 @@ def problems(solution: Solution) -> list[str]:
     m, critical_m = clusters.update.m, clusters.critical_m
     if critical_m == 1.0:
         return ["All samples are the same: there is nothing to cluster. Check the data."]
+    is_uniform = solution.departure < 1e-6
     if m >= critical_m:
+        so = "another start may end in them"
+        if is_uniform:
+            so = f"all stay near 1/{parameters.n_clusters}: no cluster forms"
+        paper = " (the paper uses 1.03)" if critical_m > 1.03 else ""
         return [
             f"m={m:.4g} is at or above the critical value {critical_m:.4g} of this data: uniform "
-            "probabilities are stable there, and no cluster can form. Lower m below it (the paper "
-            "uses 1.03) or pass m='auto'."
+            f"probabilities are stable there, and {so}. Lower m below it{paper} or pass m='auto'."
         ]
-    if solution.departure < 1e-6:
+    if is_uniform:
         return [
             "All probabilities are still equal. If the columns of init are equal, pass an init "
             "with some noise, or init='uniform'. If m is just below the critical value "
@@ -88,18 +92,24 @@ def problems(solution: Solution) -> list[str]:
     return found
 
 
-def uneven_sizes(solution: Solution) -> str | None:
-    """Return advice where many clusters are tiny beside the others, which outliers cause."""
+def uneven_sizes(solution: Solution, *, is_chosen: bool) -> str | None:
+    """Return advice where many clusters are tiny beside the others, which outliers cause.
+
+    `is_chosen` says that the balance is a choice of "auto".
+    """
     sizes, K = solution.sizes, solution.parameters.n_clusters
     tiny = int((sizes < TINY * sizes.mean()).sum())
     if sizes.sum() < 100 * K or tiny < max(2, K / 4):
         return None
     balance = solution.clusters.update.balance
-    raise_it = f", raise balance (now {balance:g}; the paper's is 1)" if balance < 1.0 else ""
+    raise_it = ""
+    if balance < 1.0:
+        chosen = f"balance='auto' chose {balance:g}" if is_chosen else f"now {balance:g}"
+        raise_it = f", or raise balance ({chosen}; the paper's is 1)"
     return (
         f"{tiny} of {K} clusters have less than {100 * TINY:.0f} % of the mean size, the largest "
         f"has {100 * sizes.max() / sizes.sum():.0f} % of the samples: the small ones may be "
-        f"outliers. Use fewer clusters, scale the columns alike or leave outliers out{raise_it}."
+        f"outliers. Use fewer clusters, scale the columns alike, leave outliers out{raise_it}."
     )
 
 
@@ -132,28 +142,42 @@ def differing_scales(X: np.ndarray, factor: float) -> Scales | None:
 
     A scale is the standard deviation of a column, without its missing values (NaN). Constant
     columns do not count, nor does the smallest twentieth of more than 20 columns, nor a column
-    other than the largest with one value in nine of ten rows.
+    other than the largest with one value in nine of ten rows. Principal components have one unit,
+    and None is returned: their means are 0, and each has a smaller scale than the one before.
 
     >>> X = np.array([[1.0, 0.0, 7.0], [2.0, 500.0, 7.0], [3.0, 1000.0, 7.0]])
     >>> scales = differing_scales(X, 100.0)
     >>> scales.largest, scales.smallest, round(scales.factor)
     (1, 0, 500)
     """
+    rounding = np.finfo(X.dtype).eps if X.dtype.kind == "f" else 0.0
     X = np.asarray(X[:: 1 + len(X) // ROWS], np.float64)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column without values
         spread, size = np.nanstd(X, axis=0), np.nanmax(np.abs(X), axis=0)
+        mean = np.abs(np.nanmean(X, axis=0))
     varies = np.flatnonzero(spread > 1e-12 * size)  # the rest is constant, but for rounding
     if not len(varies) or not np.isfinite(spread[varies]).all():
         return None
     largest = int(varies[spread[varies].argmax()])
     if spread[largest] <= factor * spread[varies].min():
         return None
+    if _are_components(mean, spread, len(X), rounding):
+        return None
     order = varies[np.argsort(spread[varies], kind="stable")]
     counted = order[(order == largest) | ~_nearly_constant(X[:, order])]
     smallest = int(counted[int(FEW * (len(counted) - 1))])
     found = Scales(largest, smallest, float(spread[largest]), float(spread[smallest]))
     return found if found.factor > factor else None
+
+
+def _are_components(mean: np.ndarray, spread: np.ndarray, n: int, rounding: float) -> bool:
+    """Return whether nearly all columns are as principal components, within errors of n rows."""
+    error = 100.0 * rounding * spread.max()
+    is_centred = mean <= 4.0 * spread / np.sqrt(n) + error
+    falls = spread[1:] <= 1.25 * spread[:-1] + error
+    is_first = 1.25 * spread[0] >= spread.max() and spread[-1] <= 1.25 * spread.min() + error
+    return bool(is_first and min(is_centred.mean(), falls.mean()) >= 1.0 - FEW)
 
 
 def _nearly_constant(X: np.ndarray) -> np.ndarray:

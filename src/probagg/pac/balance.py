@@ -23,7 +23,7 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from probagg.aggregation import LINEAR_METRICS, Array
-from probagg.arrays import to_numpy
+from probagg.arrays import is_tensor, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
@@ -52,6 +52,8 @@ FEW_ROWS = 2_500
 FEW_STARTS, FEW_ITERATIONS = 5, 30
 # Candidates are compared on at least and at most so many rows; 50 per cluster in between.
 LEAST_ROWS, MOST_ROWS = 5_000, 20_000
+# Rows with larger or smaller values are divided by a power of two before they are compared.
+SMALLEST, LARGEST = 1e-15, 1e15
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def choose_balance(
     rows, weights = _some(X, sample_weight, size, parameters)
     if metric not in LINEAR_METRICS and metric != "precomputed":
         check_pairwise_metric(rows, metric)
-    compared, runs, candidates = Comparison(rows, metric, K), [], []
+    compared, runs, candidates = Comparison(_in_range(rows, metric), metric, K), [], []
 
     def run(balance: float, start: str, P: Array | None = None) -> None:
         init = parameters.init if P is None else P
@@ -235,7 +237,7 @@ def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float
         return 0.0
     chosen = _draw(N, max(FEW_ROWS, 20 * K), 0)
     with _thread_pools().limit(limits=1):  # starting threads takes longer than so few rows
-        rows = plain_rows(X[chosen])
+        rows = _in_range(plain_rows(X[chosen]), metric)
         rows = _few_columns(normalize(rows) if metric == "cosine" else rows)
         compared = Comparison(rows, "sqeuclidean", K)
         before = compared.read(_labels(solution)[chosen], 1.0, "uniform")
@@ -244,6 +246,19 @@ def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float
     gain = after.score - before.score
     is_alike = adjusted_rand_score(before.labels, after.labels) >= ALIKE
     return gain if gain >= least and not is_alike else 0.0
+
+
+def _in_range(rows: Array, metric: Metric) -> Array:
+    """Return rows whose squares neither overflow nor vanish: divided by a power of two, if needed.
+
+    Neighbours and k-means' clusters do not depend on the unit.
+    """
+    if metric not in LINEAR_METRICS or is_tensor(rows):
+        return rows
+    largest = float(abs(rows).max())
+    if largest == 0.0 or SMALLEST < largest < LARGEST:
+        return rows
+    return rows / rows.dtype.type(2.0) ** (np.frexp(largest)[1] - 1)
 
 
 def _few_columns(rows: Array) -> Array:

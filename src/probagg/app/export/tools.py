@@ -180,7 +180,9 @@ def write_anndata(
     if P is not None:
         data.obsm["X_probagg"] = np.asarray(P, np.float32)
     data.uns["probagg"] = {"run": labelled.run, "names": np.array(labelled.names, object)}
-    data.write_h5ad(path)
+    # From pandas 3 on all text is of this type, also the names that anndata itself has read.
+    with anndata.settings.override(allow_write_nullable_strings=True):
+        data.write_h5ad(path)
     return [
         'obs["probagg"] has the clusters'
         + (', obsm["X_probagg"] their probabilities' if P is not None else "")
