@@ -204,6 +204,11 @@ class Assignments:
             flag=np.where(rows, DISCARDED, self.flag),
         )
 
+    def only(self, rows: Sequence[int] | np.ndarray) -> Assignments:
+        """Return the table of these rows, in their order."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return replace(self, names=[self.names[row] for row in rows], **columns)
+
     def to_csv(self) -> str:
         """Return the table as text, as in assignments.csv."""
         return "".join(self.csv_parts())

@@ -535,3 +535,38 @@ def test_keys_work_wherever_the_focus_is(page):
     press(page, "Enter")
     assert list(review_of(page).moved.values()) == [0]
     assert page.evaluate(on_a_tile)
+
+
+def test_similar_photos_of_all_clusters_are_shown_moved_and_left_again(page):
+    page.locator(".tile").first.focus()
+    name = page.locator(".tile bdi").first.text_content()
+    press(page, "l")
+    page.wait_for_selector("#back")
+    assert heading(page).startswith("Like ")
+    assert heading(page).endswith(name)
+    assert page.locator(".tile").count() == 61
+    assert page.locator(".tile .other").nth(3).is_visible()
+    assert page.locator(".tile .other").nth(3).text_content().startswith("in cluster ")
+    press(page, "ArrowRight", "Space", "Shift+ArrowRight", "m")
+    page.keyboard.type("2")
+    press(page, "Enter")
+    assert set(review_of(page).moved.values()) == {2}
+    assert len(review_of(page).moved) == 2
+    assert page.locator("#back").is_visible(), "the list of similar photos stays"
+    press(page, "Escape")
+    assert heading(page) == "cluster 0"
+    press(page, "Control+z")
+    assert review_of(page) == Review()
+
+
+def test_similar_photos_are_found_from_an_enlarged_one_and_from_the_bar(page):
+    page.locator(".tile").nth(2).focus()
+    press(page, "Enter", "l")
+    page.wait_for_selector("#back")
+    assert not page.locator("#viewer").is_visible()
+    page.click("#back")
+    page.locator(".tile").nth(1).click()
+    page.click("#like")
+    page.wait_for_selector("#back")
+    press(page, "1")
+    assert heading(page) == "cluster 0", "an order shows the cluster again"

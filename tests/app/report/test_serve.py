@@ -405,3 +405,30 @@ def test_fifty_thousand_rows_are_described_in_seconds(large_run):
     text = json.dumps(review_session(large_run).describe())
     assert time.monotonic() - began < 10
     assert len(text) < 5_000_000
+
+
+def test_the_most_similar_samples_are_found_by_features(client, photo_run):
+    X = np.load(photo_run / "embeddings.npy").astype(float)
+    cosine = X @ X[5] / np.linalg.norm(X, axis=1)
+    answer = client.post("/api/similar", {"sample": 5})
+    found = json.loads(answer.body)["samples"]
+    assert len(found) == 60
+    assert 5 not in found
+    assert set(found[:10]) <= set(np.argsort(-cosine)[:12].tolist())
+
+
+@pytest.mark.parametrize("body", [[], {}, {"sample": "5"}, {"sample": 120}, {"sample": -1}])
+def test_what_is_similar_to_no_sample_is_refused(client, body):
+    answer = client.post("/api/similar", body)
+    assert answer.status == 400
+    assert "is not one of the samples" in words(answer) or '"sample" is needed' in words(answer)
+
+
+def test_a_run_without_features_finds_nothing_similar(matrix_run):
+    session = review_session(matrix_run)
+    assert session.describe()["can_compare"] is False
+    with pytest.raises(ReviewError, match="no features to compare"):
+        session.similar(0)
+    X = np.arange(178.0)[:, None]
+    session = review_session(matrix_run, lambda: (X, "sqeuclidean"))
+    assert session.similar(0)["samples"] == list(range(1, 61))

@@ -1,4 +1,4 @@
-"""The commands: cluster, predict, evaluate, report and export; compare has a module of its own."""
+"""The commands cluster, predict, evaluate, report and export; `verbs` and `compare` have others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 import probagg
-from probagg.app.cli import compare
+from probagg.app.cli import compare, verbs
 from probagg.app.cli.options import (
     AsJson,
     CopyTo,
@@ -22,6 +22,7 @@ from probagg.app.cli.options import (
     Quiet,
     RunPath,
     TrustCode,
+    chosen_target,
     example,
     read_options,
     takes_options,
@@ -104,7 +105,7 @@ def cluster_command(
     options["out"] = out = options["out"] or default_out(source)
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:
-        target = _target(copy_to, link_to)
+        target = chosen_target(copy_to, link_to)
         if target is not None:
             check_sorting(Path(source).expanduser(), target, out)
         job = plan(source, read_options(options), terminal, download=not dry_run)
@@ -166,7 +167,7 @@ def predict(
         if out is not None and out.suffix.lower() not in (".csv", ".txt", ""):
             raise InputError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
         output = None if out is None else Output(out, overwrite, tuple(files)).check()
-        target = _target(copy_to, link_to)
+        target = chosen_target(copy_to, link_to)
         if target is not None:
             if not isinstance(given, str):
                 raise InputError("--copy-to and --link-to need one SOURCE, a folder or a photo.")
@@ -192,12 +193,6 @@ def predict(
             terminal.say(f"{n:,} {samples.noun} {'linked' if link else 'copied'} to {target}")
         facts = {"run": str(run), "source": given}
         give(facts | {"samples": assigned.records(), "skipped": dict(samples.skipped)})
-
-
-def _target(copy_to: Path | None, link_to: Path | None) -> Path | None:
-    if copy_to is not None and link_to is not None:
-        raise InputError("--copy-to and --link-to are two ways of one thing. Give one of them.")
-    return copy_to or link_to
 
 
 def read_sources(words: list[str]) -> str | list[str]:
@@ -368,4 +363,6 @@ def export(
         )
 
 
+app.command("select", epilog=verbs.SELECT)(verbs.select_command)
+app.command("similar", epilog=verbs.SIMILAR)(verbs.similar_command)
 app.command(epilog=compare.EXAMPLE)(compare.compare)

@@ -113,3 +113,10 @@ def parse_number(option: str, text: str | None) -> float | str | None:
         return float(text)
     except ValueError:
         raise InputError(f"{option} is {text!r}, but a number or auto is needed.") from None
+
+
+def chosen_target(copy_to: Path | None, link_to: Path | None) -> Path | None:
+    """Return the folder for images, of --copy-to or --link-to, or None."""
+    if copy_to is not None and link_to is not None:
+        raise InputError("--copy-to and --link-to are two ways of one thing. Give one of them.")
+    return copy_to or link_to

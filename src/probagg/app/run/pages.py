@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -21,10 +22,13 @@ from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Spli
 from probagg.app.run.by_pac import FEATURE_DEFAULTS
 from probagg.app.run.contents import read_contents, read_features, read_review, write_review
 from probagg.app.run.folder import add_to_run
+from probagg.app.run.selection import most_similar
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
 
 REPORT, MAP = "report.html", "map.npz"
+# Samples that the review page shows as similar to one.
+SIMILAR = 60
 
 
 def write_report(
@@ -72,15 +76,27 @@ def find_images(contents: Contents, images: ImageSet | None) -> tuple[ImageSet |
     return images, ""
 
 
-def review_session(run: str | PathLike[str]) -> Session:
-    """Return a session in which a person reviews a run; changes are saved in its folder."""
+def review_session(
+    run: str | PathLike[str], rows: Callable[[], tuple[Any, str]] | None = None
+) -> Session:
+    """Return a session in which a person reviews a run; changes are saved in its folder.
+
+    `rows` returns what similar samples are found by, and the metric, in place of features.
+    """
     contents = read_contents(run)
     images, reason = find_images(contents, None)
     read, save = functools.partial(read_review, run), functools.partial(write_review, run)
     X, split = read_features(run, len(contents.assigned)), None
     if X is not None:
         split = functools.partial(split_cluster, X, contents.assigned, contents.n_clusters)
-    return Session(contents, images, reason, read, save, split)
+        rows = rows or (lambda: (X, FEATURE_DEFAULTS["metric"]))
+    similar = None if rows is None else functools.partial(_similar_samples, rows)
+    return Session(contents, images, reason, read, save, split, similar)
+
+
+def _similar_samples(rows: Callable[[], tuple[Any, str]], sample: int) -> list[int]:
+    X, metric = rows()
+    return most_similar(X, X[sample : sample + 1], SIMILAR, metric, sample)[0].tolist()
 
 
 def split_cluster(

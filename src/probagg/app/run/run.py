@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -28,6 +29,7 @@ from probagg.app.run.contents import (
     MAX_CLUSTERS,
     RESULT,
     read_config,
+    read_contents,
     read_features,
     read_n_clusters,
     read_result,
@@ -49,9 +51,10 @@ from probagg.app.run.output import Output, check_target, photo_of, sort_images
 from probagg.app.run.pages import review_session, write_report
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of
+from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.images import FolderImages
-from probagg.errors import InputError, NoData
+from probagg.errors import InputError, NoData, ProbaggError
 from probagg.metrics import evaluate
 from probagg.storage import encode, file_version, whole_file, whole_folder
 
@@ -165,24 +168,9 @@ class Run:
 
     def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
         """Open new samples and assign them (see `predict`)."""
-        samples = self.open_new(source, monitor)
         # A damaged file fails before work.
-        model, yardstick = self.model(device), self.yardstick
-        if samples.images is None:
-            if samples.X.shape[1] != model.n_features_in_:
-                raise NoData(
-                    f"{samples.source or 'The matrix'} gives {samples.X.shape[1]:,} columns, but "
-                    f"the model in {self.path} takes {model.n_features_in_:,}. Give rows like "
-                    "those that were clustered."
-                )
-            X, P = samples.X, Predicted(model, samples.X)
-        elif (backbone := self.backbone(device)) is not None:
-            samples = opened.embed_images(samples, backbone, monitor)
-            X, P = samples.X, model.predict_proba(samples.X)
-        else:
-            samples = samples.for_recipe(source, model.recipe_)
-            samples = opened.readable(samples, monitor)
-            X, P = model.infer(samples.pictures)
+        yardstick = self.yardstick
+        samples, X, P = self._inferred(source, device, monitor)
         review = self.review
         K = P.shape[1]
         groups = partial(review.regions, K) if review.splits else review.groups(K)[:K]
@@ -190,6 +178,23 @@ class Run:
         # A sample of the run itself that a person moved stays where it was put.
         names = samples.names_in(self.config.get("source"))
         return samples, review.apply(assigned, names or [])
+
+    def _inferred(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Any, Any]:
+        """Open new samples; return them with their features X and the model's P."""
+        samples, model = self.open_new(source, monitor), self.model(device)
+        if samples.images is None:
+            if samples.X.shape[1] != model.n_features_in_:
+                raise NoData(
+                    f"{samples.source or 'The matrix'} gives {samples.X.shape[1]:,} columns, but "
+                    f"the model in {self.path} takes {model.n_features_in_:,}. Give rows like "
+                    "those that were clustered."
+                )
+            return samples, samples.X, Predicted(model, samples.X)
+        if (backbone := self.backbone(device)) is not None:
+            samples = opened.embed_images(samples, backbone, monitor)
+            return samples, samples.X, model.predict_proba(samples.X)
+        samples = opened.readable(samples.for_recipe(source, model.recipe_), monitor)
+        return samples, *model.infer(samples.pictures)
 
     @property
     def preparation(self) -> Preparation | None:
@@ -241,6 +246,56 @@ class Run:
         """The features of the images, (n, D), memory-mapped; None for a matrix."""
         return read_features(self._file(FEATURES).parent)
 
+    def select(self, n: int = 100) -> Assignments:
+        """Return the samples to look at first, at most n, in this order.
+
+        In turn they are typical of a cluster, borderline, and spread over all samples. Only one of
+        a group of near-duplicates is among them, and none that a person moved or discarded.
+        """
+        if n < 1:
+            raise InputError(f"n is {n}, but at least 1 sample is needed.")
+        table, contents = self.assignments, read_contents(self._file(ASSIGNMENTS).parent)
+        try:
+            X = self.clustered_rows(len(table))
+        except (ProbaggError, OSError):
+            # The table that was clustered is gone or another one.
+            X = None
+        return table.only(look_first(contents, X, n))
+
+    def similar(self, source: Any, n: int = 20, *, device: str = "auto") -> Assignments:
+        """Return the n samples of the run that are most similar to one, the nearest first.
+
+        `source` is the name of a sample of the run, or one new sample, as for `predict`. The
+        column `distance` is that to it: 1 - cosine of features, or as the clusters' metric is.
+        """
+        if n < 1:
+            raise InputError(f"n is {n}, but at least 1 sample is needed.")
+        table = self.assignments
+        X, metric = self._compared_rows(len(table))
+        own = None
+        if isinstance(source, str) and source in table.names:
+            own = table.names.index(source)
+            x = X[own : own + 1]
+        else:
+            samples, x, _ = self._inferred(source, device, Monitor())
+            if len(samples) != 1:
+                raise InputError(
+                    f"{samples.source or 'The source'} has {len(samples):,} {samples.noun}, but "
+                    "one is needed. Give a single file, row or name of a sample of the run."
+                )
+        rows, distances = most_similar(X, x, n, metric, own)
+        return replace(table.only(rows), distance=distances)
+
+    def _compared_rows(self, n_samples: int) -> tuple[Any, str]:
+        """Return the rows as they were clustered, which must be there, and the metric."""
+        X = self.clustered_rows(n_samples)
+        if X is None:
+            raise NoData(
+                f"The rows of the run in {self.path} were in memory and are not in its folder. Do "
+                "this in the program that clusters them, or cluster a file."
+            )
+        return X, self.yardstick.metric
+
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
 
@@ -278,7 +333,10 @@ class Run:
 
         `port=0` takes a free one. `on_ready` is called with the address of the page.
         """
-        session = review_session(self.path)
+        rows = None
+        if self.embeddings is None and (self._rows is not None or "source" in self.config):
+            rows = partial(self._compared_rows, len(self.assignments))
+        session = review_session(self.path, rows)
         serve(session, open_browser=open_browser, port=port, on_ready=on_ready)
 
     def export(
@@ -337,12 +395,22 @@ class Run:
             )
         return X
 
-    def sort_images(self, target: str | PathLike[str], *, link: bool = False) -> int:
-        """Copy or link the images into one folder per cluster under `target`; return how many."""
+    def sort_images(
+        self,
+        target: str | PathLike[str],
+        *,
+        link: bool = False,
+        table: Assignments | None = None,
+    ) -> int:
+        """Copy or link the images into one folder per cluster under `target`; return how many.
+
+        They are all of the run, or those of a `table` of it, such as `select` returns.
+        """
         if "source" not in self.config:
             raise InputError("The run was made from data in memory, so there are no files to sort.")
-        assigned, source = self.assignments, Path(self.config["source"])
-        clusters, names = assigned.cluster.tolist(), self.review.names
+        assigned = self.assignments if table is None else table
+        source, names = Path(self.config["source"]), self.review.names
+        clusters = assigned.cluster.tolist()
         return sort_images(source, assigned.names, clusters, names, Path(target), link=link)
 
 
@@ -483,8 +551,12 @@ def write_handover(
     *,
     overwrite: bool,
     monitor: Monitor,
+    table: Assignments | None = None,
 ) -> dict[str, Any]:
-    """Write the clusters of a run for a tool (see `Run.export`); return path, size and names."""
+    """Write the clusters of a run for a tool (see `Run.export`); return path, size and names.
+
+    Folders may be of some samples only, those of `table`.
+    """
     if out is None:
         raise InputError(
             f"The format {format} has no place in a run. Name one: --out NAME"
@@ -494,7 +566,7 @@ def write_handover(
     facts: dict[str, Any] = {"run": str(run.path), "format": format}
     if format in FOLDERS:
         check_target(path)
-        labelled = labelled_of(run)
+        labelled = labelled_of(run, table)
         with whole_folder(path.resolve()) as folder:
             lines = FOLDERS[format](labelled, folder)
         facts |= {"folder": str(path), "bytes": sum(p.stat().st_size for p in path.iterdir())}
@@ -536,9 +608,13 @@ def _write_anndata(run: Run, labelled: Labelled, file: Path) -> list[str]:
     )
 
 
-def labelled_of(run: Run) -> Labelled:
-    """Return what a tool is given of a run."""
-    assigned = run.assignments
+def labelled_of(run: Run, table: Assignments | None = None) -> Labelled:
+    """Return what a tool is given of a run, or of the samples of a table of it."""
+    assigned, features = run.assignments, run.embeddings
+    if table is not None:
+        places = {name: row for row, name in enumerate(assigned.names)}
+        features = None if features is None else features[[places[n] for n in table.names]]
+        assigned = table
     folder, files = run.photos(assigned.names) if assigned.heading == "path" else (None, None)
     return Labelled(
         run=run.path.resolve().name,
@@ -546,7 +622,7 @@ def labelled_of(run: Run) -> Labelled:
         names=cluster_names(run.review, run.review.n_numbers(run.n_clusters)),
         folder=folder,
         files=files,
-        features=run.embeddings,
+        features=features,
     )
 
 

@@ -257,7 +257,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.server.shutdown()
             return
-        answers = {"/api/review": self._save, "/api/split": self._split}
+        answers = {
+            "/api/review": self._save,
+            "/api/split": self._split,
+            "/api/similar": self._similar,
+        }
         if path not in answers:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
         try:
@@ -284,6 +288,11 @@ class _Handler(BaseHTTPRequestHandler):
                 HTTPStatus.BAD_REQUEST, 'An object with "review", "cluster" and "parts" is needed'
             )
         return self.server.session.split(*map(body.get, ("review", "cluster", "parts")))
+
+    def _similar(self, body: Any) -> dict[str, Any]:
+        if not isinstance(body, dict):
+            raise Refused(HTTPStatus.BAD_REQUEST, 'An object with "sample" is needed')
+        return self.server.session.similar(body.get("sample"))
 
     def _read_json(self) -> Any:
         if self.headers.get_content_type() != "application/json":  # a form cannot send this

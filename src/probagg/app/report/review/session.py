@@ -34,8 +34,9 @@ class Session:
 
     A sample is known by its place in the table, counted from 0: no path comes from the browser.
     `read` returns the saved review. `save` replaces it once the check that it is given has passed,
-    with no other process writing meanwhile. `split` divides a cluster of a review into parts; None
-    where a run has no features. `reason` says why there are no images.
+    with no other process writing meanwhile. `split` divides a cluster of a review into parts, and
+    `similar` returns the samples most similar to one; None where a run has no features. `reason`
+    says why there are no images.
     """
 
     def __init__(
@@ -46,11 +47,12 @@ class Session:
         read: Callable[[], Review],
         save: Callable[[Review, Callable[[], None]], object],
         split: Callable[[Review, Any, Any], Split] | None = None,
+        similar: Callable[[int], list[int]] | None = None,
     ) -> None:
         self.run = contents.run
         self.samples = contents.assigned
         self._contents, self._reason = contents, reason
-        self._read, self._save, self._split = read, save, split
+        self._read, self._save, self._split, self._similar = read, save, split, similar
         self._known = frozenset(self.samples.names)
         self._saving = threading.Lock()
         self._whole, self._rows = images, image_rows(images, self.samples)
@@ -82,6 +84,7 @@ class Session:
             "n_clusters": self._contents.n_clusters,
             "pictures": self._images is not None,
             "can_split": self._split is not None,
+            "can_compare": self._similar is not None,
             "trouble": self._reason or None,
             "samples": columns(self.samples),
             "overlaps": [{"pair": pair, "samples": n} for pair, n in pairs.items()],
@@ -103,6 +106,14 @@ class Session:
                 "This run has no features to split a cluster by. Move its samples to a new cluster."
             )
         return self._split(self._checked(value), cluster, n_parts).to_json()
+
+    def similar(self, sample: Any) -> dict[str, Any]:
+        """Return the samples that are most similar to one, nearest first, for JSON."""
+        if self._similar is None:
+            raise ReviewError("This run has no features to compare samples by.")
+        if type(sample) is not int or not 0 <= sample < len(self.samples):
+            raise ReviewError(f"{sample} is not one of the samples. Reload the page.")
+        return {"samples": self._similar(sample)}
 
     def _checked(self, value: Any) -> Review:
         """Return the review in parsed JSON; every sample in it must be one of the run's."""

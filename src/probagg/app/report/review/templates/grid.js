@@ -169,6 +169,11 @@ export function createGrid(state, { describe, onSelect, onOpen }) {
     focus,
     select,
     choose,
+    // The sample that has the focus, or the only one selected.
+    current() {
+      if (node.contains(document.activeElement)) return state.rows[focused];
+      return state.selection.size === 1 ? [...state.selection][0] : undefined;
+    },
     // Select the sample that has the focus, if any.
     selectFocused() {
       if (node.contains(document.activeElement)) select([state.rows[focused]]);

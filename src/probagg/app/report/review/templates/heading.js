@@ -4,11 +4,14 @@
 
 import * as model from './model.js';
 import { button, element } from './parts.js';
-import { merge, nameOf, open, rejoin, rename, setRenaming, state, things, unmerge } from './state.js';
+import {
+  merge, nameOf, open, rejoin, rename, setRenaming, state, things, titleOf, unmerge,
+} from './state.js';
 
 const heading = document.getElementById('heading');
 
 export function renderHeading(ask) {
+  if (state.similar) return heading.replaceChildren(...similarLines());
   const { review, view, run, cluster } = state;
   const inside = model.mergedInto(view, cluster);
   const confused = model.confusedWith(run, view, cluster).slice(0, 2);
@@ -25,7 +28,20 @@ export function renderHeading(ask) {
   ].filter(Boolean));
   const input = heading.querySelector('input');
   input?.focus();
-  input?.select();
+  return input?.select();
+}
+
+function similarLines() {
+  const { similar, cluster } = state;
+  const back = element('bdi', {}, cluster === model.DISCARDED ? 'Discarded' : nameOf(cluster));
+  return [
+    element('div', { class: 'row headline' },
+      element('h2', {}, 'Like ', element('bdi', {}, titleOf(similar.row))),
+      button(element('span', {}, 'Back to ', back), () => open(cluster),
+        { id: 'back', title: 'Back (Esc)' })),
+    element('p', { class: 'muted' },
+      `The ${things(similar.rows.length - 1)} most similar to it, of all clusters, nearest first`),
+  ];
 }
 
 function headline(ask) {

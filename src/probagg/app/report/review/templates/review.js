@@ -10,8 +10,8 @@ import { button, element, percent } from './parts.js';
 import { pick } from './picker.js';
 import { post } from './saving.js';
 import {
-  begin, discard, merge, move, moveToNew, nameOf, redo, restore, sizeOf, sortBy, split, state,
-  things, undo,
+  begin, discard, merge, move, moveToNew, nameOf, open, openSimilar, redo, restore, sizeOf, sortBy,
+  split, state, things, titleOf, undo,
 } from './state.js';
 import { createViewer } from './viewer.js';
 
@@ -20,6 +20,7 @@ const grid = createGrid(state, { describe, onSelect: renderBar, onOpen: enlarge 
 const viewer = createViewer(state, {
   describe,
   toggle: (place) => grid.choose(place, false),
+  compare: showSimilar,
   leave: (place) => grid.focus(place),
 });
 
@@ -74,10 +75,11 @@ function renderOrders() {
   const label = element('span', { class: 'label small muted' }, 'Show first');
   $('orders').replaceChildren(label, ...Object.entries(model.ORDERS).map(([order, word], place) =>
     button(word, () => sortBy(order), {
-      'aria-pressed': String(order === state.order), title: `${word} first (${place + 1})`,
+      'aria-pressed': String(order === state.order && !state.similar), title: `${word} first (${place + 1})`,
     })));
-  $('grid').setAttribute('aria-label', `${nameOf(state.cluster)}, ${state.order} first`);
-  $('grid').dataset.order = state.order;
+  $('grid').setAttribute('aria-label', state.similar ? `Like ${titleOf(state.similar.row)}`
+    : `${nameOf(state.cluster)}, ${state.order} first`);
+  $('grid').dataset.order = state.similar ? 'similar' : state.order;
   $('grid').dataset.kind = state.run.things;
   $('empty').hidden = state.rows.length > 0;
   $('all').hidden = !state.rows.length;
@@ -92,18 +94,19 @@ function renderBar() {
     button('New cluster', onSelected(moveToNew), { id: 'new', title: 'Move to a new cluster (N)' }),
     isDiscarded ? button('Restore', onSelected(restore), { id: 'restore', title: 'Restore (X)' })
       : button('Discard', onSelected(discard), { id: 'discard', title: 'Discard (X)' }),
+    number === 1 && state.run.can_compare
+      && button('More like this', () => showSimilar(), { id: 'like', title: 'More like this (L)' }),
     button('Clear', () => grid.select([]), { class: 'plain', title: 'Clear the selection (Esc)' }),
-  ] : [state.message?.undo && button('Undo', undo)].filter(Boolean);
+  ] : [state.message?.undo && button('Undo', undo)];
   $('bar').classList.toggle('busy', number > 0);
   $('bar').classList.toggle('quiet', !words);
   $('message').textContent = words;
-  $('actions').replaceChildren(...actions);
+  $('actions').replaceChildren(...actions.filter(Boolean));
 }
 
 function describe(row) {
   const { run, view } = state;
-  const { key, name: names } = run.samples;
-  const name = key === 'row' ? `row ${names[row]}` : names[row];
+  const name = titleOf(row);
   const sample = model.sampleOf(run, view, row);
   const { moved, second_cluster: other, second_probability: p } = sample;
   const flag = moved ? 'moved' : sample.flag;
@@ -112,11 +115,13 @@ function describe(row) {
   const probability = isDecided ? null : sample.probability;
   const second = other === null ? null
     : isDecided ? ['from', nameOf(other)] : ['or', `${nameOf(other)} (${percent(p)})`];
+  const home = state.similar && ['in', nameOf(sample.cluster)];
   const words = [name, nameOf(sample.cluster), !isDecided && `probability ${percent(probability)}`,
     flagText, second?.join(' ')].filter(Boolean);
   return {
     name: name.split('/').at(-1), isImage: run.things === 'image', hasPicture: run.pictures,
-    label: words.join(', '), title: words.join('\n'), probability, flag, flagText, second,
+    label: words.join(', '), title: words.join('\n'), probability, flag, flagText,
+    second: home ?? second,
   };
 }
 
@@ -128,7 +133,8 @@ function say(words) {
 // ---- dialogs
 
 function choices(best, hint) {
-  const others = state.view.clusters.filter((k) => k !== state.cluster && !best.includes(k));
+  const others = state.view.clusters
+    .filter((k) => (k !== state.cluster || state.similar) && !best.includes(k));
   return [...best, ...others].map((cluster) => ({
     cluster,
     name: nameOf(cluster),
@@ -179,6 +185,25 @@ async function askSplit() {
     return say(`Not split: ${error.message}`);
   }
   return grid.focus(0);
+}
+
+// Of the given sample, or of the one that has the focus or is selected.
+async function showSimilar(row = grid.current()) {
+  if (!state.run.can_compare) return say('This run has no features to compare samples by.');
+  if (row === undefined) return say(`Choose one ${state.run.things} first.`);
+  try {
+    await openSimilar(row);
+  } catch (error) {
+    return say(`Not found: ${error.message}`);
+  }
+  return grid.focus(0);
+}
+
+function clear() {
+  if (state.similar && !state.selection.size) {
+    open(state.cluster);
+    grid.focus(0);
+  } else grid.select([]);
 }
 
 async function askMerge() {
@@ -236,7 +261,8 @@ const KEYS = {
   F2: startRenaming,
   j: () => openFromTop(1),
   k: () => openFromTop(-1),
-  Escape: () => grid.select([]),
+  l: () => showSimilar(),
+  Escape: clear,
   1: () => sortBy('typical'),
   2: () => sortBy('borderline'),
   3: () => sortBy('unusual'),

@@ -14,6 +14,7 @@ export const state = {
   order: 'typical',
   rows: [], // of the cluster, in the order
   selection: new Set(),
+  similar: null, // { row, rows }: shown in place of the cluster
   past: [], // [{ review, cluster, words }]
   future: [],
   saving: { what: 'saved', error: null },
@@ -25,6 +26,10 @@ let redraw = () => {};
 
 export const nameOf = (cluster) => model.nameOf(state.review, cluster);
 export const sizeOf = (cluster) => state.view.members.get(cluster).length;
+export const titleOf = (row) => {
+  const { key, name } = state.run.samples;
+  return key === 'row' ? `row ${name[row]}` : name[row];
+};
 export const things = (number) => model.count(number, state.run.things);
 
 export function begin(data, { onChange, onSaving }) {
@@ -41,7 +46,8 @@ function adopt(review, cluster) {
   state.review = review;
   state.view = model.look(state.run, review);
   state.cluster = model.nearest(state.view, review, cluster);
-  state.rows = model.ordered(state.run, state.view, state.cluster, state.order);
+  state.rows = state.similar?.rows
+    ?? model.ordered(state.run, state.view, state.cluster, state.order);
   const here = new Set(state.rows);
   state.selection = new Set([...state.selection].filter((row) => here.has(row)));
   history.replaceState(null, '', `/#${state.cluster}`); // this also removes the secret from the address
@@ -59,6 +65,7 @@ function go(review, cluster, message) {
 function change(review, words, cluster = state.cluster) {
   state.past.push({ review: state.review, cluster: state.cluster, words });
   state.future = [];
+  if (state.similar) state.selection.clear(); // what was moved stays in the list
   go(review, cluster, { words, undo: true });
   state.saver.save(review);
 }
@@ -75,13 +82,27 @@ export const undo = () => travel(state.past, state.future, 'Undone');
 export const redo = () => travel(state.future, state.past, 'Redone');
 
 export function open(cluster) {
-  if (cluster === state.cluster) return;
+  if (cluster === state.cluster && !state.similar) return;
+  show(null, cluster);
+}
+
+// Show the cluster or, in its place, samples that are similar to one.
+function show(similar, cluster) {
+  state.similar = similar;
   state.selection.clear();
-  go(state.review, cluster, null);
+  adopt(state.review, cluster);
+  [state.message, state.renaming] = [null, false];
+  redraw({ fromTop: true });
+}
+
+// Throws where the server cannot find them.
+export async function openSimilar(row) {
+  const { samples } = await post('/api/similar', { sample: row });
+  show({ row, rows: [row, ...samples] }, state.cluster);
 }
 
 export function sortBy(order) {
-  state.order = order;
+  [state.order, state.similar] = [order, null];
   adopt(state.review, state.cluster);
   redraw({ fromTop: true });
 }

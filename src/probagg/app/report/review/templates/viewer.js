@@ -6,11 +6,12 @@ const dialog = document.getElementById('viewer');
 const image = document.getElementById('viewer-image');
 const title = document.getElementById('viewer-title');
 const facts = document.getElementById('viewer-facts');
-const [previous, next, close] = ['previous', 'next', 'close']
+const [previous, next, like, close] = ['previous', 'next', 'like', 'close']
   .map((part) => document.getElementById(`viewer-${part}`));
 
-// `describe(row)` returns the texts; `toggle(place)` selects; `leave(place)` is called at the end.
-export function createViewer(state, { describe, toggle, leave }) {
+// `describe(row)` returns the texts; `toggle(place)` selects; `compare(row)` shows similar samples;
+// `leave(place)` is called at the end.
+export function createViewer(state, { describe, toggle, compare, leave }) {
   let place = 0;
 
   function render() {
@@ -37,11 +38,18 @@ export function createViewer(state, { describe, toggle, leave }) {
     render();
   }
 
+  function showSimilar() {
+    if (!state.run.can_compare) return;
+    dialog.close();
+    compare(state.rows[place]);
+  }
+
   const keys = {
     ArrowRight: () => go(place + 1), ArrowDown: () => go(place + 1),
     ArrowLeft: () => go(place - 1), ArrowUp: () => go(place - 1),
     Home: () => go(0), End: () => go(state.rows.length - 1),
     ' ': select,
+    l: showSimilar,
     Enter: () => dialog.close(),
   };
   image.addEventListener('load', () => image.classList.toggle('pixelated', image.naturalWidth <= 48));
@@ -58,11 +66,13 @@ export function createViewer(state, { describe, toggle, leave }) {
   });
   previous.addEventListener('click', () => go(place - 1));
   next.addEventListener('click', () => go(place + 1));
+  like.addEventListener('click', showSimilar);
   close.addEventListener('click', () => dialog.close());
 
   return {
     open(target) {
       go(target);
+      like.hidden = !state.run.can_compare;
       dialog.showModal();
       dialog.focus();
     },

@@ -1,0 +1,111 @@
+"""The commands for work on a finished run: select and similar."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from probagg.app.cli.options import (
+    AsJson,
+    CopyTo,
+    LinkTo,
+    Overwrite,
+    RunPath,
+    TrustCode,
+    chosen_target,
+    example,
+)
+from probagg.app.cli.terminal import Terminal, deliver, guarded
+from probagg.app.run.output import Output
+from probagg.app.run.run import FOLDERS, open_run, write_handover
+from probagg.errors import InputError
+from probagg.storage import encode
+
+CSV = "csv"
+SELECT = example(
+    "probagg select runs/photos -n 100 --out look.csv",
+    "Writes one line per photo, with the columns of assignments.csv, the most useful first.\n\n\b\n"
+    "To label them in Label Studio:\n  probagg select runs/photos --format label-studio --out "
+    "tasks/",
+)
+SIMILAR = example(
+    "probagg similar runs/photos new.jpg -n 10",
+    "Prints the most similar photos of the run with the columns of assignments.csv, of which "
+    "distance is that to new.jpg.",
+)
+
+Out = Annotated[Path | None, typer.Option(help="CSV file to write. [default: standard output]")]
+Number = Annotated[int, typer.Option("-n", "--n", min=1, help="How many samples.")]
+
+
+def select_command(
+    run: RunPath,
+    n: Number = 100,
+    how: Annotated[
+        str, typer.Option("--format", help=f"What --out is: {', '.join((CSV, *FOLDERS))}.")
+    ] = CSV,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV file or, of another format, folder. [default: standard output]"),
+    ] = None,
+    copy_to: CopyTo = None,
+    link_to: LinkTo = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Select the samples of a RUN to look at or label first.
+
+    In turn typical of a cluster, borderline, and spread over all samples, without near-duplicates.
+    """
+    terminal = Terminal(aside=out is None or as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        opened = open_run(run)
+        if how not in (CSV, *FOLDERS):
+            raise InputError(f"--format is {how!r}; possible are {', '.join((CSV, *FOLDERS))}.")
+        target = chosen_target(copy_to, link_to)
+        output = None
+        if how == CSV and out is not None:
+            output = Output(out, overwrite).check()
+        table = opened.select(n)
+        terminal.say(f"{len(table):,} of {len(opened.assignments):,} samples of {run}")
+        if how != CSV:
+            write_handover(opened, how, out, overwrite=overwrite, monitor=terminal, table=table)
+        elif output is not None:
+            output.write(encode(table.to_csv()))
+            terminal.say(f"written to {out}")
+        elif not as_json and target is None:
+            deliver(table.to_csv())
+        if target is not None:
+            copied = opened.sort_images(target, link=copy_to is None, table=table)
+            terminal.say(
+                f"{copied:,} images {'linked' if copy_to is None else 'copied'} to {target}"
+            )
+        give({"run": str(run), "samples": table.records()})
+
+
+def similar_command(
+    run: RunPath,
+    sample: Annotated[
+        str, typer.Argument(help="An image file, or the path, row or id of a sample of the run.")
+    ],
+    n: Number = 20,
+    out: Out = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    overwrite: Overwrite = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the samples of a RUN that are most similar to SAMPLE."""
+    terminal = Terminal(aside=out is None or as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        opened = open_run(run, trust_code=trust_code)
+        output = None if out is None else Output(out, overwrite, (Path(sample),)).check()
+        table = opened.similar(sample, n, device=device)
+        if output is not None:
+            output.write(encode(table.to_csv()))
+            terminal.say(f"written to {out}")
+        elif not as_json:
+            deliver(table.to_csv())
+        give({"run": str(run), "sample": sample, "samples": table.records()})

@@ -1,0 +1,69 @@
+"""The commands for work on a finished run."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from commands import probagg
+from sklearn.datasets import make_blobs
+
+import probagg as library
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """120 rows of a table in three clusters."""
+    home = tmp_path_factory.mktemp("verbs")
+    X, _ = make_blobs(120, 4, centers=3, random_state=0)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.insert(0, "customer", [f"c{row:03}" for row in range(120)])
+    frame.to_csv(home / "rows.csv", index=False)
+    return library.cluster(home / "rows.csv", 3, out=home / "run", report=False)
+
+
+def lines_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_select_prints_or_writes_the_samples_to_look_at_first(run, tmp_path):
+    shown = probagg("select", run.path, "-n", 9)
+    assert shown.exit_code == 0, shown.stderr
+    assert [line["customer"] for line in lines_of(shown.stdout)] == run.select(9).names
+    assert "9 of 120 samples" in shown.stderr
+    written = probagg("select", run.path, "-n", 9, "--out", tmp_path / "look.csv")
+    assert written.exit_code == 0
+    assert (tmp_path / "look.csv").read_text() == shown.stdout
+    again = probagg("select", run.path, "--out", tmp_path / "look.csv")
+    assert again.exit_code == 2
+    assert "exists. Name a new file, or replace it with --overwrite" in again.stderr
+    found = json.loads(probagg("select", run.path, "-n", 2, "--json").stdout)
+    assert len(found["samples"]) == 2
+
+
+def test_select_refuses_what_cannot_be_done_before_any_work(run):
+    unknown = probagg("select", run.path, "--format", "excel")
+    assert unknown.exit_code == 2
+    assert "--format is 'excel'; possible are csv, label-studio, fiftyone" in unknown.stderr
+    rows = probagg("select", run.path, "--format", "label-studio", "--out", "tasks")
+    assert "Label Studio shows image files" in rows.stderr
+
+
+def test_similar_finds_a_sample_of_the_run_by_its_name(run):
+    shown = probagg("similar", run.path, "c007", "-n", 4)
+    assert shown.exit_code == 0, shown.stderr
+    lines = lines_of(shown.stdout)
+    assert [line["customer"] for line in lines] == run.similar("c007", 4).names
+    distances = [float(line["distance"]) for line in lines]
+    assert np.all(np.diff(distances) >= 0)
+    wrong = probagg("similar", run.path, "c999")
+    assert wrong.exit_code == 3
+    assert "c999" in wrong.stderr
+
+
+@pytest.mark.parametrize("verb", ["select", "similar"])
+def test_help_has_an_example(verb):
+    shown = probagg(verb, "--help")
+    assert f"probagg {verb} runs/photos" in shown.stdout
