@@ -14,6 +14,7 @@ LEAVES = {  # what every part may import
     "environment",
     "errors",
     "estimators",
+    "known",
     "processes",
     "progress",
 }
@@ -23,6 +24,7 @@ ALLOWED = {
     "arrays": set(),
     "errors": set(),
     "estimators": set(),
+    "known": set(),
     "processes": set(),
     "progress": set(),
     "environment": set(),

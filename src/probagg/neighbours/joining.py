@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from probagg.known import match_clusters, with_known
 from probagg.neighbours.graph import kappa, mean_over, share_by_chance
 
 PAC, KMEANS, PARTS = "PAC's clusters", "clusters of k-means", "joined parts"
@@ -89,13 +90,14 @@ def choose_clusters(
     smoothed: Callable[[np.ndarray], np.ndarray],
     balance: float = 1.0,
     random_state: int = 0,
+    known: np.ndarray | None = None,
 ) -> tuple[Grouping | None, str, str | None]:
     """Return joined parts or the clusters of k-means, None where PAC's are kept; why; and a doubt.
 
     X (N, D) are rows in which distances are Euclidean, `near` (N, n) their neighbours, and P (N, K)
     PAC's probabilities. `smoothed` smooths probabilities over the graph: joined parts follow its
     edges, and can only be compared with clusters that do. `balance` is PAC's: how much clusters of
-    equal size are preferred.
+    equal size are preferred. Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it.
     """
     K = P.shape[1]
     if K < 2 or len(near) < PER_PART * K:
@@ -106,7 +108,7 @@ def choose_clusters(
         Grouping.of(
             name, smoothed(np.eye(K)[labels]).argmax(1) if name == KMEANS else labels, others, X
         )
-        for name, labels in _candidates(X, others, K, random_state)
+        for name, labels in _candidates(X, others, K, random_state, known)
     )
     candidates = [before, *(each for each in found if len(np.unique(each.labels)) == K)]
     chosen = best_grouping(candidates, balance)
@@ -142,11 +144,12 @@ def _doubt(chosen: Grouping, rival: Grouping, balance: float) -> str | None:
 
 
 def _candidates(
-    X: np.ndarray, near: np.ndarray, K: int, random_state: int
+    X: np.ndarray, near: np.ndarray, K: int, random_state: int, known: np.ndarray | None
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yield labels of all rows, from k-means and from several divisions into parts."""
     N = len(X)
-    yield KMEANS, kmeans_labels(principal_axes(X), K, random_state, n_init=10)
+    labels = kmeans_labels(principal_axes(X), K, random_state, n_init=10)
+    yield KMEANS, _matched(labels, K, known)
     n_parts = count_parts(N, K)
     if n_parts <= K:
         return
@@ -157,8 +160,16 @@ def _candidates(
     for number in range(DIVISIONS):
         parts = kmeans_labels(rows, n_parts, random_state + number, n_init=1)
         edges = count_edges(near, parts, n_parts)
-        yield PARTS, refine(edges, join(edges, K, "modularity"))[parts]
-        yield PARTS, join(edges, K, "ratio")[parts]
+        for groups in (refine(edges, join(edges, K, "modularity")), join(edges, K, "ratio")):
+            yield PARTS, _matched(groups[parts], K, known)
+
+
+def _matched(labels: np.ndarray, K: int, known: np.ndarray | None) -> np.ndarray:
+    """Return labels numbered as the known ones of some rows, which are set."""
+    if known is None:
+        return labels
+    order = match_clusters(np.eye(K)[labels], known)
+    return with_known(np.argsort(order)[labels], known)
 
 
 def count_parts(n: int, n_clusters: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from probagg.aggregation import LINEAR_METRICS, Array, embed, namespace
 from probagg.arrays import chunks
 from probagg.errors import ClusteringWarning, InputError
+from probagg.known import UNKNOWN, with_known
 from probagg.neighbours.graph import mean_over, nearest_rows
 from probagg.neighbours.joining import choose_clusters
 from probagg.progress import Progress
@@ -49,10 +50,18 @@ def smoothing_graph(X: Array, n_clusters: int, metric: str) -> Array:
     return nearest_rows(X, count_nearest(X.shape[0], n_clusters), metric, among=X)
 
 
-def smooth(near: Array, P: Array, mass: Array | None = None, *, rounds: int = ROUNDS) -> Array:
+def smooth(
+    near: Array,
+    P: Array,
+    mass: Array | None = None,
+    *,
+    rounds: int = ROUNDS,
+    known: np.ndarray | None = None,
+) -> Array:
     """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
 
-    Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P.
+    Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P. Rows whose
+    cluster is `known`, (N,) with -1 elsewhere, keep it in every round.
 
     >>> near = np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
     >>> P = np.array([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
@@ -62,7 +71,7 @@ def smooth(near: Array, P: Array, mass: Array | None = None, *, rounds: int = RO
     Q, mass = P, P.sum(0) if mass is None else mass
     for _ in range(rounds):
         T = mean_over(near, Q)
-        Q = _normalise(T * _factor(T, mass))
+        Q = with_known(_normalise(T * _factor(T, mass)), known)
     return Q
 
 
@@ -150,35 +159,36 @@ class Smoothing:
         *,
         metric: str = "cosine",
         balance: float = 1.0,
+        known: np.ndarray | None = None,
     ) -> tuple[Self, np.ndarray]:
         """Return the smoothing of PAC's P (N, K) of X (N, D), and the new P (N, K).
 
-        `balance` is PAC's. `progress` is called with the number of rows done and of all, beyond one
-        sample.
+        `balance` is PAC's, and so is `known`, the clusters of rows that keep them. `progress` is
+        called with the number of rows done and of all, beyond one sample.
         """
         N, K = P.shape
-        draw = np.random.default_rng(random_state).choice
-        kept = np.sort(draw(N, SAMPLE, replace=False)) if N > SAMPLE else np.arange(N)
+        kept = _sampled_rows(N, known, np.random.default_rng(random_state))
+        some = None if known is None else known[kept]
         points, before = _rows(X[kept], metric), np.asarray(P[kept], np.float64)
         rows = points.astype(np.float16 if metric == "cosine" else np.float32)
         near = _nearest(points, rows.astype(np.float64), count_nearest(len(kept), K), metric)
-        smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS)
+        smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS, known=some)
         chosen, reason, doubt = choose_clusters(
-            points, near, before, smoothed, balance, random_state
+            points, near, before, smoothed, balance, random_state, some
         )
         if doubt is not None:
             warnings.warn(doubt, ClusteringWarning, stacklevel=3)
         confidence = sharpness(before)
         if chosen is not None:
             before, confidence = np.eye(K)[chosen.labels], chosen.inside
-        Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1).astype(np.float32)
+        Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1, known=some).astype(np.float32)
         T = mean_over(near, Q.astype(np.float64))
         factor = _factor(T, before.sum(0))
         power = find_power(T * factor, confidence)
         found = cls(rows, Q, factor, power, near.shape[1], metric, reason)
         if N > SAMPLE:
-            return found, found.predict_proba(X, progress)
-        return found, to_power(T * factor, power).astype(np.float32)
+            return found, with_known(found.predict_proba(X, progress), known)
+        return found, with_known(to_power(T * factor, power).astype(np.float32), known)
 
     @property
     def n_clusters(self) -> int:
@@ -237,6 +247,17 @@ class Smoothing:
             np.isfinite(values).all() for values in (rows, P, factor, self.power)
         ):
             raise ValueError("some of its numbers are not finite")
+
+
+def _sampled_rows(n: int, known: np.ndarray | None, generator: np.random.Generator) -> np.ndarray:
+    """Return the sorted numbers of the rows that are kept; up to half of them are known ones."""
+    if n <= SAMPLE:
+        return np.arange(n)
+    drawn = generator.choice(n, SAMPLE, replace=False)
+    if known is not None:
+        of_known = generator.permutation(np.flatnonzero(known != UNKNOWN))[: SAMPLE // 2]
+        drawn = np.append(of_known, drawn[~np.isin(drawn, of_known)])[:SAMPLE]
+    return np.sort(drawn)
 
 
 def _rows(X: Any, metric: str) -> np.ndarray:

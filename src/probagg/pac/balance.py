@@ -26,8 +26,10 @@ from probagg.aggregation import LINEAR_METRICS, Array
 from probagg.arrays import is_tensor, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
+from probagg.known import UNKNOWN, match_clusters
 from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
 from probagg.neighbours.joining import kmeans_labels
+from probagg.pac.known import weights_of
 from probagg.pac.out_of_core import Chunks
 from probagg.pac.rows import Metric, check_pairwise_metric, training_distances
 from probagg.pac.solver import Parameters, Solution, solve
@@ -158,7 +160,10 @@ class BalanceChoice:
 
 
 def choose_balance(
-    X: Array | Chunks, parameters: Parameters, sample_weight: Array | None = None
+    X: Array | Chunks,
+    parameters: Parameters,
+    sample_weight: Array | None = None,
+    known: np.ndarray | None = None,
 ) -> BalanceChoice:
     """Return the balance that "auto" stands for, with the candidates it was chosen from.
 
@@ -176,7 +181,7 @@ def choose_balance(
     if not isinstance(parameters.random_state, Integral):  # the same for every run
         parameters = replace(parameters, random_state=draw_seed(parameters.random_state))
     size = min(N, max(LEAST_ROWS, min(50 * K, MOST_ROWS)))
-    rows, weights = _some(X, sample_weight, size, parameters)
+    rows, weights, known = _some(X, sample_weight, known, size, parameters)
     if metric not in LINEAR_METRICS and metric != "precomputed":
         check_pairwise_metric(rows, metric)
     compared, runs, candidates = Comparison(_in_range(rows, metric), metric, K), [], []
@@ -184,7 +189,7 @@ def choose_balance(
     def run(balance: float, start: str, P: Array | None = None) -> None:
         init = parameters.init if P is None else P
         at = replace(parameters, balance=balance, init=init, checkpoint=None)
-        runs.append(solve(rows, at, weights))
+        runs.append(solve(rows, at, weights, known))
         candidates.append(compared.read(_labels(runs[-1]), balance, start))
 
     run(1.0, "uniform")
@@ -203,7 +208,9 @@ def choose_balance(
         run(0.25, "uniform")
         run(0.0, "uniform")
         if kmeans is not None:
-            run(0.0, "k-means", np.eye(K)[kmeans.labels])
+            P = np.eye(K)[kmeans.labels]
+            order = np.arange(K) if known is None else match_clusters(P, known)
+            run(0.0, "k-means", P[:, order])
     candidates += [] if kmeans is None else [kmeans]
     for candidate in candidates:
         log_progress(parameters.verbose >= 1, "%s", candidate)
@@ -279,17 +286,22 @@ def _labels(run: Solution) -> np.ndarray:
 
 
 def _some(
-    X: Array | Chunks, weights: Array | None, size: int, parameters: Parameters
-) -> tuple[Array, Array | None]:
-    """Return all rows, or random ones, with their weights."""
-    if isinstance(X, Chunks):
-        sample = X.sample(_draw(X.shape[0], size, parameters.random_state))
-        return sample.X, sample.weights
-    if size == X.shape[0]:
-        return X, weights
+    X: Array | Chunks,
+    weights: Array | None,
+    known: np.ndarray | None,
+    size: int,
+    parameters: Parameters,
+) -> tuple[Array, Array | None, np.ndarray | None]:
+    """Return all rows, or random ones, with their weights and known clusters."""
+    if size == X.shape[0] and not isinstance(X, Chunks):
+        return X, weights, known
     chosen = _draw(X.shape[0], size, parameters.random_state)
+    known = None if known is None or (known[chosen] == UNKNOWN).all() else known[chosen]
+    weights = weights_of(weights, chosen)
+    if isinstance(X, Chunks):
+        return X.sample(chosen).X, weights, known
     rows = X[np.ix_(chosen, chosen)] if parameters.metric == "precomputed" else X[chosen]
-    return rows, None if weights is None else weights[chosen]
+    return rows, weights, known
 
 
 def _draw(N: int, size: int, seed: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from probagg.arrays import is_tensor, to_numpy
 from probagg.environment import check_memory
 from probagg.errors import ClusteringWarning, reading
 from probagg.estimators import check_parameters, draw_seed, labels_of
+from probagg.known import check_known_labels, with_known
 from probagg.neighbours.smoothing import PER_CLUSTER, SAMPLE, Smoothing
 from probagg.pac.advice import FORCED_SIZES
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_sparse, explained
@@ -113,15 +114,24 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, progress: Progress | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        known_labels: Any = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Self:
         """Cluster the rows of X: an array, a SciPy sparse matrix or a DataFrame of numbers.
 
+        `known_labels` are the clusters of rows that keep them, as in `PAC.fit`; neighbours follow.
         Rows have no weights: the graph counts each once. `progress` is called with the number of
         rows assigned and of all, where there are more than 10,000.
         """
         check_parameters(self)
         rows, is_seed = self._checked(X, reset=True), isinstance(self.random_state, Integral)
         seed = self.random_state if is_seed else draw_seed(self.random_state)
+        known = check_known_labels(known_labels, rows.shape[0], int(self.n_clusters))
         n_samples, n_features = rows.shape
         if sp.issparse(rows):
             needed, what = 24.0 * min(n_samples, SAMPLE) * n_features, "a graph of dense rows"
@@ -131,14 +141,20 @@ class GraphPAC(ClusterMixin, BaseEstimator):
             # Sizes that differ are a matter of the graph here.
             warnings.filterwarnings("ignore", FORCED_SIZES, ClusteringWarning)
             self.pac_ = PAC(**self.get_params() | {"random_state": seed}).fit(
-                to_numpy(X) if is_tensor(X) else X
+                to_numpy(X) if is_tensor(X) else X, known_labels=known
             )
         P = getattr(self.pac_, "probabilities_", None)
-        P = self.pac_.predict_proba(rows) if P is None else P
+        P = with_known(self.pac_.predict_proba(rows), known) if P is None else P
         self.smoothing_, self.probabilities_ = None, P
         if n_samples >= PER_CLUSTER * int(self.n_clusters):
             self.smoothing_, self.probabilities_ = Smoothing.fit(
-                rows, P, seed, progress, metric=self.metric, balance=float(self.pac_.balance_)
+                rows,
+                P,
+                seed,
+                progress,
+                metric=self.metric,
+                balance=float(self.pac_.balance_),
+                known=known,
             )
         self.labels_ = labels_of(self.probabilities_)
         return self

@@ -101,7 +101,8 @@ class ArrayChunks(Chunks):
 class ChunkSweeps:
     """Sweeps of rows out of core. Convergence is measured on tracked rows, some of the sample.
 
-    With the sums `kept` of another run and its `block`, sweeps continue where it ended.
+    With the sums `kept` of another run and its `block`, sweeps continue where it ended. `fixed` are
+    sums of rows that keep their P, which have no weight in `data`.
     """
 
     visits_all = True
@@ -114,9 +115,10 @@ class ChunkSweeps:
         block_size: int | str,
         kept: Sequence[Array] = (),
         block: int | None = None,
+        fixed: Array | float = 0.0,
     ) -> None:
-        self.data, self.tracked, self.kept = data, tracked, list(kept)
-        self.clusters = replace(clusters, sums=_sum(self.kept)) if self.kept else clusters
+        self.data, self.tracked, self.kept, self.fixed = data, tracked, list(kept), fixed
+        self.clusters = replace(clusters, sums=self._sums()) if self.kept else clusters
         self.update, self.unit = clusters.update, clusters.unit
         K = clusters.n_clusters
         self.blocks = Blocks.out_of_core(block_size, data.shape[0], K, self.update.m)
@@ -126,7 +128,7 @@ class ChunkSweeps:
     def sweep(self) -> tuple[float, float]:
         size = self.block if self.kept else self.data.shape[0]
         self.kept = self.data.sweep(self.clusters, self.kept, size)
-        self.clusters = replace(self.clusters, sums=_sum(self.kept))  # without rounding errors
+        self.clusters = replace(self.clusters, sums=self._sums())  # without rounding errors
         before, self.P = self.P, self._assign_tracked()
         (n, K), P = self.P.shape, self.P
         change = float(abs(P - before).sum()) / n
@@ -137,17 +139,16 @@ class ChunkSweeps:
     def objective(self) -> float:
         return self.update.objective(self.clusters.sums)
 
+    def _sums(self) -> Array:
+        """Return the sums of all rows, added up in a fixed order."""
+        return sum(self.kept[1:], self.kept[0]) + self.fixed
+
     def _assign_tracked(self) -> Array:
         """Return P of the tracked rows, without its tails where clusters are many."""
         X, clusters = self.tracked, self.clusters
         if is_tensor(X) or clusters.n_clusters < MANY:
             return clusters.probabilities(X)
         return clusters.nearest(X)
-
-
-def _sum(kept: list[Array]) -> Array:
-    """Return the sum in a fixed order."""
-    return sum(kept[1:], kept[0])
 
 
 def sample_chunk(X: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

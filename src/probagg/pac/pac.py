@@ -32,6 +32,7 @@ from probagg.estimators import (
     labels_of,
     rebuild_estimator,
 )
+from probagg.known import check_known_labels
 from probagg.pac.advice import advise, uneven_scales
 from probagg.pac.assignment import MANY, labels_of_entries
 from probagg.pac.balance import choose_balance
@@ -50,6 +51,7 @@ from probagg.pac.inputs import (
     open_rows,
     to_solve,
 )
+from probagg.pac.known import keep_known, without_known
 from probagg.pac.rows import Metric
 from probagg.pac.solver import Parameters, solve
 from probagg.pac.stream import Stream, check_continues
@@ -206,11 +208,18 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, known_labels: Any = None
+    ) -> Self:
         """Cluster the rows of X, or the samples whose distances X holds (`metric="precomputed"`).
 
         Scale columns of different units first: a warning says so if their standard deviations
         differ by a factor of more than 100.
+
+        `known_labels` has the cluster of each sample where it is known, and -1 elsewhere: integers,
+        a masked array, or a categorical column, whose codes are used. These samples keep their
+        cluster, so that cluster k is class k, and pull others: each counts as up to ten. Further
+        clusters are new ones.
 
         A sample of weight w counts as w samples in every score. Results have the type of X: those
         of a torch tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
@@ -228,21 +237,23 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         names = getattr(self, "feature_names_in_", None)
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
             warnings.warn(uneven, ClusteringWarning, stacklevel=2)
-        data = to_solve(rows, weights, self.metric, int(self.n_clusters))
+        known = check_known_labels(known_labels, rows.shape[0], int(self.n_clusters))
+        free = without_known(weights, known, rows)
+        data = to_solve(rows, free, self.metric, int(self.n_clusters))
         parameters, choice = self._parameters(), None
         if self.balance == "auto":
-            choice = choose_balance(data, parameters, weights)
+            choice = choose_balance(data, parameters, weights, known)
             parameters = choice.parameters
         solution = choice.solution if choice is not None else None
         if solution is None:
-            solution = solve(data, parameters, weights)
+            solution = solve(data, parameters, weights, known)
         self.balance_candidates_ = choice.candidates if choice is not None else ()
         self._stream: Stream | None = None  # a stream before this fit is forgotten
         self._set_clusters(solution.clusters)
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
-        self._keep(rows, solution.P)
+        self._keep(rows, solution.P, known)
         if isinstance(self._P, np.ndarray):
             solution = replace(solution, P=self._P)
         for problem, kind in advise(solution, data, choice):
@@ -297,7 +308,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         elif hasattr(self, "moments_"):  # of an earlier fit
             del self.moments_, self.cluster_means_
 
-    def _keep(self, rows: RowSource, P: Array | None) -> None:
+    def _keep(self, rows: RowSource, P: Array | None, known: np.ndarray | None = None) -> None:
         """Set `labels_`, and `probabilities_`: dense where that is not too large, or CSR."""
         K, found = int(self.n_clusters), self._clusters
         if keeps_probabilities(rows, K):
@@ -305,9 +316,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         elif P is None and K >= MANY and isinstance(rows, np.ndarray | sp.csr_array):
             assert isinstance(found, LinearClusters)
             P = found.nearest(rows)
+        P = keep_known(P, known)
         self._P, self._P_shape = P, (rows.shape[0], K)
         if P is None or is_dask(rows):
-            self.labels_ = self._labels(rows)
+            self.labels_ = keep_known(self._labels(rows), known)
         else:
             self.labels_ = labels_of_entries(P) if sp.issparse(P) else labels_of(P)
 

@@ -37,6 +37,8 @@ class Rows(Protocol):
 
     X: Array
     unit: float  # a score of 1, in the user's units
+    fixed: Array | float  # what rows whose P stays as it is add to the sums
+    order: Any  # in which the sweep visits the rows of X; None for their own
     sample_weight: Array | None  # in the order of the sweep
 
     def chunks(self) -> Iterator[slice]:
@@ -56,7 +58,13 @@ class Rows(Protocol):
         """Return an arranged P in the order of X."""
 
     def start(self, A: Array) -> None:
-        """Set the sums to those of weights A (K, N), arranged like the transpose of P."""
+        """Set the sums to those of weights A (K, N), arranged like the transpose of P.
+
+        Those of rows that are fixed are added.
+        """
+
+    def fix(self) -> None:
+        """Keep the present sums as those of rows that are fixed."""
 
     def scores(self, rows: Index) -> Array:
         """Return the sums of Eq. 8, (K, rows), as a new array."""
@@ -100,6 +108,7 @@ class LinearRows:
         self.X, self.coordinates, self.order = X, coordinates, order
         self.unit = coordinates.scale**2
         self.sample_weight = self._weight_of_X = weights
+        self.fixed: Array | float = 0.0  # sums of rows whose P stays as it is
         self._lifted: Array = None
         self._last: tuple[Index, Array] | None = None
         self._distances: dict[tuple[int, int], np.ndarray] = {}
@@ -148,9 +157,12 @@ class LinearRows:
         return self._last[1]
 
     def start(self, A: Array) -> None:
-        self.sums = np.zeros((A.shape[0], self.X.shape[1] + 2))
+        self.sums = np.zeros((A.shape[0], self.X.shape[1] + 2)) + self.fixed
         for rows in self.chunks():
             self.absorb(rows, A[:, rows])
+
+    def fix(self) -> None:
+        self.fixed = 1.0 * self.sums  # a copy
 
     def scores(self, rows: Index) -> Array:
         return linear_scores(self.lifted(rows), self.sums)
@@ -201,6 +213,7 @@ class PairwiseRows:
         self.X, self.unit, self._weight_of_X = X, 1.0, weights
         self.order = np.arange(len(X)) if order is None else order
         self.sample_weight = None if weights is None else weights[self.order]
+        self.fixed: Array | float = 0.0  # weights of rows whose P stays as it is
 
     def chunks(self) -> Iterator[slice]:
         return chunks_of(self.X)
@@ -215,9 +228,12 @@ class PairwiseRows:
         return P[np.argsort(self.order)]
 
     def start(self, A: np.ndarray) -> None:
-        self.A = np.array(self.restore(A.T), self.X.dtype, order="C")
+        self.A = np.array(self.restore(A.T), self.X.dtype, order="C") + self.fixed
         terms = (self.A[rows] * (self.X[rows] @ self.A) for rows in self.chunks())
         self.objectives = np.sum([term.sum(0, dtype=np.float64) for term in terms], axis=0)
+
+    def fix(self) -> None:
+        self.fixed = self.A.copy()
 
     def scores(self, rows: Index) -> np.ndarray:
         self._before = np.ascontiguousarray((self.X[self.order[rows]] @ self.A).T)

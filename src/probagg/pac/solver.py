@@ -22,10 +22,12 @@ from probagg.aggregation import (
 from probagg.arrays import is_tensor, like, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
+from probagg.known import UNKNOWN, match_clusters, reorder_clusters, with_known
 from probagg.pac.assignment import Update, labels_of_entries
 from probagg.pac.clusters import Clusters, LinearClusters, PairwiseClusters
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.files import FileChunks, MappedRows
+from probagg.pac.known import fix_rows, fixed_sums, weights_of, without_known
 from probagg.pac.out_of_core import TRACKED_ROWS, Chunks, ChunkSweeps, FitCheckpoint, RowSample
 from probagg.pac.rows import LinearRows, Metric, PairwiseRows, Rows, training_distances
 from probagg.pac.sweeps import (
@@ -137,30 +139,37 @@ def is_large(N: int, K: int) -> bool:
 
 
 def solve(
-    X: Array | Chunks, parameters: Parameters, sample_weight: Array | None = None
+    X: Array | Chunks,
+    parameters: Parameters,
+    sample_weight: Array | None = None,
+    known: np.ndarray | None = None,
 ) -> Solution:
     """Cluster rows X, or the samples whose distances X holds (`metric="precomputed"`).
 
-    Rows in `Chunks`, and as many rows in memory, are clustered without keeping P.
+    Rows in `Chunks`, and as many rows in memory, are clustered without keeping P. `known` (N,) has
+    the clusters of rows that keep them, and -1 elsewhere; rows in `Chunks` have no weight then (see
+    `known.without_known`).
     """
     K, metric = parameters.n_clusters, parameters.metric
     if not isinstance(X, Chunks) and is_large(X.shape[0], K) and metric in LINEAR_METRICS:
         if is_tensor(X) and not parameters.gives_probabilities:
-            X = TensorChunks(X, sample_weight)
+            X = TensorChunks(X, without_known(sample_weight, known, X))
         elif not is_tensor(X) and parameters.starts_from_sample:
-            found = _solve_out_of_core(FileChunks(MappedRows(X), sample_weight), parameters)
+            data = FileChunks(MappedRows(X), without_known(sample_weight, known, X))
+            found = _solve_out_of_core(data, parameters, sample_weight, known)
             is_small = X.shape[0] * K <= SMALL
-            return replace(found, P=found.clusters.probabilities(X) if is_small else None)
+            P = with_known(found.clusters.probabilities(X), known) if is_small else None
+            return replace(found, P=P)
     if isinstance(X, Chunks):
-        return _solve_out_of_core(X, parameters)
+        return _solve_out_of_core(X, parameters, sample_weight, known)
     generator = np.random.default_rng(draw_seed(parameters.random_state))
     order = generator.permutation(X.shape[0]) if parameters.shuffle else None
     rows = rows_of(X, metric, sample_weight, order)
     update, critical_m = parameters.update(rows)
-    P, run = best_of_starts(rows, update, critical_m, parameters, generator)
+    P, run = best_of_starts(rows, update, critical_m, parameters, generator, known)
     if run.converged:  # so that `predict` agrees with `labels_`
         P = read_out(rows, P, update)
-    restored: Array = rows.restore(P)
+    restored: Array = with_known(rows.restore(P), known)
     is_small = sp.issparse(restored) and X.shape[0] * K <= SMALL
     P = restored.toarray() if is_small else restored
     if isinstance(rows, LinearRows):
@@ -196,15 +205,29 @@ def best_of_starts(
     critical_m: float,
     parameters: Parameters,
     generator: np.random.Generator,
+    known: np.ndarray | None = None,
 ) -> tuple[Array, SweepResult]:
     """Sweep from each start until P converges; return the P with the lowest objective.
 
-    The sums of `rows` are then those of this P.
+    The sums of `rows` are then those of this P. Where clusters are known, all rows are clustered
+    first, as if none were. The clusters are matched with the known ones, which are then fixed.
     """
     limits, block_size = parameters.limits, parameters.block_size
     best: tuple[Array, SweepResult] | None = None
+    weights = rows.sample_weight
+    if known is not None and rows.order is not None:
+        known = known[to_numpy(rows.order)]
     for _ in range(parameters.n_init if isinstance(parameters.init, str) else 1):
+        rows.fixed, rows.sample_weight = 0.0, weights
         P = start(rows, update, critical_m, parameters, generator)
+        if known is not None:
+            if isinstance(parameters.init, str):
+                sweeps = BlockSweeps(rows, P, update, block_size)
+                loose = limits | {"tol": max(parameters.tol, SAMPLE_TOL)}
+                converge(sweeps, critical_m=critical_m, name="unknown", **loose)
+                P = sweeps.P
+                P = reorder_clusters(P, match_clusters(P, known))
+            fix_rows(rows, known, parameters.n_clusters)
         sweeps = BlockSweeps(rows, P, update, block_size)
         run = converge(sweeps, critical_m=critical_m, **limits)
         if best is None or run.history[-1] < best[1].history[-1]:
@@ -311,18 +334,30 @@ def _first_m(init: str, m: float, critical_m: float) -> float:
     return m
 
 
-def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
+def _solve_out_of_core(
+    data: Chunks,
+    parameters: Parameters,
+    sample_weight: Array | None = None,
+    known: np.ndarray | None = None,
+) -> Solution:
     """Cluster a sample in memory, then all rows chunk by chunk."""
     _check_out_of_core(parameters)
     N, K, metric = data.shape[0], parameters.n_clusters, str(parameters.metric)
     size = sample_size(K)
     if size >= N:  # the sample would be all rows
-        sample = data.sample(np.arange(N))
-        return replace(solve(sample.X, parameters, sample.weights), P=None)
+        every = np.arange(N)
+        weights = weights_of(sample_weight, every)
+        return replace(solve(data.sample(every).X, parameters, weights, known), P=None)
     checkpoint = FitCheckpoint(parameters.checkpoint, draw_seed(parameters.random_state))
     generator = np.random.default_rng(checkpoint.seed)
-    sample = data.sample(np.sort(generator.choice(N, size, replace=False, shuffle=False)))
-    checkpoint.match(_identity(data, sample, parameters))
+    chosen = np.sort(generator.choice(N, size, replace=False, shuffle=False))
+    if known is not None:
+        of_known = np.flatnonzero(known != UNKNOWN)
+        chosen = np.union1d(chosen, generator.permutation(of_known)[:size])
+    sample, size = data.sample(chosen), len(chosen)
+    if known is not None:
+        sample = replace(sample, weights=weights_of(sample_weight, chosen))
+    checkpoint.match(_identity(data, sample, parameters, known))
     coordinates = Coordinates.of(sample.X, metric, sample.bounds)
     order = generator.permutation(size)
     rows = rows_of(sample.X, metric, sample.weights, order, coordinates)
@@ -330,16 +365,23 @@ def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
     update, critical_m = parameters.update(rows)
 
     kept: list[Array] = []
+    fixed: Array = 0.0
+    if known is not None:
+        fixed = fixed_sums(data, sample_weight, known, K, coordinates)
     if checkpoint.kept is None:
-        best_of_starts(rows, update, critical_m, parameters.for_sample, generator)
-        weight = size if sample.weights is None else float(sample.weights.sum())
-        sums = rows.sums * (sample.total_weight / weight)
+        some = None if known is None else known[chosen]
+        best_of_starts(rows, update, critical_m, parameters.for_sample, generator, some)
+        w = rows.sample_weight
+        weight = size if w is None else max(float(w.sum()), 1e-300)
+        sums = fixed + (rows.sums - rows.fixed) * (sample.total_weight / weight)
     else:
         kept = list(like(checkpoint.kept, sample.X))
-        sums = like(checkpoint.kept, sample.X).sum(0)
+        sums = like(checkpoint.kept, sample.X).sum(0) + fixed
     clusters = LinearClusters(update, critical_m, coordinates, sums)
     tracked = sample.X[order[:TRACKED_ROWS]]
-    sweeps = ChunkSweeps(data, tracked, clusters, parameters.block_size, kept, checkpoint.block)
+    sweeps = ChunkSweeps(
+        data, tracked, clusters, parameters.block_size, kept, checkpoint.block, fixed
+    )
     run = converge(
         sweeps,
         critical_m=critical_m,
@@ -356,7 +398,7 @@ def _solve_out_of_core(data: Chunks, parameters: Parameters) -> Solution:
         history=[J * sweeps.unit for J in run.history],
         converged=run.converged,
         departure=run.departure,
-        sizes=to_numpy(sweeps.clusters.mass) / (sample.total_weight / N),
+        sizes=to_numpy(sweeps.clusters.mass / (sweeps.clusters.mass.sum() / N)),
     )
 
 
@@ -373,12 +415,14 @@ def _check_out_of_core(parameters: Parameters) -> None:
         )
 
 
-def _identity(data: Chunks, sample: RowSample, parameters: Parameters) -> dict[str, Any]:
+def _identity(
+    data: Chunks, sample: RowSample, parameters: Parameters, known: np.ndarray | None
+) -> dict[str, Any]:
     """Return what a checkpoint must have been made with to be resumed."""
     names = ("n_clusters", "m", "metric", "balance", "aggregate", "block_size", "init", "n_init")
     settings = {name: str(getattr(parameters, name)) for name in names}
     rows = sample.X.data if sp.issparse(sample.X) else sample.X
-    arrays = [array for array in (rows, sample.weights) if array is not None]
+    arrays = [array for array in (rows, sample.weights, known) if array is not None]
     digest = fingerprint([to_numpy(array).tobytes() for array in arrays])
     layout = fingerprint([str(data.layout)])
     return settings | {"shape": list(data.shape), "data": digest, "chunks": layout}

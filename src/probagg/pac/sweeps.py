@@ -73,7 +73,7 @@ class Blocks:
     def of(cls, block_size: int | str, rows: Rows, K: int, m: float) -> Blocks:
         """Return the blocks for rows in memory."""
         N_eff = N = rows.X.shape[0]
-        if rows.sample_weight is not None:
+        if rows.sample_weight is not None and rows.sample_weight.any():
             w = rows.sample_weight / rows.sample_weight.max()  # whose squares are finite
             N_eff = int(float(w.sum()) ** 2 / float((w * w).sum()))
         blocks = cls.out_of_core(block_size, N if block_size != "auto" else N_eff, K, m)

@@ -88,7 +88,7 @@ class TensorRows(LinearRows):
 
     def start(self, A: Array) -> None:
         xp, shape = namespace(A), (len(A), self._lifted.shape[1])
-        self.sums = xp.zeros(shape, dtype=xp.float64, device=A.device)
+        self.sums = xp.zeros(shape, dtype=xp.float64, device=A.device) + self.fixed
         for rows in self.chunks():
             self.absorb(rows, A[:, rows])
 
