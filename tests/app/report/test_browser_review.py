@@ -570,3 +570,20 @@ def test_similar_photos_are_found_from_an_enlarged_one_and_from_the_bar(page):
     page.wait_for_selector("#back")
     press(page, "1")
     assert heading(page) == "cluster 0", "an order shows the cluster again"
+
+
+def test_a_suggested_name_is_taken_by_a_key_or_a_click_and_is_none_before(open_review, photo_run):
+    lines = "0,cross <b>,0.5\n0,plus,0.3\n1,disc,0.4\n"
+    (photo_run / "suggestions.csv").write_text(f"cluster,suggestion,difference\n{lines}")
+    page = open_review(photo_run)
+    page.run = photo_run
+    assert heading(page) == "cluster 0", "a suggestion is not a name"
+    assert page.locator("#heading .chip").all_text_contents() == ["cross <b>", "plus"]
+    page.locator("#heading .chip").nth(1).click()
+    assert review_of(page).names == {0: "plus"}
+    assert page.locator("#heading .chip").count() == 0
+    press(page, "j", "t")
+    assert review_of(page).names == {0: "plus", 1: "disc"}
+    press(page, "t", "j", "t")
+    assert review_of(page).names == {0: "plus", 1: "disc"}
+    assert page.complaints == []

@@ -432,3 +432,20 @@ def test_a_run_without_features_finds_nothing_similar(matrix_run):
     X = np.arange(178.0)[:, None]
     session = review_session(matrix_run, lambda: (X, "sqeuclidean"))
     assert session.similar(0)["samples"] == list(range(1, 61))
+
+
+def test_names_are_suggested_by_classes_or_by_columns(photo_run, matrix_run):
+    assert review_session(photo_run).describe()["suggestions"] == {}
+    table = "cluster,suggestion,difference\n1,disc,0.6\n1,ball,0.2\n0,'=cross,0.5\n"
+    (photo_run / "suggestions.csv").write_text(table)
+    found = review_session(photo_run).describe()["suggestions"]
+    assert found == {"1": ["disc", "ball"], "0": ["=cross"]}
+    found = review_session(matrix_run).describe()["suggestions"]
+    assert set(found) == {"0", "1", "2"}
+    assert all(names[0].startswith(("high ", "low ")) for names in found.values())
+
+
+def test_suggestions_for_a_cluster_that_is_not_there_are_damage(photo_run):
+    (photo_run / "suggestions.csv").write_text("cluster,suggestion,difference\n3,disc,0.6\n")
+    with pytest.raises(RunFolderError, match=r"suggestions.csv.*cluster 3"):
+        review_session(photo_run)

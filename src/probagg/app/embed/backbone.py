@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Colour = tuple[float, float, float]
+# The weights (classes, D) and biases (classes,) of a linear classifier of features.
+Head = tuple[np.ndarray, np.ndarray]
 
 IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
@@ -83,6 +85,7 @@ class Backbone:
     None for a user's own transform; `resize` is None for one that squashes or pads to a square.
     `weights` is the file of weights, if one was given, `identity` a digest of architecture, weights
     and transform, `module` the torch module that returns pooled features (None for hashes).
+    `read_head` returns the ImageNet classifier that came with the weights, or None.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Backbone:
     std: Colour | None = None
     module: Any = None
     device: str = "cpu"
+    read_head: Callable[[], Head | None] = lambda: None
 
     def __repr__(self) -> str:
         return f"Backbone({self.name!r}, {self.n_features} features, {self.identity})"

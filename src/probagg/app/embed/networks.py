@@ -12,6 +12,8 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ from probagg.app.embed.backbone import (
     LITE,
     Backbone,
     BackboneError,
+    Head,
     Preprocessing,
     try_out,
 )
@@ -61,7 +64,11 @@ def lite_backbone(device: str) -> Backbone:
     state = torch.load(io.BytesIO(read_bytes(file)), map_location="cpu", weights_only=True)
     network.load_state_dict({k: v for k, v in state.items() if not k.startswith("_fc.")})
     view = Preprocessing(224, 256, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
-    return torch_backbone(LITE, network, view, facts=(LITE, view), device=device, **view.numbers())
+    backbone = torch_backbone(
+        LITE, network, view, facts=(LITE, view), device=device, **view.numbers()
+    )
+    head = state["_fc.weight"].numpy(), state["_fc.bias"].numpy()
+    return replace(backbone, read_head=lambda: head)
 
 
 def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbone:
@@ -84,7 +91,7 @@ def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbon
             weights = _load_weights(network, name, Path(weights).expanduser().resolve())
     config = timm.data.resolve_model_data_config(network, args=options)
     facts = (network.pretrained_cfg.get("architecture", name), sorted(config.items()))
-    return torch_backbone(
+    backbone = torch_backbone(
         name.removeprefix(FOLDER),
         network,
         timm.data.create_transform(**config, is_training=False),
@@ -95,6 +102,24 @@ def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbon
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
     )
+    read = partial(_timm_head, timm, name, options, network.pretrained_cfg, weights)
+    return replace(backbone, read_head=read)
+
+
+def _timm_head(
+    timm: ModuleType, name: str, options: dict[str, int], config: Any, weights: Path | None
+) -> Head | None:
+    """Read the ImageNet classifier of a timm model from its file, or from the pretrained model."""
+    if not isinstance(layer := config.get("classifier"), str) or config.get("num_classes") != 1000:
+        return None
+    if weights is None:
+        state = timm.create_model(name, pretrained=True, **options).state_dict()
+    else:
+        state = timm.models.load_state_dict(str(weights), weights_only=True)
+    if not {f"{layer}.weight", f"{layer}.bias"} <= state.keys():
+        return None
+    weight, bias = (state[f"{layer}.{part}"].float().numpy() for part in ("weight", "bias"))
+    return weight, bias
 
 
 def _shorter_side(config: dict[str, Any]) -> int | None:

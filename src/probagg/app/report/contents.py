@@ -68,7 +68,7 @@ class Contents:
     Optional parts are None or empty. Properties give what is shown, after the review. Nothing is
     read from the folder `run`. `classes` are of each sample, None where unknown. `places` are rows
     (n,) and their positions on the map (n, 2). `representatives` (N,) are the row that stands for
-    each, itself where it has no near-duplicates.
+    each, itself where it has no near-duplicates, and `suggestions` names for clusters.
     """
 
     run: Path
@@ -88,6 +88,7 @@ class Contents:
     skipped: list[Row]
     preparation: list[Row] = field(default_factory=list)
     representatives: np.ndarray | None = None
+    suggestions: dict[int, list[str]] = field(default_factory=dict)
 
     @property
     def has_images(self) -> bool:

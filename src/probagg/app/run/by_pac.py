@@ -10,11 +10,12 @@ import numpy as np
 
 from probagg.aggregation import LINEAR_METRICS
 from probagg.app.run import samples as opened
-from probagg.app.run.folder import DUPLICATES
+from probagg.app.run.folder import DUPLICATES, SUGGESTIONS
 from probagg.app.run.result import (
     Clustering,
     begin,
     fitted_probabilities,
+    most_probable,
     probabilities_of_all,
     text_table,
 )
@@ -204,6 +205,8 @@ class ByPac:
                 files = files | {DUPLICATES: text_table(heads, table)}
             if self.request.options.deduplicate:
                 P = probabilities_of_all(P, model, samples.X, duplicates)
+        if self.backbone is not None and (names := self._suggestions(samples.X, P)):
+            files = files | {SUGGESTIONS: text_table("cluster suggestion difference", names)}
         begin(folder, self._config(samples, pac, facts))
         return Clustering(
             samples=samples,
@@ -236,6 +239,12 @@ class ByPac:
 
         progress = self.request.monitor.count("near-duplicates", "images")
         return find_duplicates(samples.X, samples.pictures, samples.names, progress)
+
+    def _suggestions(self, X: np.ndarray, P: Any) -> list[tuple[int, str, float]]:
+        """Return names that the backbone's own classifier suggests for the clusters, if any."""
+        from probagg.app.embed.naming import suggest_names
+
+        return suggest_names(self.backbone, X, most_probable(P), P.shape[1])
 
     def _fitted(self, K: int, X: Any) -> tuple[Any, PAC, Any]:
         """Return the fitted estimator, the PAC in it (itself where not smoothed), and P."""

@@ -16,8 +16,16 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents, Pair, Profiles, Row
-from probagg.app.review import Review, ReviewError
-from probagg.app.run.folder import CONFIG, DUPLICATES, REVIEW, RunFolderError, add_to_run, verified
+from probagg.app.review import MAX_NAME, Review, ReviewError
+from probagg.app.run.folder import (
+    CONFIG,
+    DUPLICATES,
+    REVIEW,
+    SUGGESTIONS,
+    RunFolderError,
+    add_to_run,
+    verified,
+)
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.arrays import read_npz
 from probagg.data.labels import UNKNOWN, read_labels
@@ -75,6 +83,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         skipped=_checked(run, "skipped.csv", lambda path: _table(path, ("path", "reason"))),
         preparation=Preparation.load(verified(run, FILE)).table() if (run / FILE).exists() else [],
         representatives=_checked(run, DUPLICATES, lambda path: _representatives(path, assigned)),
+        suggestions=_checked(run, SUGGESTIONS, lambda path: _suggestions(path, n_clusters)),
     )
 
 
@@ -269,6 +278,14 @@ def _profiles(path: Path, n_clusters: int) -> Profiles | None:
         place = clusters.index(int(row["cluster"])), columns[row["column"]]
         values[:, *place] = _numbers((row[name] for name in _STATISTICS), kinds[row["column"]])
     return Profiles(clusters, list(columns), list(kinds.values()), *values)
+
+
+def _suggestions(path: Path, n_clusters: int) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for row in _table(path, ("cluster", "suggestion") if path.exists() else ()):
+        name = unmarked(row["suggestion"], TEXT)[:MAX_NAME]
+        found.setdefault(_cluster(row["cluster"], n_clusters), []).append(name)
+    return found
 
 
 def _numbers(values: Iterable[str], kind: str) -> np.ndarray:

@@ -39,6 +39,7 @@ MANIFEST = "manifest.json"
 REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
+SUGGESTIONS = "suggestions.csv"
 RESTORE = "Copy the whole run there again, or run the command again."
 # Held by the process that writes.
 LOCK = ".probagg.lock"
@@ -78,6 +79,7 @@ RUN_FILES = (
     "result.json",
     REVIEW,
     "skipped.csv",
+    SUGGESTIONS,
     "yardstick.safetensors",
 )
 

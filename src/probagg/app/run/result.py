@@ -53,7 +53,12 @@ class Clustering:
     @cached_property
     def labels(self) -> np.ndarray:
         """(n,) the most probable cluster."""
-        return np.concatenate([self.P[rows].argmax(1) for rows in parts_of(self.P)])
+        return most_probable(self.P)
+
+
+def most_probable(P: Any) -> np.ndarray:
+    """Return the most probable cluster of each row of P (n, K), an array or `Predicted`."""
+    return np.concatenate([P[rows].argmax(1) for rows in parts_of(P)])
 
 
 def begin(folder: RunFolder, config: dict[str, Any]) -> None:

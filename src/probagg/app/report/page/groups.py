@@ -10,6 +10,7 @@ import numpy as np
 
 from probagg.app.assignments import BORDERLINE, OUTLIER
 from probagg.app.report.contents import Contents, Pair
+from probagg.app.review import MAX_NAME
 
 PAIRS = 20  # overlapping pairs on the page; more are in overlaps.csv
 
@@ -50,6 +51,7 @@ class ShownCluster:
     purity: float | None
     high: list[str]
     low: list[str]
+    suggestions: list[str]
 
     @property
     def rows(self) -> list[int]:
@@ -98,6 +100,7 @@ def _describe(
         purity=purity,
         high=contrasts[0],
         low=contrasts[1],
+        suggestions=contents.suggestions.get(k, []) if k not in contents.review.names else [],
     )
 
 
@@ -162,6 +165,17 @@ def _contrasts(contents: Contents) -> dict[int, tuple[list[str], list[str]]]:
         high = [profiles.columns[j] for j in order[:3] if z[j] > 0.5]
         contrasts[k] = high, [profiles.columns[j] for j in order[::-1][:3] if z[j] < -0.5]
     return contrasts
+
+
+def suggested_names(contents: Contents) -> dict[int, list[str]]:
+    """Return names for clusters: classes of ImageNet, or the columns that tell them from others."""
+    found = dict(contents.suggestions)
+    for k, (high, low) in _contrasts(contents).items():
+        words = [f"high {column}" for column in high] + [f"low {column}" for column in low]
+        if words:
+            names = (", ".join(words[:2]), words[0])
+            found[k] = list(dict.fromkeys(name[:MAX_NAME] for name in names))
+    return found
 
 
 def between(contents: Contents, pair: Pair, n: int) -> list[int]:

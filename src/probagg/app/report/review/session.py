@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents
+from probagg.app.report.page.groups import suggested_names
 from probagg.app.report.page.thumbnails import TINY, image_rows, read_picture, read_whole
 from probagg.app.review import Review, ReviewError, Split
 from probagg.data.images import ImageSet, converted
@@ -88,6 +89,7 @@ class Session:
             "trouble": self._reason or None,
             "samples": columns(self.samples),
             "overlaps": [{"pair": pair, "samples": n} for pair, n in pairs.items()],
+            "suggestions": {str(k): names for k, names in suggested_names(self._contents).items()},
             "review": review.to_json(),
             "version": version_of(review),
         }

@@ -20,6 +20,7 @@ export function renderHeading(ask) {
   heading.replaceChildren(...[
     state.renaming ? renameForm() : headline(ask),
     facts(),
+    suggestions().length && suggestionLine(),
     whole && partLine(whole),
     inside.length && mergedLine(inside),
     confused.length && confusedLine(confused),
@@ -110,6 +111,21 @@ function facts() {
     flags.discarded && 'in no cluster until restored or moved',
   ];
   return element('p', { class: 'muted' }, words.filter(Boolean).join(' · '));
+}
+
+// Names for a cluster that has none: what its photos look like, or how its rows differ.
+export function suggestions() {
+  const { run, review, cluster } = state;
+  return review.names.has(cluster) ? [] : run.suggestions[cluster] ?? [];
+}
+
+function suggestionLine() {
+  const chip = (name, place) => button(element('bdi', {}, name), () => rename(name), {
+    class: 'chip', 'aria-label': `Name the cluster ${name}`,
+    title: place ? 'Take this name' : 'Take this name (T)',
+  });
+  return element('p', { class: 'row small' },
+    element('span', { class: 'muted' }, 'Suggested name'), ...suggestions().map(chip));
 }
 
 function mergedLine(inside) {

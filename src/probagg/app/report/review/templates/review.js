@@ -4,14 +4,14 @@
 
 import * as model from './model.js';
 import { createGrid } from './grid.js';
-import { renderHeading } from './heading.js';
+import { renderHeading, suggestions } from './heading.js';
 import { openNeighbour, renderClusters, showCurrent } from './list.js';
 import { button, element, percent } from './parts.js';
 import { pick } from './picker.js';
 import { post } from './saving.js';
 import {
-  begin, discard, merge, move, moveToNew, nameOf, open, openSimilar, redo, restore, sizeOf, sortBy,
-  split, state, things, titleOf, undo,
+  begin, discard, merge, move, moveToNew, nameOf, open, openSimilar, redo, rename, restore,
+  sizeOf, sortBy, split, state, things, titleOf, undo,
 } from './state.js';
 import { createViewer } from './viewer.js';
 
@@ -258,6 +258,7 @@ const KEYS = {
   s: () => $('split')?.click(),
   g: () => $('merge')?.click(),
   r: startRenaming,
+  t: () => !state.similar && suggestions().length && rename(suggestions()[0]),
   F2: startRenaming,
   j: () => openFromTop(1),
   k: () => openFromTop(-1),
