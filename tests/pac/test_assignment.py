@@ -10,7 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 from probagg import PAC
 from probagg.aggregation import TAIL, assign, assign_nearest
 from probagg.environment import blas_threads
-from probagg.pac.assignment import Entries, Update, without_tails
+from probagg.pac.assignment import Update, without_tails
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.rows import LinearRows
 from probagg.pac.sweeps import BlockSweeps, rows_within
@@ -131,9 +131,10 @@ def test_duplicates_and_as_many_clusters_as_rows_are_finite(small_blocks, rng):
 
 
 def test_a_block_ends_before_it_fills_a_cluster():
-    dA = Entries(np.array([0, 1, 2, 2, 3]), np.array([1, 1, 1, 0, 1]), np.ones(5))
-    assert rows_within(2.5, dA, np.array([1])) == 2
-    assert rows_within(0.5, dA, np.array([0, 1])) == 1  # a row at least
+    dA = sp.csr_array([[0.0, 1.0], [0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])
+    assert rows_within(2.5, dA) == 2
+    assert rows_within(0.5, dA) == 1  # a row at least
+    assert rows_within(4.0, dA) == 4
 
 
 def test_threads_do_not_change_the_result(monkeypatch, small_blocks):

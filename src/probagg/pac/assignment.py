@@ -7,9 +7,7 @@ their scores and one comparison; powers, changes and sums are of the entries kep
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,14 +18,13 @@ from probagg.aggregation import (
     assign_columns,
     assign_nearest,
     cluster_objectives,
-    dual,
     mass_factor,
     namespace,
     raise_to,
 )
 from probagg.arrays import chunks
 from probagg.environment import map_in_threads
-from probagg.pac.coordinates import linear_floor
+from probagg.pac.coordinates import linear_floor, linear_side
 
 MANY = 32  # the number of clusters from which on P may be kept as CSR
 SPARSE = 1 / 8  # the share of its entries up to which a dense P becomes CSR
@@ -69,71 +66,38 @@ class Update:
         return float((objectives * mass_factor(mass, self.balance)).sum())
 
 
-class Entries(NamedTuple):
-    """Entries of some rows of P, or changes of them."""
+def assign_rows(
+    lifted: Array, sums: np.ndarray, update: Update, n_threads: int = 1
+) -> sp.csr_array:
+    """Return P (rows, K) without its tails, for lifted rows and the sums of the clusters."""
+    side, floor = linear_side(sums, lifted.dtype), linear_floor(sums, lifted.dtype)[:, 0]
+    if update.balance != 1.0:
+        factor = mass_factor(sums[:, -1], update.balance).astype(lifted.dtype)
+        side, floor = side * factor[:, None], floor * factor
+    n, K = lifted.shape[0], len(sums)
+    size = max(LEAST_ROWS, -(-n // max(1, round(n * K / PART))))
 
-    rows: np.ndarray
-    clusters: np.ndarray
-    values: np.ndarray
+    def assign(part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rows, clusters, P = assign_nearest(lifted[part] @ side.T, update.m, floor)
+        return rows + part.start, clusters, P
 
-    def before(self, row: int) -> Entries:
-        """Return those of the rows before this one."""
-        return Entries(*(array[self.rows < row] for array in self))
-
-
-class Scorer:
-    """What assigns lifted rows by Eq. 8: the sums of the clusters, as a product needs them."""
-
-    def __init__(self, sums: np.ndarray, update: Update, dtype: Any, n_threads: int = 1) -> None:
-        self.sums, self.update, self.dtype, self.n_threads = sums, update, dtype, n_threads
-        self._side = dual(sums).astype(dtype)
-        self._floor = linear_floor(sums, dtype)[:, 0]
-
-    def assign(self, lifted: Array) -> Entries:
-        """Return P without its tails, sorted by row, then by cluster."""
-        side, floor = self._side, self._floor
-        if self.update.balance != 1.0:
-            factor = mass_factor(self.sums[:, -1], self.update.balance).astype(self.dtype)
-            side, floor = side * factor[:, None], floor * factor
-
-        def assign(part: slice) -> Entries:
-            rows, clusters, P = assign_nearest(lifted[part] @ side.T, self.update.m, floor)
-            return Entries(rows + part.start, clusters, P)
-
-        n = lifted.shape[0]
-        size = max(LEAST_ROWS, -(-n // max(1, round(n * len(side) / PART))))
-        return joined(map_in_threads(assign, list(chunks(n, size)), self.n_threads))
-
-    def add(self, dA: Entries, lifted: Array) -> None:
-        """Add a change of the weights of lifted rows to the sums."""
-        order = np.argsort(dA.clusters.astype(np.min_scalar_type(len(self.sums))), kind="stable")
-        clusters = dA.clusters[order]
-        first = np.flatnonzero(np.diff(clusters, prepend=-1))
-        changed, indptr = clusters[first], np.append(first, len(order))
-        shape = len(changed), lifted.shape[0]
-        product = sp.csr_array((dA.values[order], dA.rows[order], indptr), shape=shape) @ lifted
-        self.sums[changed] += product.toarray() if sp.issparse(product) else product
-        self._side[changed] = dual(self.sums[changed])
-        self._floor[changed] = linear_floor(self.sums[changed], self.dtype)[:, 0]
+    found = map_in_threads(assign, list(chunks(n, size)), n_threads)
+    rows, clusters, P = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    indptr = np.searchsorted(rows, np.arange(n + 1))
+    return sp.csr_array((P, clusters, indptr), shape=(n, K))
 
 
-def joined(found: Iterable[Entries]) -> Entries:
-    """Return all entries."""
-    return Entries(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+def row_numbers(P: sp.csr_array) -> np.ndarray:
+    """Return the row of each entry."""
+    return np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
 
 
-def to_csr(entries: Entries, shape: tuple[int, int]) -> sp.csr_array:
-    """Return sorted entries as a CSR array."""
-    indptr = np.searchsorted(entries.rows, np.arange(shape[0] + 1))
-    return sp.csr_array((entries.values, entries.clusters, indptr), shape=shape)
-
-
-def entries_of(P: sp.csr_array, start: int, stop: int) -> Entries:
-    """Return the entries of some rows, numbered from 0."""
-    indptr = P.indptr[start : stop + 1]
-    inside = slice(indptr[0], indptr[-1])
-    rows = np.repeat(np.arange(stop - start), np.diff(indptr))
-    return Entries(rows, P.indices[inside], P.data[inside])
+def weigh_rows(P: sp.csr_array, update: Update, weights: np.ndarray | None) -> sp.csr_array:
+    """Return what `Update.weigh` does, for P (rows, K)."""
+    if update.aggregate == "p" and weights is None:
+        return P
+    values = update.weigh(P.data, None if weights is None else weights[row_numbers(P)])
+    return sp.csr_array((values, P.indices, P.indptr), shape=P.shape)
 
 
 def without_tails(P: np.ndarray) -> sp.csr_array:
@@ -151,34 +115,7 @@ def labels_of_entries(P: sp.csr_array) -> np.ndarray:
     >>> labels_of_entries(sp.csr_array([[0.0, 0.1, 0.9], [0.5, 0.0, 0.5]]))
     array([2, 0])
     """
-    counts = np.diff(P.indptr)
-    largest = np.maximum.reduceat(P.data, P.indptr[:-1])
-    found = np.flatnonzero(P.data == np.repeat(largest, counts))
-    rows = np.repeat(np.arange(P.shape[0]), counts)[found]
+    rows = row_numbers(P)
+    found = np.flatnonzero(P.data == np.maximum.reduceat(P.data, P.indptr[:-1])[rows])
+    rows = rows[found]
     return P.indices[found[np.flatnonzero(np.diff(rows, prepend=-1))]].astype(np.int64)
-
-
-def weight_change(
-    new: Entries,
-    old: Entries,
-    K: int,
-    update: Update | None = None,
-    weights: np.ndarray | None = None,
-) -> Entries:
-    """Return the change of p, or of a_jk of an update; entries that stay are left out."""
-    keys, old_keys = new.rows * K + new.clusters, old.rows * K + old.clusters
-    place = np.searchsorted(keys, old_keys)
-    place[place == len(keys)] = 0
-    stays = keys[place] == old_keys
-    values, gone = new.values.copy(), old.values
-    if update is not None:
-        values, gone = update.weigh(values), update.weigh(gone)
-    values[place[stays]] -= gone[stays]
-    all_of_it = joined(
-        [
-            Entries(new.rows, new.clusters, values),
-            Entries(old.rows[~stays], old.clusters[~stays], -gone[~stays]),
-        ]
-    )
-    rows, clusters, values = (array[all_of_it.values != 0.0] for array in all_of_it)
-    return Entries(rows, clusters, values if weights is None else values * weights[rows])

@@ -23,12 +23,9 @@ from probagg.estimators import labels_of
 from probagg.pac.assignment import (
     MANY,
     SPARSE,
-    Entries,
-    Scorer,
     Update,
-    joined,
+    assign_rows,
     labels_of_entries,
-    to_csr,
 )
 from probagg.pac.coordinates import (
     CHUNK_NUMBERS,
@@ -197,26 +194,27 @@ class LinearClusters(Clusters):
         X, weights = X[rows], None if weights is None else weights[rows]
         total, (K, width) = namespace(self.sums).zeros_like(self.sums), self.sums.shape
         size = TENSOR_NUMBERS // (K + width - 2) if is_tensor(X) else CHUNK_NUMBERS // width
-        scorer = None if is_tensor(X) or K < MANY else Scorer(self.sums, self.update, X.dtype)
+        is_sparse = K >= MANY and not is_tensor(X)
         for chunk in chunks(X.shape[0], max(1, size)):
             lifted = self.coordinates.lift(X[chunk])
             w = None if weights is None else weights[chunk]
-            if scorer is not None:
-                P = to_csr(scorer.assign(lifted), (lifted.shape[0], K)).T
-                scorer = scorer if P.nnz <= SPARSE * K * P.shape[1] else None
+            if is_sparse:
+                P = assign_rows(lifted, self.sums, self.update).T
+                is_sparse = P.nnz <= SPARSE * K * P.shape[1]
             else:
                 P = self.assign(lifted)
             total += self.update.weigh(P, w) @ lifted
         return total
 
     def nearest(self, X: Array) -> sp.csr_array:
-        """Return P without its tails, as CSR."""
-        scorer, found = Scorer(self.sums, self.update, X.dtype, blas_threads()), []
-        for chunk in chunks(X.shape[0], CHUNK_NUMBERS // self.sums.shape[1] + 1):
-            with one_blas_thread():
-                new = scorer.assign(self.coordinates.lift(X[chunk]))
-            found.append(Entries(new.rows + chunk.start, new.clusters, new.values))
-        return to_csr(joined(found), (X.shape[0], self.n_clusters))
+        """Return P without its tails."""
+        n_threads, size = blas_threads(), CHUNK_NUMBERS // self.sums.shape[1] + 1
+        with one_blas_thread():
+            found = [
+                assign_rows(self.coordinates.lift(X[some]), self.sums, self.update, n_threads)
+                for some in chunks(X.shape[0], size)
+            ]
+        return sp.vstack(found, "csr")
 
     def labels(self, X: Array) -> Array:
         if is_tensor(X) or self.n_clusters < MANY:

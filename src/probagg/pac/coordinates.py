@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import DTypeLike
 
 from probagg.aggregation import Array, dual, embed, namespace, raise_to
 from probagg.arrays import chunks, is_tensor, like
@@ -124,10 +125,15 @@ def linear_scores(lifted: Array, sums: Array) -> Array:
     """Return the sums of Eq. 8 for lifted rows, (K, rows): `dual(sums) @ rows.T` in their dtype."""
     if is_tensor(lifted):
         return dual(sums).to(lifted.dtype) @ lifted.T
-    side = np.empty(sums.shape, lifted.dtype)
+    return np.ascontiguousarray((lifted @ linear_side(sums, lifted.dtype).T).T)
+
+
+def linear_side(sums: np.ndarray, dtype: DTypeLike) -> np.ndarray:
+    """Return `dual(sums)` in a dtype."""
+    side = np.empty(sums.shape, dtype)
     np.multiply(sums[:, :-2], -2.0, out=side[:, :-2], casting="same_kind")
     side[:, -2:] = sums[:, :-3:-1]
-    return np.ascontiguousarray((lifted @ side.T).T)
+    return side
 
 
 def linear_floor(sums: Array, dtype: object) -> Array:

@@ -26,13 +26,10 @@ from probagg.pac.assignment import (
     DENSE,
     MANY,
     SPARSE,
-    Entries,
-    Scorer,
     Update,
-    entries_of,
-    joined,
-    to_csr,
-    weight_change,
+    assign_rows,
+    row_numbers,
+    weigh_rows,
     without_tails,
 )
 from probagg.pac.rows import LinearRows, Rows
@@ -253,31 +250,26 @@ class BlockSweeps:
         rows, P, update, visited = self.rows, self.P, self.update, self._visited
         (N, K), weights = P.shape, rows.sample_weight
         assert isinstance(rows, LinearRows)
-        scorer = Scorer(rows.sums, update, P.dtype, n_threads)
         limit = 0.25 * float(rows.mass.sum()) / K
-        numbers = np.arange(N) if visited is None else visited
-        old_P, n = P if visited is None else P[visited], len(numbers)
+        numbers, old_P = (np.arange(N), P) if visited is None else (visited, P[visited])
         found, changes, start = [], [], 0
-        while start < n:
-            stop = min(n, start + self.blocks.settled)
-            block = slice(start, stop) if visited is None else visited[start:stop]
-            lifted, w = rows.lifted(block), None if weights is None else weights[block]
-            new, old = scorer.assign(lifted), entries_of(old_P, start, stop)
-            dA = weight_change(new, old, K, update, w)
-            flow = abs(np.bincount(dA.clusters, dA.values, K))
-            if flow.max() > limit:
-                stop = start + rows_within(limit, dA, np.flatnonzero(flow > limit))
-                new, old, dA = (entries.before(stop - start) for entries in (new, old, dA))
-                lifted = lifted[: stop - start]
-            scorer.add(dA, lifted)
-            dP = weight_change(new, old, K)
-            changes.append(np.bincount(dP.rows, abs(dP.values), stop - start))
-            found.append(Entries(new.rows + start, new.clusters, new.values))
-            start = stop
-        self.P = to_csr(joined(found), (n, K))
+        while start < len(numbers):
+            block = numbers[start : start + self.blocks.settled]
+            new = assign_rows(rows.lifted(block), rows.sums, update, n_threads)
+            old = old_P[start : start + len(block)]
+            w = None if weights is None else weights[block]
+            dA = weigh_rows(new, update, w) - weigh_rows(old, update, w)
+            if (n := rows_within(limit, dA)) < len(block):
+                block, new, old, dA = block[:n], new[:n], old[:n], dA[:n]
+            rows.absorb(block, dA.T)
+            dP = dA if update.aggregate == "p" and w is None else new - old
+            changes.append(np.bincount(row_numbers(dP), abs(dP.data), len(block)))
+            found.append(new)
+            start += len(block)
+        self.P = sp.vstack(found, "csr")
         if visited is not None:
             place = np.arange(N)
-            place[visited] = N + np.arange(n)
+            place[visited] = N + np.arange(len(visited))
             self.P = sp.vstack([P, self.P], "csr")[place]
         change = np.concatenate(changes)
         moving = numbers[change > MOVING]
@@ -290,15 +282,14 @@ class BlockSweeps:
         return self.update.total(self.rows.objectives, self.rows.mass)
 
 
-def rows_within(limit: float, dA: Entries, clusters: np.ndarray) -> int:
-    """Return how many rows can be updated before one of these clusters changes by the limit."""
-    order = np.argsort(dA.rows, kind="stable")
-    last = len(order)
-    for cluster in clusters.tolist():
-        inside = order[dA.clusters[order] == cluster]
-        beyond = (abs(np.cumsum(dA.values[inside])) > limit).argmax()
-        last = min(last, int(dA.rows[inside[beyond]]))
-    return max(1, last)
+def rows_within(limit: float, dA: sp.csr_array) -> int:
+    """Return how many rows can be updated before the mass of a cluster changes by the limit."""
+    flow = np.bincount(dA.indices, dA.data, dA.shape[1])
+    beyond = np.flatnonzero(abs(flow) > limit)
+    if not len(beyond):
+        return dA.shape[0]
+    is_beyond = abs(np.cumsum(dA[:, beyond].toarray(), 0)) > limit
+    return max(1, int(is_beyond.any(1).argmax()))
 
 
 @dataclass
@@ -350,8 +341,5 @@ def read_out(rows: Rows, P: Array, update: Update) -> Array:
             P[chunk] = update.assign(rows.scores(chunk), rows.mass, rows.floor).T
         return P
     assert isinstance(rows, LinearRows)
-    scorer, found = Scorer(rows.sums, update, P.dtype), []
-    for chunk in rows.chunks():
-        new = scorer.assign(rows.lifted(chunk))
-        found.append(Entries(new.rows + chunk.start, new.clusters, new.values))
-    return to_csr(joined(found), P.shape)
+    found = [assign_rows(rows.lifted(chunk), rows.sums, update) for chunk in rows.chunks()]
+    return sp.vstack(found, "csr")
