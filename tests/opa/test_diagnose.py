@@ -39,6 +39,19 @@ def test_each_failure_has_its_own_state_and_advice(probs, m, state, advice):
         assert diagnose(FEATURES, probs, m).state == state
 
 
+def test_a_batch_with_few_rows_per_cluster_has_noisy_targets(generator):
+    """Predictions that follow the targets of each batch would hide it from their agreement."""
+    centres = torch.nn.functional.normalize(torch.randn(10, 64, generator=generator))
+    y = torch.randint(10, (2000,), generator=generator)
+    X = centres[y] + 0.15 * torch.randn(2000, 64, generator=generator)
+    P = torch.eye(10)[y]
+    with pytest.warns(ClusteringWarning, match="noisy targets: .* Use at least 25 rows per"):
+        assert diagnose(X[:64], P[:64]).state == "noisy targets"
+    found = diagnose(X, P)
+    assert found.state == "clustering"
+    assert found.stability > 0.8
+
+
 def test_noise_and_collapse_are_distinguished(generator):
     sharp = torch.eye(4)[torch.randint(4, (200,), generator=generator)]
     with pytest.warns(ClusteringWarning, match="undecided: targets and predictions agree on"):

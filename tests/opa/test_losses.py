@@ -31,12 +31,22 @@ def test_opa_is_algorithm_2(batch, metric, m):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_pac_loss_is_the_trace_of_equation_13(batch, metric):
+@pytest.mark.parametrize("balance", [1.0, 0.5, 0.0])
+def test_pac_loss_is_the_trace_of_equation_13_for_a_pair_of_rows(batch, metric, balance):
     features, logits, _ = batch
     P = logits.softmax(1)
-    trace = torch.trace(P.T @ distances(features, metric) @ P)
-    loss = PACLoss(metric=metric)(features, logits)
-    torch.testing.assert_close(loss, trace / 24, atol=1e-10, rtol=0)
+    of_clusters = torch.diag(P.T @ distances(features, metric) @ P) / 24**2
+    expected = (of_clusters * P.mean(0) ** (balance - 1)).sum()
+    loss = PACLoss(metric=metric, balance=balance)(features, logits)
+    torch.testing.assert_close(loss, expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("balance", [1.0, 0.5])
+def test_no_loss_grows_with_the_batch(batch, balance):
+    features, logits, _ = batch
+    twice = features.repeat(2, 1), logits.repeat(2, 1)
+    for loss in (OPALoss(balance=balance), PACLoss(balance=balance)):
+        torch.testing.assert_close(loss(*twice), loss(features, logits))
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.1])
@@ -48,7 +58,7 @@ def test_the_contrastive_loss_is_equation_11_in_both_orders(batch, kind, tempera
         kind
     ]
     both = (equation_11(z1, z2, P, temperature) + equation_11(z2, z1, P, temperature)) / 2
-    loss = WeightedContrastiveLoss(temperature)(z1, z2, P)
+    loss = WeightedContrastiveLoss(temperature)(z1, z2, None if P is None else P.log())
     torch.testing.assert_close(loss, both, atol=1e-10, rtol=0)
 
 
@@ -59,7 +69,9 @@ def test_eq_11_with_uniform_probabilities_is_nt_xent_plus_a_constant(batch):
     for K in (2, 10):
         P = torch.full((24, K), 1 / K, dtype=torch.float64)
         constant = torch.log(torch.tensor(1 - 1 / K, dtype=torch.float64))
-        torch.testing.assert_close(loss(z1, z2, P), loss(z1, z2) + constant, atol=1e-12, rtol=0)
+        torch.testing.assert_close(
+            loss(z1, z2, P.log()), loss(z1, z2) + constant, atol=1e-12, rtol=0
+        )
 
 
 def test_gradients_are_those_of_the_formulas(batch):
@@ -73,26 +85,23 @@ def test_gradients_are_those_of_the_formulas(batch):
     logits.requires_grad_()
     assert gradcheck(lambda p: PACLoss()(features, p), logits)
     z1, z2 = features.clone().requires_grad_(), features.flip(1).clone().requires_grad_()
-    P = student.detach().softmax(1)
-    assert gradcheck(lambda a, b: WeightedContrastiveLoss()(a, b, P), (z1, z2))
+    weights = student.detach()
+    assert gradcheck(lambda a, b: WeightedContrastiveLoss()(a, b, weights), (z1, z2))
 
 
 def test_gradients_reach_distances_and_gate_only_on_request(batch):
     features, logits, _ = (t[:7].clone().requires_grad_() for t in batch)
     loss = OPALoss()(features, logits) + PACLoss()(features, logits)
-    loss = loss + WeightedContrastiveLoss()(
-        features.detach(), features.detach() + 1, logits.softmax(1)
-    )
+    loss = loss + WeightedContrastiveLoss()(features.detach(), features.detach() + 1, logits)
     loss.backward()
     assert features.grad is None
     assert logits.grad.abs().sum() > 0
-    P = logits.softmax(1)
     z = features.detach()
-    assert not WeightedContrastiveLoss()(z, z + 1, P).requires_grad
-    gate = torch.autograd.grad(WeightedContrastiveLoss(detach=False)(z, z + 1, P), logits)[0]
+    assert not WeightedContrastiveLoss()(z, z + 1, logits).requires_grad
+    gate = torch.autograd.grad(WeightedContrastiveLoss(detach=False)(z, z + 1, logits), logits)[0]
     assert gate.abs().sum() > 0
     assert gradcheck(lambda x: PACLoss(detach=False)(x, logits.detach()), features)
-    assert not opa_targets(features, P).requires_grad
+    assert not opa_targets(features, logits.softmax(1)).requires_grad
 
 
 def test_reductions_are_those_of_torch(batch):
@@ -100,7 +109,7 @@ def test_reductions_are_those_of_torch(batch):
     for module, arguments in (
         (OPALoss, (features, logits)),
         (PACLoss, (features, logits)),
-        (WeightedContrastiveLoss, (features, features.flip(1), logits.softmax(1))),
+        (WeightedContrastiveLoss, (features, features.flip(1), logits)),
     ):
         rows = module(reduction="none")(*arguments)
         assert rows.shape == (24,)
@@ -123,6 +132,7 @@ def test_balance_is_that_of_pac(batch):
     (lambda: OPALoss(m="auto"), "m is 'auto', but a number above 1"),
     (lambda: OPALoss(balance="auto"), "balance is 'auto', but a number from 0 to 2"),
     (lambda: opa_targets(torch.eye(3), torch.eye(3), balance=3), "balance is 3, but a number"),
+    (lambda: PACLoss(balance=-1), "balance is -1, but a number from 0 to 2"),
     (lambda: WeightedContrastiveLoss(temperature=0.0), "temperature is 0.0"),
     (lambda: OPALoss(metric="euclid"), "has no linear form"),
     (lambda: opa_targets(torch.eye(3), torch.eye(3), m=0.9), "m is 0.9"),

@@ -27,7 +27,7 @@ def loss_of(network, x1, x2, gather):
     return (
         OPALoss(1.1, gather=gather)(z1, logits, network["h"](z2))
         + PACLoss(detach=False, gather=gather)(z1, logits)
-        + WeightedContrastiveLoss(detach=False, gather=gather)(z1, z2, logits.softmax(1))
+        + WeightedContrastiveLoss(detach=False, gather=gather)(z1, z2, logits)
     )
 
 

@@ -39,7 +39,7 @@ from probagg.opa.processes import from_first_process, join_processes
 COMPILING = 60.0  # seconds, on CUDA
 ENOUGH = 2.0  # seconds of timing, after which no batch is started
 REPEATS = 5  # timings of the largest batch
-DIAGNOSED = 2000  # images that `diagnosis_` is computed from
+DIAGNOSED = 2000, 50  # images that `diagnosis_` is computed from, and the least per cluster
 
 
 class DPAC(ClusterMixin, BaseEstimator):
@@ -169,7 +169,8 @@ class DPAC(ClusterMixin, BaseEstimator):
             engine.train(ClusterStage(setup))
             engine.train(self_label_stage(setup))
             features, P = infer(model, setup.views, feed)
-        rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:DIAGNOSED]
+        some = max(DIAGNOSED[0], DIAGNOSED[1] * P.shape[1])
+        rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:some]
         settings = recipe.cluster
         self.diagnosis_: Diagnosis = diagnose(
             features[rows], P[rows], settings.m, metric=settings.metric, balance=settings.balance

@@ -27,6 +27,7 @@ from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning
 from probagg.opa.losses import OPALoss, PACLoss
+from probagg.opa.processes import n_processes
 from probagg.opa.targets import as_float
 
 FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
@@ -108,7 +109,7 @@ class NetworkStage(Stage):
         Targets Q and distances D are those of the clean view, whose outputs are x and `logits`.
         """
         if self.recipe.cluster.objective == "pac":
-            return {"pac": self.pac(x, logits1)}
+            return {"pac": len(x) * n_processes() * self.pac(x, logits1)}
         return {"kl": self.opa(x, logits, logits1)}
 
     def pretext_loss(self, pair: list[Tensor], features: Tensor, P: Tensor) -> Tensor:

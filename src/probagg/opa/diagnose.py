@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from probagg.aggregation import critical_m
+from probagg.aggregation import Moments, aggregate, critical_m
 from probagg.errors import ClusteringWarning, InputError
 from probagg.opa.targets import as_float, check_batch, full_precision, opa_targets
 
@@ -29,8 +29,11 @@ class Diagnosis:
         The shares of rows in the smallest and in the largest cluster, by argmax.
     agreement : float
         The share of rows whose target and prediction have the same argmax.
+    stability : float
+        The share of rows whose targets from one half and from the other have the same argmax: low
+        where a batch has too few rows per cluster.
     state : str
-        "clustering", "uniform", "one cluster", "empty clusters" or "undecided".
+        "clustering", "uniform", "one cluster", "empty clusters", "noisy targets" or "undecided".
     advice : str
         What to change; empty while clustering.
     """
@@ -41,6 +44,7 @@ class Diagnosis:
     smallest: float
     largest: float
     agreement: float
+    stability: float
     state: str
     advice: str
 
@@ -92,8 +96,14 @@ def diagnose(
         sharpness = float(P.amax(1).mean())
         evenness = float(entropy) / float(torch.log(torch.tensor(float(K)))) if K > 1 else 1.0
         agreement = float((Q.argmax(1) == labels).float().mean())
+        order = torch.randperm(N, generator=torch.Generator().manual_seed(0)).to(X.device)
+        moments = [Moments.of(X[half], P[half], metric) for half in order.tensor_split(2)]
+        one, other = (aggregate(X, half, metric, balance).argmin(1) for half in moments)
+        stability = float((one == other).float().mean())
     smallest, largest = float(shares.min()), float(shares.max())
-    found = Diagnosis(threshold, sharpness, evenness, smallest, largest, agreement, "", "")
+    found = Diagnosis(
+        threshold, sharpness, evenness, smallest, largest, agreement, stability, "", ""
+    )
     state, advice = _interpret(found, m, N, K)
     if warn and advice:
         warnings.warn(f"{state}: {advice}", ClusteringWarning, stacklevel=3)
@@ -129,6 +139,12 @@ def _interpret(found: Diagnosis, m: float, N: int, K: int) -> tuple[str, str]:
         return "empty clusters", (
             f"at least one of {K} clusters has none of {N} rows. Use fewer clusters or larger "
             "batches, or initialise the classifier again."
+        )
+    if found.stability < 0.3:
+        return "noisy targets", (
+            f"targets from one half of the {N} rows and from the other agree on "
+            f"{100 * found.stability:.0f} %: the masses of {K} clusters vary too much between "
+            "batches of this size. Use at least 25 rows per cluster, or PACLoss."
         )
     if found.agreement < 0.5:
         return "undecided", (

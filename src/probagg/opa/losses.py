@@ -1,4 +1,7 @@
-"""The losses as modules: each is a function of `targets` and a reduction."""
+"""The losses as modules: each is a function of `targets` and a reduction.
+
+All of them take logits, the functions take probabilities. None grows with the batch.
+"""
 
 from __future__ import annotations
 
@@ -103,12 +106,17 @@ class OPALoss(_Loss):
 
 
 class PACLoss(_Loss):
-    """PAC's objective of a batch, Tr(P^T D P) / B: the second term of Eq. 13.
+    """PAC's objective of a batch, Tr(P^T D P) / B^2: the mean over pairs of rows.
+
+    The second term of Eq. 13 is B times this, and so grows with the batch.
 
     Parameters
     ----------
     metric : {"cosine", "sqeuclidean"}, default="cosine"
         The distance between features.
+    balance : float in [0, 2], default=1.0
+        The exponent of a cluster's share of the batch in its score: 1 prefers clusters of equal
+        size, 0 does not (twice the objective of k-means).
     detach : bool, default=True
         Whether to stop the gradient of the distances. It would pull all features together.
     gather : bool, default=False
@@ -128,21 +136,24 @@ class PACLoss(_Loss):
         self,
         *,
         metric: str = "cosine",
+        balance: float = 1.0,
         detach: bool = True,
         gather: bool = False,
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction)
         check_metric(metric)
-        self.metric, self.detach, self.gather = metric, detach, gather
+        check_balance(balance)
+        self.metric, self.balance, self.detach, self.gather = metric, balance, detach, gather
 
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Return the loss of features (B, D) and logits (B, K): the parts p_i . s_i, reduced."""
+        """Return the loss of features (B, D) and logits (B, K): the parts of the rows, reduced."""
         with full_precision(logits):
             rows = pac_objective(
                 features,
                 as_float(logits).softmax(-1),
                 metric=self.metric,
+                balance=self.balance,
                 detach=self.detach,
                 gather=self.gather,
             )
@@ -150,13 +161,14 @@ class PACLoss(_Loss):
 
     def extra_repr(self) -> str:
         """Return the settings, for `repr`."""
-        return f"metric={self.metric!r}, detach={self.detach}, gather={self.gather}"
+        settings = f"metric={self.metric!r}, balance={self.balance}, detach={self.detach}"
+        return f"{settings}, gather={self.gather}"
 
 
 class WeightedContrastiveLoss(_Loss):
     """Contrastive loss whose negatives are weighted by 1 - p_i . p_j (Eq. 11).
 
-    Without `probs` all weights are 1, which is NT-Xent. The loss is averaged over the batch and
+    Without `logits` all weights are 1, which is NT-Xent. The loss is averaged over the batch and
     both orders of the views.
 
     Parameters
@@ -192,16 +204,17 @@ class WeightedContrastiveLoss(_Loss):
             raise InputError(f"temperature is {temperature}, but must be positive. Try 0.5.")
         self.temperature, self.detach, self.gather = temperature, detach, gather
 
-    def forward(self, z1: Tensor, z2: Tensor, probs: Tensor | None = None) -> Tensor:
-        """Return the loss of projections z1, z2 (B, D) and probabilities (B, K)."""
-        rows = weighted_contrastive(
-            z1,
-            z2,
-            probs,
-            temperature=self.temperature,
-            detach=self.detach,
-            gather=self.gather,
-        )
+    def forward(self, z1: Tensor, z2: Tensor, logits: Tensor | None = None) -> Tensor:
+        """Return the loss of projections z1, z2 (B, D) and logits (B, K)."""
+        with full_precision(z1):
+            rows = weighted_contrastive(
+                z1,
+                z2,
+                None if logits is None else as_float(logits).softmax(-1),
+                temperature=self.temperature,
+                detach=self.detach,
+                gather=self.gather,
+            )
         return self._reduce(rows)
 
     def extra_repr(self) -> str:

@@ -40,8 +40,7 @@ def opa_targets(
     check_balance(balance)
     check_batch(features, probs)
     with torch.no_grad(), full_precision(features):
-        S = _scores(features, as_float(probs), metric, balance, gather)
-        return assign(S, m)
+        return assign(_scores(features, as_float(probs), metric, balance, gather)[0], m)
 
 
 def pac_objective(
@@ -49,19 +48,23 @@ def pac_objective(
     probs: Tensor,
     *,
     metric: str = "cosine",
+    balance: float = 1.0,
     detach: bool = True,
     gather: bool = False,
 ) -> Tensor:
-    """Return the part p_i . s_i of each row in Tr(P^T D P) (Eqs. 1, 2), shape (B,).
+    """Return the part p_i . s_i / B of each row in Tr(P^T D P) / B (Eqs. 1, 2), shape (B,).
 
-    Its mean is the term of Eq. 13. With `detach` the distances carry no gradient: it would pull all
-    features together.
+    The term of Eq. 13 is their sum. With another `balance` a score is multiplied by the power
+    balance - 1 of the cluster's share of the B rows. With `detach` the distances carry no gradient:
+    it would pull all features together.
     """
+    check_balance(balance)
     check_batch(features, probs)
     with full_precision(features):
         features = features.detach() if detach else features
         P = as_float(probs)
-        return (P * _scores(features, P, metric, 1.0, gather)).sum(1)
+        S, n_rows = _scores(features, P, metric, balance, gather)
+        return (P * S).sum(1) / n_rows**balance
 
 
 def weighted_contrastive(
@@ -132,8 +135,10 @@ def _contrast(
     return denominator - (anchors * positives).sum(1) / temperature
 
 
-def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bool) -> Tensor:
-    """Return S = D P (Eq. 9) by way of moments, which add up over processes.
+def _scores(
+    features: Tensor, P: Tensor, metric: str, balance: float, gather: bool
+) -> tuple[Tensor, Tensor]:
+    """Return S = D P (Eq. 9) by way of moments, which add up over processes, and the row count.
 
     Rows are centred first: the linear form would lose the digits of features in a narrow cone.
     """
@@ -152,7 +157,7 @@ def _scores(features: Tensor, P: Tensor, metric: str, balance: float, gather: bo
     S = aggregate(X, moments, balance=balance)
     # Scores of identical rows are rounding errors and become zero. NaN stays NaN.
     rounding = torch.finfo(dtype).eps ** 2 * count * size
-    return torch.where(rounding >= S, torch.zeros_like(S), S).to(dtype)
+    return torch.where(rounding >= S, torch.zeros_like(S), S).to(dtype), count.to(dtype)
 
 
 @torch.compiler.assume_constant_result
