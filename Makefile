@@ -30,7 +30,7 @@ test-faults: $(VENV)/.dev
 # have an environment of their own, which falls back on .venv.
 test-tools: $(VENV)/.tools
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/app/export/test_tools.py tests/app/export/test_handover.py
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/test_docs.py -k "tools.md or coming_from.md"
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(VENV)-tools/bin/python -m pytest -q -rs tests/test_docs.py -k "tools.md or coming_from.md or lightning"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -78,7 +78,7 @@ $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.tools: $(VENV)/.dev
 	$(PYTHON) -m venv $(VENV)-tools
 	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > $$($(VENV)-tools/bin/python -c "import site; print(site.getsitepackages()[0])")/dev.pth
-	$(VENV)-tools/bin/python -m pip install -qq label-studio-sdk anndata fiftyone
+	$(VENV)-tools/bin/python -m pip install -qq label-studio-sdk anndata fiftyone lightning
 	$(VENV)-tools/bin/python -m pip install -qq --no-deps bertopic
 	@$(VENV)-tools/bin/python -m pip install -qq --no-deps --only-binary :all: hdbscan 2> /dev/null || \
 		echo "hdbscan is left out: it could not be installed as a wheel. BERTopic's transform is not tested."

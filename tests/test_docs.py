@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import os
 import re
 import runpy
 import shlex
@@ -94,6 +95,31 @@ def test_every_example_runs_and_draws_its_picture(path, tmp_path, monkeypatch):
     page = (ROOT / "docs" / "gallery.md").read_text()
     assert f"(gallery/{kept.name})" in page
     assert f"(../examples/{path.name})" in page
+
+
+@pytest.mark.parametrize("name", ["opa_ddp.py", "opa_lightning.py"])
+def test_the_examples_of_training_elsewhere_cluster_digits(name):
+    """One by two processes and gloo, the other where lightning is installed."""
+    script = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if "ddp" in name else []
+    if not script:
+        pytest.importorskip("lightning")
+    script += [str(ROOT / "examples" / "training" / name)]
+    found = subprocess.run([sys.executable, *script], capture_output=True, text=True, check=True)
+    assert float(re.search(r"ACC (\S+)", found.stdout)[1]) > 60.0
+
+
+def test_a_slurm_job_that_was_stopped_asks_to_be_queued_again(tmp_path):
+    """SLURM's commands are stand-ins here; that probagg ends with 75 is a test of signals."""
+    for name, line in (("srun", "exit $CODE"), ("scontrol", 'echo "$@" >> asked')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    job = ["bash", str(ROOT / "examples" / "training" / "dpac.slurm"), "photos", "20"]
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    for code, asked in (("0", ""), ("1", ""), ("75", "requeue 7\n")):
+        found = subprocess.run(job, cwd=tmp_path, env=path | {"CODE": code}, check=False)
+        assert found.returncode == int(code)
+        asks = tmp_path / "asked"
+        assert (asks.read_text() if asks.exists() else "") == asked
 
 
 def test_results_are_those_of_the_result_files():

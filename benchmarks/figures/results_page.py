@@ -246,6 +246,15 @@ def sphere() -> str:
     return table("m | batch | ACC | sharpness", lines)
 
 
+def batches() -> str:
+    """Return ACC and stability of three losses by batch size."""
+    rows = (
+        [*setting, score(runs), f"{fmean(run['stability'] for run in runs):.2f}"]
+        for setting, runs in grouped("opa_batch", "method", "setting").items()
+    )
+    return table("loss | batch | ACC | stability", rows)
+
+
 def loop() -> str:
     """Return whether a classifier trained by OPA keeps the clusters that it starts with."""
     rows = []

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from numbers import Integral, Real
 from os import PathLike
@@ -25,10 +25,10 @@ from probagg.devices import choose_device
 from probagg.dpac.checkpoint import check_identity, read_description
 from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined, infer
-from probagg.dpac.model import Model, build_model, load_network, save_network
+from probagg.dpac.model import Model, PretextFactory, build_model, load_network, save_network
 from probagg.dpac.recipe import Recipe
-from probagg.dpac.self_labelling import VARIANTS, self_label_stage
-from probagg.dpac.stages import ClusterStage, PretrainStage, Setup
+from probagg.dpac.self_labelling import VARIANTS
+from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
@@ -39,6 +39,7 @@ from probagg.opa.processes import from_first_process, join_processes
 COMPILING = 60.0  # seconds, on CUDA
 ENOUGH = 2.0  # seconds of timing, after which no batch is started
 REPEATS = 5  # timings of the largest batch
+OWN = ("backbone", "pretext", "stages")  # parameters that replace parts of the recipe
 DIAGNOSED = 2000, 50  # images that `diagnosis_` is computed from, and the least per cluster
 
 
@@ -52,6 +53,16 @@ class DPAC(ClusterMixin, BaseEstimator):
     recipe : Recipe, str, path or None, default=None
         All settings of network and training: a recipe, its name ("cifar10/fast") or a TOML file.
         None is "own/fast".
+    backbone : torch.nn.Module or None, default=None
+        A network from images (n, channels, size, size) to features (n, n_features), in place of the
+        recipe's; it is copied, with its weights.
+    pretext : callable or None, default=None
+        Called with the backbone, the number of its features and the shape of an image, it returns
+        the module of a pretext task, in place of the recipe's (see `probagg.dpac.pretext`).
+    stages : sequence of classes or None, default=None
+        The stages to train, subclasses of `probagg.dpac.stages.NetworkStage`; the `name` of each is
+        the table of the recipe with its settings. None is pre-training, clustering and the recipe's
+        self-labelling.
     device : str or torch.device, default="auto"
         "auto" is CUDA, else MPS, else the CPU.
     precision : {"auto", "fp32", "bf16", "fp16"}, default="auto"
@@ -101,6 +112,9 @@ class DPAC(ClusterMixin, BaseEstimator):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_clusters": [Interval(Integral, 2, None, closed="left")],
         "recipe": [Recipe, str, PathLike, None],
+        "backbone": [torch.nn.Module, None],
+        "pretext": [callable, None],
+        "stages": ["array-like", None],
         "device": [str, torch.device],
         "precision": [StrOptions({"auto", *PRECISIONS})],
         "compile": ["boolean", None],
@@ -116,6 +130,9 @@ class DPAC(ClusterMixin, BaseEstimator):
         n_clusters: int = 10,
         *,
         recipe: Recipe | str | PathLike[str] | None = None,
+        backbone: torch.nn.Module | None = None,
+        pretext: PretextFactory | None = None,
+        stages: Sequence[type[NetworkStage]] | None = None,
         device: str = "auto",
         precision: str = "auto",
         compile: bool | None = None,
@@ -126,6 +143,9 @@ class DPAC(ClusterMixin, BaseEstimator):
     ) -> None:
         self.n_clusters = n_clusters
         self.recipe = recipe
+        self.backbone = backbone
+        self.pretext = pretext
+        self.stages = stages
         self.device = device
         self.precision = precision
         self.compile = compile
@@ -163,11 +183,13 @@ class DPAC(ClusterMixin, BaseEstimator):
             feed = Feed(data, engine.device)
             setup = Setup(model, Views(recipe.views), feed, recipe, seed, engine.autocast)
             engine.resume()
-            more = feed if data.extra is None else Feed(Joined(data, data.extra), engine.device)
-            engine.train(PretrainStage(dataclasses.replace(setup, feed=more)))
-            del more  # its images may fill the GPU
-            engine.train(ClusterStage(setup))
-            engine.train(self_label_stage(setup))
+            for stage in plan.stages:
+                if stage.takes_extra and data.extra is not None:
+                    more = Feed(Joined(data, data.extra), engine.device)
+                    engine.train(stage(dataclasses.replace(setup, feed=more)))
+                    del more  # its images may fill the GPU
+                else:
+                    engine.train(stage(setup))
             features, P = infer(model, setup.views, feed)
         some = max(DIAGNOSED[0], DIAGNOSED[1] * P.shape[1])
         rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:some]
@@ -191,7 +213,7 @@ class DPAC(ClusterMixin, BaseEstimator):
     def estimate(self, images: Any) -> float:
         """Return roughly how many seconds `fit` takes on this machine, from timing its network."""
         plan = self._plan(images)
-        return training_seconds(plan.recipe, plan.model, len(plan.data), plan.device)
+        return training_seconds(plan.recipe, plan.model, len(plan.data), plan.device, plan.stages)
 
     def _plan(self, images: Any) -> FitPlan:
         """Return the plan of a fit, the one of the last call if nothing has changed since."""
@@ -248,13 +270,23 @@ class DPAC(ClusterMixin, BaseEstimator):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the trained network and its recipe to a safetensors file."""
         check_is_fitted(self, "model_")
-        save_network(self.model_, self.recipe_, path)
+        own = {"own_backbone": self.backbone is not None, "own_pretext": self.pretext is not None}
+        save_network(self.model_, self.recipe_, path, **own)
 
     @classmethod
-    def load(cls, path: str | PathLike[str], *, device: str = "auto") -> Self:
-        """Return the estimator that `save` wrote, ready to predict, without `labels_`."""
-        model, recipe = load_network(path)
-        estimator = cls(model.n_clusters, recipe=recipe, device=device)
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        device: str = "auto",
+        backbone: torch.nn.Module | None = None,
+    ) -> Self:
+        """Return the estimator that `save` wrote, ready to predict, without `labels_`.
+
+        One that was trained with a `backbone` of your own needs such a module again.
+        """
+        model, recipe = load_network(path, backbone)
+        estimator = cls(model.n_clusters, recipe=recipe, device=device, backbone=backbone)
         estimator.model_, estimator.recipe_ = model.eval(), recipe
         return estimator
 
@@ -291,7 +323,22 @@ class FitPlan:
     @cached_property
     def model(self) -> Model:
         """Return the network before training."""
-        return build_model(self.recipe, int(self.parameters["n_clusters"]), seed=self.seed)
+        given = {name: self.parameters[name] for name in ("backbone", "pretext")}
+        return build_model(self.recipe, int(self.parameters["n_clusters"]), seed=self.seed, **given)
+
+    @cached_property
+    def stages(self) -> tuple[type[NetworkStage], ...]:
+        """Return the stages to train."""
+        given = self.parameters["stages"]
+        if given is None:
+            return PretrainStage, ClusterStage, VARIANTS[self.recipe.self_label.labels]
+        names = [getattr(stage, "name", None) for stage in given]
+        if len(set(names)) < len(names) or not {*names} <= {"pretrain", "cluster", "self_label"}:
+            raise InputError(
+                f"stages have the names {names}, but different ones of pretrain, cluster and "
+                "self_label are needed, the recipe's tables. Give each class one as `name`."
+            )
+        return tuple(given)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -305,8 +352,20 @@ class FitPlan:
             "extra": None if extra is None else extra.fingerprint(),
             "n_clusters": int(self.parameters["n_clusters"]),
             "seed": self.seed,
+            **{
+                name: _name(self.parameters[name])
+                for name in OWN
+                if self.parameters[name] is not None
+            },
         }
         return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
+
+
+def _name(part: Any) -> str | list[str]:
+    """Return the name of a user's class or function, of a module its class's."""
+    if isinstance(part, list | tuple):
+        return [str(_name(one)) for one in part]
+    return getattr(part, "__qualname__", type(part).__qualname__)
 
 
 def open_for(images: Any, recipe: Recipe) -> ImageSet:
@@ -322,9 +381,14 @@ def decoded_for(data: ImageSet, recipe: Recipe) -> ImageSet:
     return converted(data, recipe.decode_size, recipe.channels)
 
 
-def training_seconds(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
+def training_seconds(
+    recipe: Recipe,
+    model: Model,
+    n_images: int,
+    device: torch.device,
+    stages: Sequence[type[NetworkStage]],
+) -> float:
     """Return the seconds of all stages, from timing batches forward and backward."""
-    stages = PretrainStage, ClusterStage, VARIANTS[recipe.self_label.labels]
     passes = sum(getattr(recipe, stage.name).epochs * stage.passes(recipe) for stage in stages)
     compiling = COMPILING if device.type == "cuda" else 0.0
     return passes * n_images * _seconds_per_image(recipe, model, n_images, device) + compiling

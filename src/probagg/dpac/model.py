@@ -6,6 +6,9 @@ saved with its recipe as one safetensors file.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from os import PathLike
 from typing import Any
@@ -20,6 +23,8 @@ from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 FORMAT = "probagg.dpac/1"
+# From the backbone, the number of its features and the shape of an image to a pretext task.
+PretextFactory = Callable[[nn.Module, int, tuple[int, int, int]], nn.Module]
 
 
 class Model(nn.Module):
@@ -27,7 +32,13 @@ class Model(nn.Module):
 
     self_labelled: Tensor
 
-    def __init__(self, recipe: Recipe, n_clusters: int, backbone: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        n_clusters: int,
+        backbone: nn.Module | None = None,
+        pretext: PretextFactory | None = None,
+    ) -> None:
         super().__init__()
         self.n_clusters = n_clusters
         shape = (recipe.channels, recipe.views.size, recipe.views.size)
@@ -36,7 +47,10 @@ class Model(nn.Module):
         norm = recipe.network.norm
         self.classifier = mlp((self.dim, *recipe.network.classifier, n_clusters), norm)
         self.self_labeller = nn.Linear(self.dim, n_clusters)
-        self.pretext = build_pretext(recipe.pretext, self.backbone, self.dim, shape, norm)
+        if pretext is None:
+            self.pretext = build_pretext(recipe.pretext, self.backbone, self.dim, shape, norm)
+        else:
+            self.pretext = pretext(self.backbone, self.dim, shape)
         self.register_buffer("self_labelled", torch.tensor(False))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,12 +61,20 @@ class Model(nn.Module):
 
 
 def build_model(
-    recipe: Recipe, n_clusters: int, *, seed: int = 0, backbone: nn.Module | None = None
+    recipe: Recipe,
+    n_clusters: int,
+    *,
+    seed: int = 0,
+    backbone: nn.Module | None = None,
+    pretext: PretextFactory | None = None,
 ) -> Model:
-    """Return a model whose weights depend on the seed only, not on the global generator."""
+    """Return a model whose weights depend on the seed only, not on the global generator.
+
+    A backbone of the user's own is copied, with its weights.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # not manual_seed, which reaches GPUs too
-        return Model(recipe, n_clusters, backbone)
+        return Model(recipe, n_clusters, copy.deepcopy(backbone), pretext)
 
 
 def feature_dim(backbone: nn.Module, shape: tuple[int, int, int]) -> int:
@@ -144,29 +166,53 @@ def _timm(name: str, pretrained: bool, channels: int, size: int) -> nn.Module:
     return net
 
 
-def save_network(model: Model, recipe: Recipe, path: str | PathLike[str]) -> None:
-    """Write a network and its recipe to a file."""
+def save_network(
+    model: Model,
+    recipe: Recipe,
+    path: str | PathLike[str],
+    *,
+    own_backbone: bool = False,
+    own_pretext: bool = False,
+) -> None:
+    """Write a network and its recipe to a file.
+
+    It is written without the head of a pretext task of the user's own, which the recipe does not
+    describe and predictions do not need.
+    """
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    if own_pretext:
+        recipe = recipe.override(["pretext.task=none"])
+        arrays = {name: a for name, a in arrays.items() if not name.startswith("pretext.")}
     description = {"n_clusters": model.n_clusters, "recipe": recipe.to_toml()}
+    if own_backbone:
+        description["backbone"] = type(model.backbone).__qualname__
     write_safetensors(path, FORMAT, arrays, description)
 
 
-def load_network(path: str | PathLike[str]) -> tuple[Model, Recipe]:
+def load_network(
+    path: str | PathLike[str], backbone: nn.Module | None = None
+) -> tuple[Model, Recipe]:
     """Return the network that `save_network` wrote, on the CPU, and its recipe."""
     arrays, description = read_safetensors(path, FORMAT)
+    if "backbone" in description and backbone is None:
+        raise InputError(
+            f"{path} was trained with a backbone of its own, {description['backbone']}, whose code "
+            "is not in the file. Pass such a module: DPAC.load(path, backbone=module)."
+        )
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     with reading(path, RESTORE):
         recipe = Recipe.from_toml(description["recipe"])
         blank, n_clusters = recipe.override(["network.pretrained=false"]), description["n_clusters"]
-        with torch.device("meta"):  # which takes no memory, however large the sizes are
-            expected = build_model(blank, n_clusters).state_dict()
+        # The meta device takes no memory, however large the sizes are.
+        with torch.device("meta") if backbone is None else nullcontext():
+            expected = build_model(blank, n_clusters, backbone=backbone).state_dict()
         for name in sorted({*expected, *tensors}):
             sizes = [tuple(t[name].shape) if name in t else None for t in (expected, tensors)]
             if sizes[0] != sizes[1]:
                 raise _misfit(path, f"{name} is of size {sizes[1]}, not {sizes[0]}")
             if not torch.isfinite(tensors[name]).all():
                 raise _misfit(path, f"{name} has values that are not finite")
-        model = build_model(blank, n_clusters)
+        model = build_model(blank, n_clusters, backbone=backbone)
         model.load_state_dict(tensors)
     return model, recipe
 

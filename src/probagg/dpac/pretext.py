@@ -1,8 +1,9 @@
 """Pretext tasks, which train the backbone beside clustering (Tables 5a and 5b of the paper).
 
 Each is a module that owns its head and returns a loss of the views of a batch and their features.
-Its buffers change in place, since a recorded CUDA graph keeps their addresses. A new task is a
-class here, an entry in `build_pretext` and a name in `recipe.TASKS`.
+Its buffers change in place, since a recorded CUDA graph keeps their addresses. A user's own task is
+`DPAC(pretext=...)`; a new one of a recipe is a class here, an entry in `build_pretext` and a name
+in `recipe.TASKS`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +48,8 @@ class Setup:
 
 class NetworkStage(Stage):
     """What the stages of DPAC share: network, views and images, and terms of their losses."""
+
+    takes_extra: ClassVar[bool] = False  # whether images beside those to cluster are trained on
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -123,6 +126,7 @@ class PretrainStage(NetworkStage):
     """Train f and g on the pretext task: Eq. 11 with uniform P, both orders, or another."""
 
     name = "pretrain"
+    takes_extra = True
 
     @property
     def plan(self) -> Training:
