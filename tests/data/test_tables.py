@@ -12,8 +12,10 @@ from PIL import Image
 
 from probagg.data.opening import open_source
 from probagg.data.tables import (
+    AMOUNTS,
     BOOLEAN,
     CATEGORY,
+    CODES,
     DATE,
     NUMBER,
     OTHER,
@@ -40,6 +42,10 @@ def column_of(cells, tmp_path, mark=";"):
         (["1,5", "-2", "1.234,25"], NUMBER, [1.5, -2, 1234.25]),
         (["1.5", "2e3", "-4"], NUMBER, [1.5, 2000, -4]),
         (["12 %", "3%"], NUMBER, [12, 3]),
+        (["$2,130.38", "-$15.00", "$7"], NUMBER, [2130.38, -15, 7]),
+        (["500.00 EUR", "1.50 EUR", ""], NUMBER, [500, 1.5, np.nan]),
+        (["1.234,50 €", "2,50 €"], NUMBER, [1234.5, 2.5]),
+        (["3.5 kg", "4 kg", "7"], NUMBER, [3.5, 4, 7]),
         (["1", "", "NA", "n/a", "?", "7"], NUMBER, [1, np.nan, np.nan, np.nan, np.nan, 7]),
         (["1", "inf", *["3"] * 9], NUMBER, [1, np.nan, *[3] * 9]),
         (["yes", "no", "", "Yes"], BOOLEAN, [1, 0, np.nan, 1]),
@@ -68,6 +74,21 @@ def test_a_few_texts_among_numbers_are_missing_values(tmp_path):
     found = column_of([*map(str, range(20)), "unknown"], tmp_path)
     assert (found.kind, found.n_unreadable) == (NUMBER, 1)
     assert column_of(["1", "2", "red"], tmp_path).kind == TEXT
+
+
+@pytest.mark.parametrize(
+    ("cells", "style"),
+    [(["00501", "10001", "99950"], CODES), (["$3.50", "4.00 EUR", "5"], AMOUNTS)],
+)
+def test_codes_and_amounts_in_several_units_are_not_numbers(tmp_path, cells, style):
+    found = column_of(cells, tmp_path)
+    assert (found.kind, found.style, found.values.tolist()) == (TEXT, style, cells)
+
+
+def test_ids_of_many_digits_are_exact(tmp_path):
+    (tmp_path / "t.csv").write_text("id,x\n12345678901234567,1.5\n12345678901234568,2.5\n")
+    texts = read_table(tmp_path / "t.csv")["id"].texts()
+    assert texts.tolist() == ["12345678901234567", "12345678901234568"]
 
 
 @pytest.mark.parametrize("mark", [",", ";", "\t", "|", " "])

@@ -202,8 +202,8 @@ BROKEN = {
 }
 READ = (
     "config.toml", "env.json", "result.json", "overlaps.csv", "map.npz", "review.json",
-    "preparation.json", "profiles.csv", "assignments.csv", "skipped.csv", "k_selection.csv",
-    "metrics.jsonl", "classes.csv",
+    "preparation.json", "profiles.csv", "cells.csv", "assignments.csv", "skipped.csv",
+    "k_selection.csv", "metrics.jsonl", "classes.csv",
 )  # fmt: skip
 
 

@@ -22,8 +22,7 @@ from probagg.storage import open_regular, read_bytes
 NUMBER, BOOLEAN, DATE, CATEGORY, TEXT, OTHER = (
     "number", "boolean", "date", "category", "text", "other"
 )  # fmt: skip
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
-SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 # The names of an index that was written without one.
 INDEX_NAMES = ("", "__index_level_0__")
 # Bytes of memory that each byte of a text file takes at least, when it is read.
@@ -36,6 +35,7 @@ MISSING = frozenset(
 FLAGS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
 TRUE, FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 POINT, COMMA, THOUSANDS = ".", ",", ",000"  # how numbers are written: 1234.5, 1.234,5 and 1,234.5
+CODES, AMOUNTS = "codes", "amounts"  # digits that are not numbers: 00501; of several units: $, EUR
 ISO = "ISO"
 DATE_FORMATS = ("%d.%m.%Y", "%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y")
 # The share of a column's cells that must be numbers for the others to count as missing.
@@ -44,9 +44,11 @@ MOSTLY = 0.9
 FIRST = 20
 _COMMA = r"[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?"
 _THOUSANDS = r"[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?"
+# What a number may have before or after it: $2,130.38, 500.00 EUR, 12 %, 3.5 kg, 7cm.
+_UNIT = r"^([+-]?)\s*(?:[$€£¥₹]|(?:USD|EUR|GBP|CHF|JPY)\s)\s*|(?<=[0-9])(?:\s*[$€£¥₹%°]|\s+[^\W\d_]{1,3}[²³]?|[a-z]{1,3}[²³]?)$"  # noqa: E501
+_CODE = r"0[0-9]+"  # a number would lose its first digit
 # With a day, as pandas reads 2024-02 and -5 as dates too, and without a T 20240131 may be a number.
 _ISO = r"\d{4}-\d\d-\d\d([T ]\S.*)?|\d{8}T\S+"
-_WORDS = re.compile("true|false", re.IGNORECASE)
 _DATE = re.compile(r"\d.*[-./ T].*\d")
 _KINDS = {  # what pandas infers of a column, whatever its type
     "boolean": BOOLEAN, "integer": NUMBER, "floating": NUMBER, "mixed-integer-float": NUMBER,
@@ -67,7 +69,8 @@ class Column:
     name: str
     kind: str
     values: np.ndarray
-    style: str = ""  # how its numbers or dates are written, where they were text
+    # How its numbers or dates are written, where they were text; CODES or AMOUNTS of a text.
+    style: str = ""
     n_unreadable: int = 0  # cells that are not of the kind of the others, and count as missing
 
     @property
@@ -80,22 +83,25 @@ class Column:
         """Which cells have no value, (n,) bool."""
         return pandas().isna(self.values)
 
+    @property
+    def known(self) -> np.ndarray:
+        """The values of the cells that have one."""
+        return self.values[~self.is_missing]
+
     def read(self, comma_first: bool = False) -> Column:
         """Return a column of text as what it contains: numbers, booleans or dates, if any."""
         if self.kind != TEXT:
             return self
-        is_present = ~self.is_missing
-        present = self.values[is_present]
+        present = self.known
         if {cell.lower() for cell in set(present)} in FLAGS:
-            return replace(self, kind=BOOLEAN, values=_to_flags(self.values))
-        kind, (style, found) = NUMBER, _guess_numbers(present, comma_first)
-        if found is None:
-            kind, (style, found) = DATE, _guess_dates(present)
-        if found is None:
-            return self
-        values = np.full(len(self.values), np.nan)
-        values[is_present] = found
-        bad = int(np.isnan(found).sum())
+            return replace(self, kind=BOOLEAN, values=_parsed(self.values, BOOLEAN))
+        kind, style = NUMBER, _number_style(present, comma_first)
+        if style is None:
+            kind, style = DATE, _date_style(present)
+        if style in (None, CODES, AMOUNTS):
+            return replace(self, style=style or "")
+        values = _parsed(self.values, kind, style)
+        bad = int(np.isnan(values).sum()) - (len(values) - len(present))
         return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
 
     def read_as(self, kind: str, style: str, comma_first: bool | None = None) -> Column:
@@ -107,11 +113,10 @@ class Column:
             return replace(self, kind=kind, values=self.texts())
         values, n_missing = self.values, int(self.is_missing.sum())
         if values.dtype == object:
-            values = _parse(values, kind, style)
-            bad = int(np.isnan(values).sum()) - n_missing
-            if bad and comma_first is not None:
+            values = _parsed(values, kind, style)
+            if np.isnan(values).sum() > n_missing and comma_first is not None:
                 again = self.read(comma_first)
-                if again.kind == kind and np.isnan(again.values).sum() < n_missing + bad:
+                if again.kind == kind and np.isnan(again.values).sum() < np.isnan(values).sum():
                     values = again.values
         elif kind == DATE and self.kind != DATE:
             values = np.full(len(values), np.nan)
@@ -122,7 +127,7 @@ class Column:
         """Return the cells as text, None where missing; a whole number has no decimals."""
         if self.values.dtype == object:
             return self.values
-        write = date_text if self.kind == DATE else _plain
+        write = {DATE: date_text, BOOLEAN: lambda v: str(bool(v))}.get(self.kind, _plain)
         return np.array([None if v != v else write(v) for v in self.values.tolist()], object)
 
 
@@ -136,90 +141,72 @@ def date_text(days: float) -> str:
     return str(moment.date()) if days == int(days) else moment.isoformat(" ", "seconds")
 
 
-def _parse(cells: np.ndarray, kind: str, style: str) -> np.ndarray:
-    """Return the values of cells of text, NaN where they are not of the kind."""
-    if kind == BOOLEAN:
-        return _to_flags(cells)
-    return _to_days(cells, style) if kind == DATE else _to_numbers(cells, style or POINT)
-
-
 def _text(cells: Any) -> Any:
     """Return cells as a pandas Series of text, each as a Python object: some are not UTF-8."""
     return pandas().Series(cells, dtype="string[python]")
 
 
-def _to_flags(cells: np.ndarray) -> np.ndarray:
-    """Return 1 for true, yes and 1.0, 0 for false, no and 0.0, NaN otherwise."""
+def _parsed(cells: np.ndarray, kind: str, style: str = POINT) -> np.ndarray:
+    """Return the values of cells of text, NaN where they are not of the kind."""
+    pd, found = pandas(), _text(cells)
+    if kind == DATE:
+        # pandas would also read the word "today".
+        dates = found.str.fullmatch(_ISO) if style == ISO else found.str.contains(r"\d")
+        form = "ISO8601" if style == ISO else style
+        return _days(pd.to_datetime(found.where(dates), format=form, errors="coerce", utc=True))
+    plain = found.str.replace(_UNIT, r"\1", regex=True)
+    if style == COMMA:
+        plain = plain.where(plain.str.fullmatch(_COMMA))
+        plain = plain.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
+    elif style == THOUSANDS:
+        plain = plain.where(plain.str.fullmatch(_THOUSANDS)).str.replace(",", "", regex=False)
+    numbers = _finite(pd.to_numeric(plain, errors="coerce"))
+    if kind == NUMBER:
+        return numbers
     known = dict.fromkeys(TRUE, 1.0) | dict.fromkeys(FALSE, 0.0)
-    flags = _text(cells).str.lower().map(known).to_numpy(np.float64, na_value=np.nan)
-    numbers = _to_numbers(cells, POINT)
+    flags = found.str.lower().map(known).to_numpy(np.float64, na_value=np.nan)
     return np.where(np.isnan(flags) & np.isin(numbers, (0.0, 1.0)), numbers, flags)
 
 
-def _guess_numbers(present: np.ndarray, comma_first: bool) -> tuple[str, np.ndarray | None]:
-    """Return how a column's numbers are written, and the numbers; None for a column of text.
+def _number_style(present: np.ndarray, comma_first: bool) -> str | None:
+    """Return how a column's numbers are written, CODES or AMOUNTS; None for a column of text.
 
     At least nine in ten cells must be numbers. "1,234" is 1.234 with `comma_first`, as in a file
     that separates cells by semicolons, and 1234 otherwise.
     """
+    first = present[:FIRST]
     for style in (POINT, COMMA, THOUSANDS) if comma_first else (POINT, THOUSANDS, COMMA):
-        first = present[:FIRST]
-        if np.isfinite(_to_numbers(first, style)).sum() < len(first) / 2:
+        if np.isfinite(_parsed(first, NUMBER, style)).sum() < len(first) / 2:
             continue
-        numbers = _to_numbers(present, style)
-        if len(present) and np.isfinite(numbers).mean() >= MOSTLY:
-            return style, numbers
-    return "", None
+        if len(present) and np.isfinite(_parsed(present, NUMBER, style)).mean() >= MOSTLY:
+            cells = _text(present)
+            is_code = bool(cells.str.fullmatch(_CODE).any())
+            cells = cells[cells != cells.str.replace(_UNIT, r"\1", regex=True)]
+            units = cells.str.replace(r"[\d.,+\s-]", "", regex=True)
+            return CODES if is_code else AMOUNTS if units.nunique() > 1 else style
+    return None
 
 
-def _to_numbers(cells: np.ndarray, style: str) -> np.ndarray:
-    """Return the numbers in cells of text, NaN where there is none."""
-    found = _text(cells).str.replace(r"\s*%$", "", regex=True)
-    if style == COMMA:
-        found = found.where(found.str.fullmatch(_COMMA))
-        found = found.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-    elif style == THOUSANDS:
-        found = found.where(found.str.fullmatch(_THOUSANDS)).str.replace(",", "", regex=False)
-    numbers = pandas().to_numeric(found, errors="coerce")
-    return _finite(numbers.to_numpy(np.float64, na_value=np.nan, copy=True))
-
-
-def _guess_dates(present: np.ndarray) -> tuple[str, np.ndarray | None]:
-    """Return the format of a column in which all cells are dates, and the days; None for others."""
+def _date_style(present: np.ndarray) -> str | None:
+    """Return the format of a column in which all cells are dates; None for others."""
     # pandas takes milliseconds for each format.
-    if not len(present) or not all(_DATE.search(cell) for cell in present[:FIRST]):
-        return "", None
-    for style in (ISO, *DATE_FORMATS):
-        if np.isnan(_to_days(present[:FIRST], style)).any():
-            continue
-        days = _to_days(present, style)
-        if not np.isnan(days).any():
-            return style, days
-    return "", None
+    if len(present) and all(_DATE.search(cell) for cell in present[:FIRST]):
+        for style in (ISO, *DATE_FORMATS):
+            if not any(np.isnan(_parsed(c, DATE, style)).any() for c in (present[:FIRST], present)):
+                return style
+    return None
 
 
-def _to_days(cells: np.ndarray, style: str) -> np.ndarray:
-    """Return days since 1970 of cells with dates, with fractions for times; NaN for others."""
-    found = _text(cells)
-    # pandas would also read the word "today".
-    found = found.where(found.str.fullmatch(_ISO) if style == ISO else found.str.contains(r"\d"))
-    form = "ISO8601" if style == ISO else style
-    return _days(pandas().to_datetime(found, format=form, errors="coerce", utc=True))
+def _days(times: Any) -> np.ndarray:
+    """Return dates or durations of a Series as days, since 1970 for dates; NaN where missing."""
+    if times.dtype.kind == "M":
+        times = times.dt.tz_localize(None) - pandas().Timestamp(0)
+    return (times.dt.as_unit("us") / pandas().Timedelta(days=1)).to_numpy(np.float64)
 
 
-def _days(moments: Any) -> np.ndarray:
-    """Return times of a Series as days since 1970, NaN where missing."""
-    return _in_days(moments.dt.tz_localize(None).to_numpy("M8[us]"))
-
-
-def _in_days(values: np.ndarray) -> np.ndarray:
-    days = values.astype(np.int64).astype(np.float64) / 86_400e6
-    days[np.isnat(values)] = np.nan
-    return days
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    """Return the array with infinite values as missing, in place."""
+def _finite(numbers: Any) -> np.ndarray:
+    """Return a Series of numbers as float64, NaN where missing or infinite."""
+    values = numbers.to_numpy(np.float64, na_value=np.nan, copy=True)
     values[~np.isfinite(values)] = np.nan
     return values
 
@@ -275,7 +262,7 @@ class Table:
                 f"{self.where} has columns that are not numbers: {', '.join(others)}. Leave them "
                 "out or encode them."
             )
-        return np.column_stack([column.values for column in columns])
+        return np.column_stack([column.values for column in columns]).astype(np.float64, copy=False)
 
 
 def table_of(where: str, columns: Iterable[tuple[Any, Any]]) -> Table:
@@ -316,10 +303,12 @@ def _column(name: str, cells: Any) -> Column:
     if kind == DATE:
         return Column(name, DATE, _days(pd.to_datetime(cells, utc=True)))
     if found.startswith("timedelta"):
-        return Column(name, NUMBER, _in_days(pd.to_timedelta(cells).to_numpy("m8[us]")))
+        return Column(name, NUMBER, _days(pd.to_timedelta(cells)))
     if kind == OTHER:
         return Column(name, OTHER, np.full(len(cells), None, object))
-    return Column(name, kind, _finite(cells.to_numpy(np.float64, na_value=np.nan, copy=True)))
+    if cells.dtype in (np.int64, np.uint64):
+        return Column(name, NUMBER, cells.to_numpy())  # ids of many digits stay as they are
+    return Column(name, kind, _finite(cells))
 
 
 def unique(names: list[str]) -> list[str]:
@@ -366,30 +355,46 @@ def _read_text(path: Path) -> Table:
     """Read cells between semicolons, tabs, commas or spaces; a header line names the columns."""
     text = _decoded(path)
     delimiter = _delimiter(text)
-    first = next(_rows(text, delimiter), [])
-    if not first:
+    head = [row for row, _ in zip(_rows(text, delimiter), range(FIRST + 1), strict=False)]
+    if not head:
         raise NoData(f"{path} is empty: of shape (0, 0). A table of rows and columns is needed.")
-    comma_first = delimiter in (";", "\t")
-    header = not _are_numbers([cell for cell in first if cell]).all()
-    numbers = _numbers(text, delimiter, header)
-    if numbers is not None and numbers.shape[1] == len(first):
-        columns = [
-            Column("", NUMBER, _finite(numbers[place].to_numpy(copy=True))) for place in numbers
-        ]
-    else:
-        cells = _cells(path, text, delimiter, header)
-        columns = [_column("", cells[place][int(header) :]) for place in cells]
-        if header and _is_data(first, columns):
-            header, columns = False, [_column("", cells[place]) for place in cells]
-    names = unique([name.strip() for name in first]) if header else places(len(first))
-    columns = [replace(column, name=name) for column, name in zip(columns, names, strict=True)]
-    return Table(str(path), columns, is_named=header, comma_first=comma_first)
+    first = [cell.strip() for cell in head[0]]
+    is_number = np.any([
+        np.isfinite(_parsed(np.array(first, object), NUMBER, style))
+        for style in (POINT, COMMA, THOUSANDS)
+    ], axis=0)  # fmt: skip
+    header = not all(ok or not cell for ok, cell in zip(is_number, first, strict=True))
+    if header and len(head) == 1:
+        raise NoData(f"{path} has a header and no rows below it. At least one row is needed.")
+    # Codes such as 00501 stay as they are written; pandas knows the types of other columns.
+    codes = [
+        place
+        for place in range(len(first))
+        if any(len(row) > place and re.fullmatch(_CODE, row[place].strip()) for row in head)
+    ]
+
+    def columns() -> list[Column]:
+        cells = _cells(path, text, delimiter, header, len(first), codes)
+        return [_column("", cells[place]) for place in cells]
+
+    found = columns()
+    # The first line is a row if all of its texts occur below again.
+    words = [
+        top in set(column.values)
+        for top, column, ok in zip(first, found, is_number, strict=True)
+        if top.lower() not in MISSING and not ok
+    ]
+    if header and words and all(words):
+        header, found = False, []
+        found = columns()
+    names = unique(first) if header else places(len(first))
+    made = [replace(column, name=name) for column, name in zip(found, names, strict=True)]
+    return Table(str(path), made, is_named=header, comma_first=delimiter in (";", "\t"))
 
 
 def _decoded(path: Path) -> str:
-    size = path.stat().st_size
     check_memory(
-        MEMORY * size,
+        MEMORY * path.stat().st_size,
         f"{path}, as a table,",
         "Write it as .npy or .parquet, which are read in parts, or split it.",
     )
@@ -397,15 +402,15 @@ def _decoded(path: Path) -> str:
     if b"\0" in data[:4096]:
         raise NoData(f"{path} cannot be read as text. Save it as CSV in UTF-8.")
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig").lstrip("\r\n")
     except UnicodeDecodeError:
         # Excel in Western Europe writes this encoding.
-        return data.decode("cp1252", "replace")
+        return data.decode("cp1252", "replace").lstrip("\r\n")
 
 
 def _delimiter(text: str) -> str | None:
     """Return what separates the cells of the first lines evenly; None for spaces."""
-    head = "\n".join(text[: 2**16].splitlines()[:20])
+    head = "\n".join(text[: 2**16].splitlines()[:FIRST])
     for delimiter in ";\t,|":
         widths = {len(row) for row in _rows(head, delimiter)}
         if len(widths) == 1 and widths != {1}:
@@ -424,66 +429,36 @@ def _rows(text: str, delimiter: str | None) -> Iterator[list[str]]:
     return (row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row)
 
 
-def _numbers(text: str, delimiter: str | None, header: bool) -> Any:
-    """Return a table of nothing but numbers, read fast, as a DataFrame; None for another."""
-    if _WORDS.search(text):
-        return None  # pandas reads them as 1 and 0
-    try:
-        return _read_csv(
-            text, delimiter, dtype=np.float64, skiprows=int(header), na_values=["nan", "NaN", "NAN"]
-        )
-    except ValueError:  # pandas' own errors are of this class
-        return None
-
-
-def _cells(path: Path, text: str, delimiter: str | None, header: bool) -> Any:
-    """Return the cells of all lines as a DataFrame of text; lines of unequal length are an error.
+def _cells(
+    path: Path, text: str, delimiter: str | None, header: bool, width: int, codes: list[int]
+) -> Any:
+    """Return the lines below the header as a DataFrame; lines of unequal length are an error.
 
     pandas does not say which line is too short, but fills it up with empty cells.
     """
     cells, error = None, None
+    missing = [written for word in MISSING for written in (word, word.upper(), word.title())]
     try:
-        cells = _read_csv(text, delimiter, dtype=object, na_filter=False)
-    except ValueError as found:
+        cells = pandas().read_csv(
+            io.StringIO(text),
+            sep=r"\s+" if delimiter is None else delimiter,
+            quoting=csv.QUOTE_NONE if delimiter is None else csv.QUOTE_MINIMAL,
+            header=None,
+            skiprows=int(header),
+            dtype=dict.fromkeys(codes, object),
+            keep_default_na=False,
+            na_values=[*missing, "NaN"],
+            low_memory=False,
+        )
+    except ValueError as found:  # pandas' own errors are of this class
         error = found
-    if cells is None or (cells.iloc[:, -1] == "").any():
-        first, *others = map(len, _rows(text, delimiter))
-        for number, width in enumerate(others, 0 if header else 1):
-            if width != first:
+    if cells is None or cells.shape[1] != width or cells.iloc[:, -1].isna().any():
+        for number, row in enumerate(_rows(text, delimiter), -1 if header else 0):
+            if len(row) != width:
                 raise NoData(
-                    f"{path} is not a table: row {number} (counted from 0) has {width} cells, but "
-                    f"the first line has {first}. Quote cells that contain the separator."
+                    f"{path} is not a table: row {number} (counted from 0) has {len(row)} cells, "
+                    f"but the first line has {width}. Quote cells that contain the separator."
                 )
     if error is not None:
         raise error
     return cells
-
-
-def _read_csv(text: str, delimiter: str | None, **options: Any) -> Any:
-    return pandas().read_csv(
-        io.StringIO(text),
-        sep=r"\s+" if delimiter is None else delimiter,
-        quoting=csv.QUOTE_NONE if delimiter is None else csv.QUOTE_MINIMAL,
-        header=None,
-        keep_default_na=False,
-        **options,
-    )
-
-
-def _are_numbers(texts: list[str]) -> np.ndarray:
-    """Return which texts are numbers in any style."""
-    cells = np.array([text.strip() for text in texts], object)
-    found = [np.isfinite(_to_numbers(cells, style)) for style in (POINT, COMMA, THOUSANDS)]
-    return np.any(found, axis=0)
-
-
-def _is_data(first: list[str], columns: list[Column]) -> bool:
-    """Return whether the first line is a row and not a header: its texts occur below again."""
-    texts = [top.strip() for top in first]
-    pairs = zip(texts, columns, _are_numbers(texts), strict=True)
-    again = [
-        top in set(column.values)
-        for top, column, is_number in pairs
-        if top.lower() not in MISSING and not is_number
-    ]
-    return bool(again) and all(again)

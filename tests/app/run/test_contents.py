@@ -77,6 +77,7 @@ def test_only_three_files_are_needed(matrix_run):
         ("map.npz", "no archive"),
         ("overlaps.csv", "first,second,mean_probability,samples\n0,9,0.1,3\n"),
         ("profiles.csv", "cluster,column,mean\n0,a,1\n"),
+        ("cells.csv", "place,column,cell\n1000000,a,1\n"),
     ],
 )
 def test_a_damaged_file_is_named(matrix_run, name, content):

@@ -233,6 +233,10 @@ def test_columns_of_similar_scale_are_left_as_they_are(tmp_path):
         ({"word": ["a", "b", "c", "d"], "user_id": ["x", "y", "z", "w"]}, "user_id"),
         ({"id": [8, 2, 5, 1]}, "id"),
         ({"count": [8, 2, 5, 1]}, None),
+        ({"paid": [8, 2, 5, 1]}, None),
+        ({"price": ["$2,130.38", "$15.00", "$7.10", "$3"]}, None),
+        ({"price": ["$2,130.38", "15.00 EUR", "$7.10", "$3"]}, None),
+        ({"zip": ["00501", "10001", "99950", "20002"]}, "zip"),
         ({"who": ["a", "b", "c", "c"]}, None),
         ({"day": ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"]}, None),
     ],
@@ -242,6 +246,21 @@ def test_ids_are_guessed_from_an_index_or_unique_text(columns, id):
     made, prepared = Preparation.fit(table)
     assert made.id == id
     assert (prepared.names is None) == (id is None)
+
+
+def test_codes_and_numbers_that_mean_missing_are_told(frame):
+    rng = np.random.default_rng(0)
+    clean, _ = Preparation.fit(table_of_frame(frame))
+    assert not any(line.startswith("check:") for line in clean.lines)
+    age = frame["age"].round().where(rng.random(N) > 0.05, -999)
+    codes = frame.assign(zip=rng.integers(10_000, 99_999, N), age=age)
+    made, _ = Preparation.fit(table_of_frame(codes))
+    first, second = (line for line in made.lines if line.startswith("check:"))
+    assert f"age is -999 in {(age == -999).sum()} rows, far from its other values" in first
+    assert "zip is named as a code, but clustered as a number. Leave it out (--drop zip)" in second
+    amounts = frame.assign(price=[f"{i}.5 {'EUR' if i % 2 else 'USD'}" for i in range(N)])
+    made, _ = Preparation.fit(table_of_frame(amounts), id="customer")
+    assert made.left_out["price"] == "amounts in several units"
 
 
 def test_an_id_must_exist_and_differ_in_every_row(frame):
@@ -330,4 +349,7 @@ def test_the_page_shows_what_was_done_and_the_units(run, frame, tmp_path):
     date = str(frame["since"][labels == 0].quantile(0.5).date())
     assert date in page
     assert ">C0" in page  # rows by their id
+    row = int(np.flatnonzero((labels == 0) & frame["income"].notna())[0])
+    assert f"<dt>income</dt><dd><bdi>{frame['income'][row]:.6g}</bdi></dd>" in page
+    assert f"<dt>city</dt><dd><bdi>{frame['city'][row]}</bdi></dd>" in page
     assert "row C0" not in page

@@ -87,6 +87,7 @@ class Contents:
     candidates: list[Row]  # k_selection.csv
     skipped: list[Row]
     preparation: list[Row] = field(default_factory=list)
+    cells: dict[int, list[tuple[str, str]]] = field(default_factory=dict)  # of some rows of a table
     representatives: np.ndarray | None = None
     suggestions: dict[int, list[str]] = field(default_factory=dict)
 

@@ -79,6 +79,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         places=_checked(run, "map.npz", lambda path: _places(path, len(assigned))),
         overlaps=_checked(run, "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
         all_profiles=_checked(run, "profiles.csv", lambda path: _profiles(path, n_clusters)),
+        cells=_checked(run, "cells.csv", lambda path: _cells(path, len(assigned))),
         candidates=_checked(run, "k_selection.csv", _candidates),
         skipped=_checked(run, "skipped.csv", lambda path: _table(path, ("path", "reason"))),
         preparation=Preparation.load(verified(run, FILE)).table() if (run / FILE).exists() else [],
@@ -285,6 +286,17 @@ def _suggestions(path: Path, n_clusters: int) -> dict[int, list[str]]:
     for row in _table(path, ("cluster", "suggestion") if path.exists() else ()):
         name = unmarked(row["suggestion"], TEXT)[:MAX_NAME]
         found.setdefault(_cluster(row["cluster"], n_clusters), []).append(name)
+    return found
+
+
+def _cells(path: Path, n_samples: int) -> dict[int, list[tuple[str, str]]]:
+    """Read names of columns and cells, by the row of the table they are of."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for line in _table(path, ("place", "column", "cell")):
+        if not 0 <= int(line["place"]) < n_samples:
+            raise ValueError(f"row {line['place']!r:.40} is not in the run")
+        cell = unmarked(line["column"], TEXT), unmarked(line["cell"], TEXT)
+        found.setdefault(int(line["place"]), []).append(cell)
     return found
 
 

@@ -60,6 +60,7 @@ LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")
 RUN_FILES = (
     "assignments.csv",
     "assignments_reviewed.csv",
+    "cells.csv",
     "classes.csv",
     CONFIG,
     DUPLICATES,

@@ -16,7 +16,7 @@ import tomli_w
 from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps, parts_of
 from probagg.app.run.folder import RunFolder
 from probagg.app.run.samples import Samples
-from probagg.app.run.tables import profiles
+from probagg.app.run.tables import example_cells, profiles
 from probagg.arrays import npy_bytes
 from probagg.environment import environment
 from probagg.progress import duration
@@ -86,6 +86,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         rows = profiles(X, clustering.labels, K, samples.columns, samples.preparation)
         heads = "cluster column mean q25 median q75" + " kind" * (samples.preparation is not None)
         folder.write("profiles.csv", text_table(heads, rows))
+        if samples.table is not None and samples.preparation is not None:
+            cells = example_cells(samples.table, samples.preparation, X, assigned, K)
+            folder.write("cells.csv", text_table("place column cell", cells))
     else:
         folder.write("embeddings.npy", npy_bytes(clustering.X.astype(np.float32)))
     if clustering.records:

@@ -106,6 +106,7 @@ class Samples:
             units=found.units,
             columns=preparation.outputs,
             preparation=preparation,
+            table=self.table and self.table.only(found.rows),
         )
 
     def as_table(self) -> Table:

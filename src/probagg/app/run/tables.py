@@ -12,7 +12,7 @@ import math
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -21,8 +21,10 @@ import numpy as np
 
 from probagg.app.report.page.charts import short
 from probagg.data.tables import (
+    AMOUNTS,
     BOOLEAN,
     CATEGORY,
+    CODES,
     COMMA,
     DATE,
     ISO,
@@ -38,6 +40,7 @@ from probagg.errors import InputError, NoData, did_you_mean, reading
 from probagg.storage import read_bytes
 
 if TYPE_CHECKING:
+    from probagg.app.assignments import Assignments
     from probagg.pac.advice import Scales
 
 FORMAT = "probagg.preparation/1"
@@ -59,10 +62,18 @@ MOST_MISSING = 0.5
 LARGE, SAMPLE = 2**26, 2**24
 MOST_COLUMNS = 60
 QUARTILES = (0.25, 0.5, 0.75)
+# A page shows so many cells of a row; they are kept of so many rows of each kind per cluster.
+FEW_COLUMNS, EXAMPLES = 4, 30
 NO_CATEGORY = -1.0  # the code of a missing or unseen category: a row of zeros
 SHOWN = 6  # names in a line
-_IDS = re.compile(r"(^|[ _.-])(id|key|uuid|guid|index)$|^(row|name)$|[a-z](ID|Id)$", re.IGNORECASE)
+_IDS = re.compile(r"(?i:(^|[ _.-])(id|key|uuid|guid|index)$|^(row|name)$)|[a-z](ID|Id)$")
 _UNNAMED = "the unnamed column"
+# Numbers that many files have in place of a missing value, and names of columns of codes.
+SENTINELS = frozenset(sign * float(n) for sign in (1, -1) for n in (9, 99, 999, 9999, 99999))
+_CODES = re.compile(
+    r"(?i:(^|[ _.-])(zip|plz|postal|postcode|fips|phone|sku|ean|isbn|code|id)($|[ _.-])|"
+    r"(zip|post|postal|area)_?code)|[a-z](ID|Id)$"
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ def assign_roles(
             roles.left_out[column.name] = why
         elif column.kind == TEXT:
             roles.used.append(Column(column.name, CATEGORY, column.values))
-        elif column.kind == NUMBER and np.isin(_known(column), (0.0, 1.0)).all():
+        elif column.kind == NUMBER and np.isin(column.known, (0.0, 1.0)).all():
             roles.used.append(Column(column.name, BOOLEAN, column.values, column.style))
         else:
             roles.used.append(column)
@@ -115,15 +126,13 @@ def assign_roles(
     return roles
 
 
-def _known(column: Column) -> np.ndarray:
-    return column.values[~column.is_missing]
-
-
 def _why_not(column: Column) -> str | None:
     """Return why a column cannot be clustered, or None where it can."""
-    known, n = _known(column), len(column.values)
+    known, n = column.known, len(column.values)
     if column.kind == OTHER:
         return "neither numbers nor text"
+    if column.style == AMOUNTS:
+        return "amounts in several units"
     if not len(known):
         return "no values"
     if n - len(known) > MOST_MISSING * n:
@@ -131,7 +140,8 @@ def _why_not(column: Column) -> str | None:
     if column.kind in (TEXT, CATEGORY):
         different = len(set(known))
         if different > MOST_CATEGORIES or (column.kind == TEXT and different == len(known) > 2):
-            return f"text with {different:,} different values"
+            what = "codes" if column.style == CODES else "text"
+            return f"{what} with {different:,} different values"
         return "constant" if different == 1 and len(known) == n else None
     return "constant" if (known == known[0]).all() else None
 
@@ -142,7 +152,7 @@ def _guess_id(table: Table, others: set[str | None]) -> tuple[str | None, str]:
     for column in free[:1]:
         if table.is_named and column.is_index and _is_unique(column.texts()):
             return column.name, "an index without a name"
-    texts = [c for c in free if c.kind == TEXT and _is_unique(c.values)]
+    texts = [c for c in free if c.kind == TEXT and c.style != AMOUNTS and _is_unique(c.values)]
     whole = [c for c in free if _IDS.search(c.name) and _is_whole(c)]
     named = [column for column in texts if _IDS.search(column.name)]
     if found := [*named, *whole]:
@@ -181,7 +191,7 @@ class Part:
     @classmethod
     def of(cls, column: Column, place: int) -> Self:
         """Return the part of a column that is not fitted yet."""
-        different = set(_known(column)) if column.kind == CATEGORY else set()
+        different = set(column.known) if column.kind == CATEGORY else set()
         missing = int(column.is_missing.sum())
         facts = (column.style, missing, column.n_unreadable)
         return cls(column.name, place, column.kind, *facts, categories=sorted(different))
@@ -333,7 +343,7 @@ class Preparation:
             names = ", ".join(name for name, n in filled.items() if n)
             lines.append(f"missing: {sum(filled.values()):,} values filled as in the run ({names})")
         for part, column in pairs:
-            if part.kind == CATEGORY and (new := set(_known(column)) - set(part.categories)):
+            if part.kind == CATEGORY and (new := set(column.known) - set(part.categories)):
                 lines.append(f"unseen: {part.name} has {few(sorted(new))}, no category here")
         ids = None
         if self.id is not None and self.id in table.names:
@@ -371,7 +381,7 @@ class Preparation:
         )
 
     @property
-    def _in_order(self) -> list[int]:
+    def in_order(self) -> list[int]:
         """The places of the parts in the order of X: amounts, booleans, categories."""
         rank = {BOOLEAN: 1, CATEGORY: 2}
         return sorted(range(len(self.parts)), key=lambda j: rank.get(self.parts[j].kind, 0))
@@ -379,12 +389,12 @@ class Preparation:
     @property
     def outputs(self) -> list[str]:
         """The names of the columns of X."""
-        return [name for j in self._in_order for name in self.parts[j].outputs]
+        return [name for j in self.in_order for name in self.parts[j].outputs]
 
     @property
     def kinds(self) -> list[str]:
         """What each column of `Prepared.units` shows: a number, a date or a share."""
-        parts = [self.parts[j] for j in self._in_order]
+        parts = [self.parts[j] for j in self.in_order]
         return [part.kind if part.is_amount else "share" for part in parts for _ in part.outputs]
 
     def _prepared(
@@ -392,8 +402,8 @@ class Preparation:
     ) -> Prepared:
         if not len(rows):
             raise NoData("No row has a value in any column of the run. Give rows with values.")
-        X = [column for j in self._in_order for column in self.parts[j].prepare(M[:, j])]
-        units = [column for j in self._in_order for column in self.parts[j].units(M[:, j])]
+        X = [column for j in self.in_order for column in self.parts[j].prepare(M[:, j])]
+        units = [column for j in self.in_order for column in self.parts[j].units(M[:, j])]
         return Prepared(np.column_stack(X), rows, ids, np.column_stack(units), lines)
 
     def to_json(self) -> str:
@@ -557,9 +567,33 @@ def describe_columns(
             names[reason].append(name or _UNNAMED)
         reasons = (f"{', '.join(found)} ({reason})" for reason, found in names.items())
         lines.append(f"left out: {'; '.join(reasons)}")
+    lines += [line for column in roles.used for line in _checks(column)]
     if n_rows_left_out:
         lines.append(f"left out: {_count(n_rows_left_out, 'row')} without a value (skipped.csv)")
     return lines
+
+
+def _checks(column: Column) -> list[str]:
+    """Return what to look at in a column of numbers: codes, and numbers that mean "missing"."""
+    if column.kind != NUMBER:
+        return []
+    found, values = [], column.known
+    if _CODES.search(column.name) and (values == np.round(values)).all():
+        found.append(
+            f"check: {column.name} is named as a code, but clustered as a number. Leave it out "
+            f"(--drop {column.name}) unless its size means something"
+        )
+    low, high = float(values.min()), float(values.max())
+    for extreme, others in ((low, values[values > low]), (high, values[values < high])):
+        n = len(values) - len(others)
+        gap = min(abs(others.min() - extreme), abs(others.max() - extreme)) if len(others) else 0.0
+        if extreme in SENTINELS and n > 1 and gap > np.ptp(others):
+            found.append(
+                f"check: {column.name} is {extreme:g} in {n:,} rows, far from its other values "
+                f"({others.min():g} to {others.max():g}). If it means missing, leave the cells "
+                "empty"
+            )
+    return found
 
 
 def _line(kind: str, parts: list[Part], *done: str) -> str:
@@ -612,20 +646,55 @@ def profiles(
     kinds = ["number"] * X.shape[1] if preparation is None else preparation.kinds
     is_table = preparation is not None
     X, labels = _some(X, labels)
-    clusters = [k for k in range(K) if (labels == k).any()]
+    clusters, means, order = _telling(X, labels, K)
+    shown, rows = np.sort(order[:MOST_COLUMNS]), []
     with warnings.catch_warnings():
         # A cluster may have no value of a column.
         warnings.simplefilter("ignore", RuntimeWarning)
-        means = np.array([np.nanmean(X[labels == k], 0, dtype=np.float64) for k in clusters])
-        spread = np.nanstd(means, 0) / np.maximum(np.nanstd(X, 0, dtype=np.float64), 1e-300)
-        shown = np.sort(np.argsort(-spread, kind="stable")[:MOST_COLUMNS])
-        rows = []
         for k, mean in zip(clusters, means, strict=True):
             quartiles = np.nanquantile(X[labels == k][:, shown], QUARTILES, axis=0)
             for i, j in enumerate(shown):
                 cells = _profile(kinds[j], mean[j], quartiles[:, i])
                 rows.append([k, names[j], *cells, *([kinds[j]] * is_table)])
     return rows
+
+
+def _telling(X: np.ndarray, labels: np.ndarray, K: int) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Return the clusters with rows, their means, and columns by how much the means differ."""
+    clusters = [k for k in range(K) if (labels == k).any()]
+    with warnings.catch_warnings():
+        # A cluster may have no value of a column.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        means = np.array([np.nanmean(X[labels == k], 0, dtype=np.float64) for k in clusters])
+        spread = np.nanstd(means, 0) / np.maximum(np.nanstd(X, 0, dtype=np.float64), 1e-300)
+    return clusters, means, np.argsort(-spread, kind="stable")
+
+
+def example_cells(
+    table: Table, preparation: Preparation, units: np.ndarray, assigned: Assignments, K: int
+) -> Iterator[tuple[int, str, str]]:
+    """Yield row, column and cell of the rows that a page may show: typical, uncertain and far ones.
+
+    Columns are the few in which the clusters differ most; numbers have six digits.
+    """
+    parts = (preparation.parts[j] for j in preparation.in_order)
+    owners = [part.name for part in parts for _ in part.outputs]
+    order = _telling(*_some(units, assigned.cluster), K)[2]
+    shown = list(dict.fromkeys(owners[j] for j in order))[:FEW_COLUMNS]
+    found, p = set[int](), assigned.probability
+    for key in ((assigned.distance, -p), (p - assigned.second_probability,), (-assigned.distance,)):
+        ranked = np.lexsort((*key, assigned.cluster))
+        first = np.searchsorted(assigned.cluster[ranked], np.arange(K))
+        place = np.arange(len(ranked)) - first[assigned.cluster[ranked]]
+        found |= set(ranked[place < EXAMPLES].tolist())
+    rows = np.array(sorted(found))
+    some = table.only(rows)
+    for column in (some[name] for name in shown):
+        is_text = column.values.dtype == object or column.kind != NUMBER
+        cells = column.texts().tolist() if is_text else [f"{v:.6g}" for v in column.values.tolist()]
+        for row, cell, is_missing in zip(rows.tolist(), cells, column.is_missing, strict=True):
+            if not is_missing:
+                yield row, column.name, cell
 
 
 def _some(X: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
