@@ -4,6 +4,8 @@ import ast
 import errno
 import itertools
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -123,6 +125,22 @@ def test_a_mapped_array_is_the_one_that_was_saved(tmp_path, order):
     np.save(tmp_path / "b.npy", np.array([{}]))
     with pytest.raises(ValueError, match="Python objects"):
         map_array(tmp_path / "b.npy")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not count mapped files")
+def test_an_array_above_the_limit_of_address_space_is_told(tmp_path):
+    with (tmp_path / "a.npy").open("wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (2**33, 2)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + 2**36)
+    code = f"""
+import numpy, resource
+from probagg.storage import map_array
+resource.setrlimit(resource.RLIMIT_AS, (2**35, 2**35))
+map_array({str(tmp_path / "a.npy")!r})
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "a limit on the address space of this process is below its size" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,15 @@ def map_array(path: FilePath) -> Any:
         if dtype.hasobject:
             raise ValueError("it holds Python objects")
         order: Any = "F" if by_columns else "C"
-        return np.memmap(file, dtype, "r", file.tell(), shape, order)
+        try:
+            return np.memmap(file, dtype, "r", file.tell(), shape, order)
+        except OSError as error:
+            if error.errno != errno.ENOMEM:
+                raise
+            raise InputError(
+                f"{path} cannot be mapped: a limit on the address space of this process is below "
+                "its size. Raise it (ulimit -v); little of the file is in memory at a time."
+            ) from error
 
 
 def read_array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:

@@ -435,8 +435,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the objective per sample, for these rows and the fitted clusters.
 
-        This score cannot choose `n_clusters` (in `GridSearchCV`), because it rises with every
-        further cluster: use :func:`probagg.select_n_clusters`.
+        This score cannot choose `n_clusters`, `m` or `balance` (in `GridSearchCV`): it rises with
+        every further cluster, and each m and balance has an objective of its own. Use
+        :func:`probagg.select_n_clusters`, m="auto" and balance="auto".
         """
         rows, found = self._open(X), self._clusters
         weights = check_some_weights(rows, sample_weight)

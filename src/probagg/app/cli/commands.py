@@ -77,7 +77,7 @@ def _options(
         "The folder runs/photos then contains the page report.html, the table assignments.csv, the "
         "settings, and a model that assigns new photos (probagg predict runs/photos new/).\n\n\b\n"
         "A table; categories, dates and missing values are prepared:\n  probagg cluster "
-        "customers.csv -k auto --id customer",
+        "customers.csv -k 6 --id customer",
     ),
 )
 @takes_options(copy_to="report", link_to="report", dry_run="overwrite")
