@@ -8,7 +8,7 @@ The functions take NumPy arrays or torch tensors.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -221,6 +221,12 @@ class Smoothing:
             if progress is not None:
                 progress(chunk.stop, X.shape[0])
         return found
+
+    def placed(self, numbers: np.ndarray, n_clusters: int) -> Self:
+        """Return the clusters with other numbers; no row is in the rest of `n_clusters`."""
+        P, factor = np.zeros((len(self.P), n_clusters), self.P.dtype), np.ones(n_clusters)
+        P[:, numbers], factor[numbers] = self.P, self.factor
+        return replace(self, P=P, factor=factor)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the arrays to save, and the numbers and words."""

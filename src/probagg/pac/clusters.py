@@ -178,6 +178,17 @@ class LinearClusters(Clusters):
         second = scale**2 * lifted.second + 2.0 * shifted @ center + mass * (center @ center)
         return Moments(mass, shifted + mass[:, None] * center, second)
 
+    def placed(self, numbers: np.ndarray, n_clusters: int) -> LinearClusters:
+        """Return these clusters with other numbers; no row is in the rest of `n_clusters`.
+
+        An empty cluster would score 0 and take every row, so the rest are spread without bounds.
+        """
+        sums = np.zeros((n_clusters, self.sums.shape[1]), self.sums.dtype)
+        mass, second = 10.0 * self.sums[:, -1].max(), 1e5 * self.sums[:, -2:].max()
+        sums[:, -2:] = second, mass
+        sums[numbers] = self.sums
+        return replace(self, sums=sums)
+
     def like(self, X: Array) -> LinearClusters:
         return replace(self, coordinates=self.coordinates.like(X), sums=like(self.sums, X))
 

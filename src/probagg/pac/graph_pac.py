@@ -181,6 +181,13 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         """Return the most probable cluster of each row, as int64."""
         return labels_of(self.predict_proba(X))
 
+    def _place_clusters(self, numbers: np.ndarray, n_clusters: int) -> None:
+        """Give the clusters other numbers below `n_clusters`; nothing is assigned to the rest."""
+        self.n_clusters = n_clusters
+        self.pac_._place_clusters(numbers, n_clusters)
+        if self.smoothing_ is not None:
+            self.smoothing_ = self.smoothing_.placed(numbers, n_clusters)
+
     def _checked(self, X: Any, *, reset: bool) -> Array:
         with explained(X):
             rows = validate_data(self, to_numpy(X) if is_tensor(X) else X, reset=reset, **ROWS)

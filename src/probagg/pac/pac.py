@@ -383,6 +383,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         P = self.probabilities_ if X is None else self.predict_proba(X)
         return P @ like(np.eye(n, dtype=numpy_dtype(P))[groups], P)
 
+    def _place_clusters(self, numbers: np.ndarray, n_clusters: int) -> None:
+        """Give the clusters other numbers below `n_clusters`; nothing is assigned to the rest."""
+        assert isinstance(self._clusters, LinearClusters)
+        self.n_clusters = n_clusters
+        self._set_clusters(self._clusters.placed(numbers, n_clusters))
+
     def _check_fitted(self) -> None:
         stream, message = getattr(self, "_stream", None), None
         if stream is not None:

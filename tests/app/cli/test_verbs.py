@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ from commands import probagg
 from sklearn.datasets import make_blobs
 
 import probagg as library
+from probagg.app.review import Review
+from probagg.app.run.contents import write_review
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +66,24 @@ def test_similar_finds_a_sample_of_the_run_by_its_name(run):
     assert "c999" in wrong.stderr
 
 
-@pytest.mark.parametrize("verb", ["select", "similar"])
+def test_refine_writes_a_run_beside_the_old_one_and_says_what_moved(run, tmp_path):
+    copy = tmp_path / "rows"
+    shutil.copytree(run.path, copy)
+    nothing = probagg("refine", copy)
+    assert nothing.exit_code == 2
+    assert "holds no moves, merges, splits or discarded samples to learn from" in nothing.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
+    write_review(copy, Review(moved={"c007": 1, "c008": 2}))
+    made = probagg("refine", copy)
+    assert made.exit_code == 0, made.stderr
+    assert "2 known, " in made.stdout
+    assert f"written to {copy}-refined; {copy} is as it was" in made.stdout
+    assert (tmp_path / "rows-refined" / "report.html").is_file()
+    again = probagg("refine", copy, "--json", "--no-report", "--out", tmp_path / "other")
+    assert json.loads(again.stdout)["refined"]["n_known"] == 2
+
+
+@pytest.mark.parametrize("verb", ["select", "similar", "refine"])
 def test_help_has_an_example(verb):
     shown = probagg(verb, "--help")
     assert f"probagg {verb} runs/photos" in shown.stdout

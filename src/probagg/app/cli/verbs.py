@@ -1,4 +1,4 @@
-"""The commands for work on a finished run: select and similar."""
+"""The commands for work on a finished run: select, similar and refine."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from probagg.app.cli.options import (
     CopyTo,
     LinkTo,
     Overwrite,
+    Quiet,
     RunPath,
     TrustCode,
     chosen_target,
@@ -34,6 +35,12 @@ SIMILAR = example(
     "probagg similar runs/photos new.jpg -n 10",
     "Prints the most similar photos of the run with the columns of assignments.csv, of which "
     "distance is that to new.jpg.",
+)
+
+REFINE = example(
+    "probagg refine runs/photos",
+    "Clusters again with the moves, merges, splits and discarded photos of probagg report --serve, "
+    "into runs/photos-refined. runs/photos stays: to undo, remove the new folder.",
 )
 
 Out = Annotated[Path | None, typer.Option(help="CSV file to write. [default: standard output]")]
@@ -109,3 +116,22 @@ def similar_command(
         elif not as_json:
             deliver(table.to_csv())
         give({"run": str(run), "sample": sample, "samples": table.records()})
+
+
+def refine_command(
+    run: RunPath,
+    out: Annotated[
+        Path | None, typer.Option(help="The new run folder. [default: RUN-refined]")
+    ] = None,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Cluster again with what was corrected in the review of a RUN.
+
+    Numbers and names stay. The page of the new run shows what changed.
+    """
+    terminal = Terminal(quiet=quiet, aside=as_json)
+    with guarded(terminal, out, as_json) as give:
+        give(open_run(run).refine_with(terminal, out, report, overwrite).result)

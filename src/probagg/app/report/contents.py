@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,14 @@ class Pair:
     second: int
     probability: float
     samples: int
+
+
+class Change(NamedTuple):
+    """A sample that was in another cluster of the run from which this one was made."""
+
+    row: int
+    before: int
+    after: int
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ class Contents:
     read from the folder `run`. `classes` are of each sample, None where unknown. `places` are rows
     (n,) and their positions on the map (n, 2). `representatives` (N,) are the row that stands for
     each, itself where it has no near-duplicates, and `suggestions` names for clusters.
+    `changes` are those since the run from which this one was made.
     """
 
     run: Path
@@ -90,6 +99,7 @@ class Contents:
     cells: dict[int, list[tuple[str, str]]] = field(default_factory=dict)  # of some rows of a table
     representatives: np.ndarray | None = None
     suggestions: dict[int, list[str]] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
 
     @property
     def has_images(self) -> bool:
@@ -184,6 +194,14 @@ class Contents:
     @property
     def _sizes_before(self) -> np.ndarray:
         return np.bincount(self.assigned.cluster, minlength=len(self.groups))
+
+    @cached_property
+    def flows(self) -> list[tuple[int, int, list[int]]]:
+        """The samples that went from one cluster to another, for each pair, the most first."""
+        found: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for row, before, after in self.changes:
+            found[before, after].append(row)
+        return sorted(((a, b, rows) for (a, b), rows in found.items()), key=lambda f: -len(f[2]))
 
     def title_of(self, row: int) -> str:
         """Return the path or id of a sample, or "row" and its number."""

@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.app.report.contents import Contents, Pair, Profiles, Row
+from probagg.app.report.contents import Change, Contents, Pair, Profiles, Row
 from probagg.app.review import MAX_NAME, Review, ReviewError
 from probagg.app.run.folder import (
+    CHANGES,
     CONFIG,
     DUPLICATES,
     REVIEW,
@@ -38,7 +39,7 @@ RESTORE = "Restore it, or run the command again."
 # The types of what is used of a file, where it is there; float is any finite number.
 CONFIG_TYPES: dict[str, type] = {
     "source": str, "kind": str, "method": str, "n_clusters": int, "seed": int, "embed": dict,
-    "smooth": bool, "columns": list, "image_size": list,
+    "smooth": bool, "columns": list, "image_size": list, "parent": str,
 }  # fmt: skip
 RESULT_TYPES: dict[str, type] = {
     "method": str, "n_clusters": int, "n_samples": int, "seconds": float,
@@ -60,6 +61,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
             )
     result = read_result(run)
     n_clusters = _n_clusters(run, result)
+    review = read_review(run, n_clusters)
     assigned = Assignments.read(verified(run, ASSIGNMENTS), n_clusters)
     if n_clusters > max(1000, len(assigned)):
         raise RunFolderError(
@@ -72,7 +74,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         env=_checked(run, "env.json", lambda path: _json(path, ENV_TYPES)),
         result=result,
         records=_checked(run, "metrics.jsonl", _read_records),
-        review=read_review(run, n_clusters),
+        review=review,
         n_clusters=n_clusters,
         assigned=assigned,
         classes=_checked(run, "classes.csv", lambda path: _classes(path, assigned.names)),
@@ -84,6 +86,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         skipped=_checked(run, "skipped.csv", lambda path: _table(path, ("path", "reason"))),
         preparation=Preparation.load(verified(run, FILE)).table() if (run / FILE).exists() else [],
         representatives=_checked(run, DUPLICATES, lambda path: _representatives(path, assigned)),
+        changes=_checked(run, CHANGES, lambda path: _changes(path, assigned, review, n_clusters)),
         suggestions=_checked(run, SUGGESTIONS, lambda path: _suggestions(path, n_clusters)),
     )
 
@@ -279,6 +282,20 @@ def _profiles(path: Path, n_clusters: int) -> Profiles | None:
         place = clusters.index(int(row["cluster"])), columns[row["column"]]
         values[:, *place] = _numbers((row[name] for name in _STATISTICS), kinds[row["column"]])
     return Profiles(clusters, list(columns), list(kinds.values()), *values)
+
+
+def _changes(path: Path, assigned: Assignments, review: Review, n_clusters: int) -> list[Change]:
+    """Read which samples came from another cluster; both must still be clusters."""
+    rows = {name: row for row, name in enumerate(assigned.names)}
+    shown = set(review.clusters(n_clusters))
+    mark = PATH if assigned.heading == "path" else None
+    found = []
+    for line in _table(path, ("name", "before", "after") if path.exists() else ()):
+        name = line["name"] if mark is None else unmarked(line["name"], mark)
+        change = Change(rows[name], int(line["before"]), int(line["after"]))
+        if {change.before, change.after} <= shown:
+            found.append(change)
+    return found
 
 
 def _suggestions(path: Path, n_clusters: int) -> dict[int, list[str]]:

@@ -40,6 +40,8 @@ REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
 SUGGESTIONS = "suggestions.csv"
+# What moved in a run that was made from another.
+CHANGES = "changes.csv"
 RESTORE = "Copy the whole run there again, or run the command again."
 # Held by the process that writes.
 LOCK = ".probagg.lock"
@@ -61,6 +63,7 @@ RUN_FILES = (
     "assignments.csv",
     "assignments_reviewed.csv",
     "cells.csv",
+    CHANGES,
     "classes.csv",
     CONFIG,
     DUPLICATES,

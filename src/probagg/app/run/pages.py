@@ -22,9 +22,11 @@ from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Spli
 from probagg.app.run.by_pac import FEATURE_DEFAULTS
 from probagg.app.run.contents import read_contents, read_features, read_review, write_review
 from probagg.app.run.folder import add_to_run
+from probagg.app.run.monitor import Monitor
 from probagg.app.run.selection import most_similar
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
+from probagg.errors import first_line
 
 REPORT, MAP = "report.html", "map.npz"
 # Samples that the review page shows as similar to one.
@@ -45,6 +47,20 @@ def write_report(
         contents = replace(contents, places=save_map(run, X))
     found, reason = find_images(contents, images)
     return add_to_run(run, REPORT, render_page(contents, found, reason, max_bytes))
+
+
+def write_page(out: Path, X: Any, images: ImageSet | None, monitor: Monitor) -> None:
+    """Write the map and the page once a run is sealed: an error here costs only the page."""
+    try:
+        save_map(out, X, monitor.count("map", "steps"))
+        page = write_report(out, images=images)
+    except ImportError as error:
+        warnings.warn(f"There is no report.html. {error}", stacklevel=4)
+    except Exception as error:
+        again = f"Try again: probagg report {out}"
+        warnings.warn(f"There is no report.html ({first_line(error)}). {again}", stacklevel=4)
+    else:
+        monitor.say(f"look at {page}")
 
 
 def save_map(

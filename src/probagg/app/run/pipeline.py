@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -15,11 +14,10 @@ from probagg.app.run.by_pac import ByPac
 from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
 from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.options import DPAC, Options, Request
-from probagg.app.run.pages import save_map, write_report
-from probagg.app.run.result import Clustering, describe_result, write
+from probagg.app.run.pages import write_page
+from probagg.app.run.result import describe_result, write
 from probagg.app.run.run import Run
 from probagg.data import named
-from probagg.errors import first_line
 
 
 def cluster(
@@ -165,7 +163,7 @@ class Job:
             folder.write("log.txt", "\n".join(monitor.lines) + "\n")
         monitor.say(f"written to {out}")
         if options.report:
-            _write_page(out, clustering, monitor)
+            write_page(out, clustering.X, clustering.samples.images, monitor)
         samples = clustering.samples
         rows = clustering.X if samples.images is None else None
         # The user of this process named the backbone, so it may be code.
@@ -198,17 +196,3 @@ def _outline(source: Any, monitor: Monitor) -> Any:
     if found is not None:
         monitor.say(f"{source} is not on this computer: it is downloaded first.")
     return found
-
-
-def _write_page(out: Path, clustering: Clustering, monitor: Monitor) -> None:
-    """Write the page once the run is sealed: an error here costs only the page."""
-    try:
-        save_map(out, clustering.X, monitor.count("map", "steps"))
-        page = write_report(out, images=clustering.samples.images)
-    except ImportError as error:
-        warnings.warn(f"There is no report.html. {error}", stacklevel=4)
-    except Exception as error:
-        again = f"Try again: probagg report {out}"
-        warnings.warn(f"There is no report.html ({first_line(error)}). {again}", stacklevel=4)
-    else:
-        monitor.say(f"look at {page}")

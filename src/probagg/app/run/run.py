@@ -37,7 +37,10 @@ from probagg.app.run.contents import (
 )
 from probagg.app.run.folder import (
     CONFIG,
+    DUPLICATES,
     REVIEW,
+    SUGGESTIONS,
+    RunFolder,
     RunFolderError,
     add_to_run,
     changed_files,
@@ -46,9 +49,10 @@ from probagg.app.run.folder import (
     is_finished,
     verified,
 )
+from probagg.app.run.learning import Parent, beside, refine_run, write_successor
 from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.output import Output, check_target, photo_of, sort_images
-from probagg.app.run.pages import review_session, write_report
+from probagg.app.run.pages import find_images, review_session, write_report
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.selection import look_first, most_similar
@@ -56,7 +60,7 @@ from probagg.app.run.tables import FILE, Preparation
 from probagg.data.images import FolderImages
 from probagg.errors import InputError, NoData, ProbaggError
 from probagg.metrics import evaluate
-from probagg.storage import encode, file_version, whole_file, whole_folder
+from probagg.storage import encode, file_version, read_bytes, whole_file, whole_folder
 
 # The model, and its place in the run where no other is given.
 ONNX, MODEL = "onnx", "model.onnx"
@@ -65,6 +69,8 @@ FOLDERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone}
 ANNDATA, SUFFIX = "anndata", ".h5ad"
 TOOLS = (*FOLDERS, ANNDATA)
 FORMATS = (ONNX, *TOOLS)
+# Files that a run made from another takes over.
+CARRIED = (DUPLICATES, SUGGESTIONS, FILE, "skipped.csv")
 
 
 class Run:
@@ -295,6 +301,77 @@ class Run:
                 "this in the program that clusters them, or cluster a file."
             )
         return X, self.yardstick.metric
+
+    def refine(
+        self,
+        *,
+        out: str | PathLike[str] | None = None,
+        report: bool = True,
+        overwrite: bool = False,
+        verbose: int = 0,
+    ) -> Run:
+        """Cluster again with what the review holds, and return the new run; this one stays.
+
+        Samples that a person moved keep their clusters, and so do the most typical quarter of each
+        cluster; the others are decided anew, without discarded ones. Merged clusters stay merged,
+        and parts of split ones are clusters. Numbers and names stay. `result["refined"]` and
+        changes.csv say what moved.
+
+        `out` is the new run's folder, by default RUN-refined beside this one.
+        """
+        return self.refine_with(LogMonitor() if verbose else Monitor(), out, report, overwrite)
+
+    def refine_with(self, monitor: Monitor, out: Any, report: bool, overwrite: bool) -> Run:
+        """Refine, with messages to a monitor (see `refine`)."""
+        folder = self._successor(out, "refined", overwrite)
+        parent = self._parent(monitor)
+        clustering, review, changes = refine_run(parent)
+        for line in changes.lines(parent.samples.noun):
+            monitor.say(line)
+        write_successor(parent, folder, clustering, review, monitor, report=report)
+        rows = None if clustering.samples.images is not None else clustering.X
+        return Run(folder.path, images=self._images, rows=rows, trust_code=self._trust_code)
+
+    def _successor(self, out: Any, word: str, overwrite: bool) -> RunFolder:
+        """Return the folder of a run that is made from this one, which must not be this one."""
+        path = beside(self.path, word) if out is None else Path(out)
+        if path.resolve() == self.path.resolve():
+            raise InputError(f"--out {path} is the run itself. Name another folder, or none.")
+        folder = RunFolder(path, overwrite=overwrite)
+        folder.check()
+        return folder
+
+    def _parent(self, monitor: Monitor) -> Parent:
+        """Return this run as a new one is made from it; its samples must still be there."""
+        contents = read_contents(self._file(ASSIGNMENTS).parent)
+        table, source = contents.assigned, self.config.get("source")
+        X, _ = self._compared_rows(len(table))
+        if self.config["kind"] == "images":
+            images, why = find_images(contents, self._images)
+            if images is None:
+                raise NoData(
+                    f"The images of the run in {self.path} cannot be read: {why} Put them back, or "
+                    "cluster them again."
+                )
+            samples = Samples(source, table.names, table.heading, X, images)
+        elif self._rows is None and self.embeddings is None:
+            samples = self.open_new(source, monitor)
+        else:
+            columns = self.config.get("columns")
+            samples = Samples(source, table.names, table.heading, X, columns=columns)
+        if (classes := self._file("classes.csv")).is_file():
+            samples = replace(samples, classes=classes_of(classes, samples.names))
+        files = {name: self._file(name) for name in CARRIED}
+        return Parent(
+            path=self.path,
+            config=self.config,
+            n_clusters=contents.n_clusters,
+            samples=samples,
+            assigned=table,
+            review=contents.review,
+            representatives=contents.representatives if self.config.get("deduplicate") else None,
+            files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
+        )
 
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.

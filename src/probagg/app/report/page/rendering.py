@@ -29,6 +29,7 @@ SCRIPTS = ("dots.js", "map.js", "report.js", "enlarge.js")
 # With more clusters, each is closed at first.
 MANY = 20
 EXAMPLES = 4  # samples shown between two clusters
+MOVED = 8  # samples shown that moved from one cluster to another
 ROWS = Counts(16, 8, 8)  # rows of a matrix per cluster
 _FIGURE = 650  # bytes of HTML around a picture, about
 
@@ -83,6 +84,7 @@ class Page:
             for pair in contents.pairs[:PAIRS]
             if pair.probability >= 0.001 or pair.samples
         ]
+        self.flows = contents.flows[:PAIRS]
         self.confusion = confusion(contents)
         self.training = training(contents.records)
         self.selection = selection(contents)
@@ -94,7 +96,8 @@ class Page:
     def rows(self) -> list[int]:
         """The samples on the page, each as often as it is shown."""
         shown = [row for cluster in self.clusters for row in cluster.rows]
-        return shown + [row for _, rows in self.pairs for row in rows]
+        shown += [row for _, rows in self.pairs for row in rows]
+        return shown + [row for _, _, rows in self.flows for row in rows[:MOVED]]
 
     def expected_length(self) -> float:
         """Return about how many bytes the page will have."""
