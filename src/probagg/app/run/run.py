@@ -345,8 +345,8 @@ class Run:
         """Return this run as a new one is made from it; its samples must still be there."""
         contents = read_contents(self._file(ASSIGNMENTS).parent)
         table, source = contents.assigned, self.config.get("source")
-        X, _ = self._compared_rows(len(table))
         if self.config["kind"] == "images":
+            X, _ = self._compared_rows(len(table))
             images, why = find_images(contents, self._images)
             if images is None:
                 raise NoData(
@@ -354,11 +354,17 @@ class Run:
                     "cluster them again."
                 )
             samples = Samples(source, table.names, table.heading, X, images)
-        elif self._rows is None and self.embeddings is None:
+        elif source is not None:
             samples = self.open_new(source, monitor)
+            if samples.names != table.names:
+                raise NoData(
+                    f"{source} no longer has the {len(table):,} rows that were clustered, but "
+                    f"{len(samples):,}. Restore it, or cluster it again."
+                )
         else:
+            X, _ = self._compared_rows(len(table))
             columns = self.config.get("columns")
-            samples = Samples(source, table.names, table.heading, X, columns=columns)
+            samples = Samples(None, table.names, table.heading, X, columns=columns)
         if (classes := self._file("classes.csv")).is_file():
             samples = replace(samples, classes=classes_of(classes, samples.names))
         files = {name: self._file(name) for name in CARRIED}
