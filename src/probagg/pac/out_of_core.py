@@ -24,7 +24,7 @@ from probagg.arrays import is_tensor, to_numpy
 from probagg.errors import InputError, reading
 from probagg.pac.assignment import MANY
 from probagg.pac.clusters import LinearClusters
-from probagg.pac.sweeps import Blocks, departure
+from probagg.pac.sweeps import Blocks, Sweeps
 from probagg.storage import read_safetensors, write_safetensors
 
 TRACKED_ROWS = 20_000
@@ -98,14 +98,12 @@ class ArrayChunks(Chunks):
         return self.X, self.weights
 
 
-class ChunkSweeps:
+class ChunkSweeps(Sweeps):
     """Sweeps of rows out of core. Convergence is measured on tracked rows, some of the sample.
 
     With the sums `kept` of another run and its `block`, sweeps continue where it ended. `fixed` are
     sums of rows that keep their P, which have no weight in `data`.
     """
-
-    visits_all = True
 
     def __init__(
         self,
@@ -131,10 +129,7 @@ class ChunkSweeps:
         self.clusters = replace(self.clusters, sums=self._sums())  # without rounding errors
         before, self.P = self.P, self._assign_tracked()
         (n, K), P = self.P.shape, self.P
-        change = float(abs(P - before).sum()) / n
-        departed = departure(float((P * P).sum()) / n, K)
-        self.block = self.blocks.choose(change, departed, (1.0 - 1.0 / K) * (1.0 - departed))
-        return change, departed
+        return self.measure(float(abs(P - before).sum()), float((P * P).sum()), n, K)
 
     def objective(self) -> float:
         return self.update.objective(self.clusters.sums)

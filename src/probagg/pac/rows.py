@@ -43,6 +43,7 @@ class Rows(Protocol):
 
     def chunks(self) -> Iterator[slice]:
         """Return slices of all rows that are worth scoring at once."""
+        return chunks_of(self.X)
 
     def panels(self, size: int) -> Iterator[Index]:
         """Yield panels of `size` rows, the next one when the caller is done with the last.
@@ -50,6 +51,7 @@ class Rows(Protocol):
         On a GPU the caller's work on one panel may be recorded and replayed for the others, so it
         must be the same kernels for each, and read nothing back.
         """
+        return chunks(self.X.shape[0], size)
 
     def arrange(self, P: Array) -> Array:
         """Return P in the order of the sweep."""
@@ -91,7 +93,7 @@ class Rows(Protocol):
         """Return lambda of `aggregation.critical_m`."""
 
 
-class LinearRows:
+class LinearRows(Rows):
     """Rows under a linear metric. They act on scores through K moments, kept in float64.
 
     Rows that fit in `KEPT_BYTES` are lifted once, in the sweep's order, and P is arranged likewise.
@@ -124,12 +126,6 @@ class LinearRows:
             self._lifted = np.empty((X.shape[0], X.shape[1] + 2), X.dtype)
             for rows in chunks_of(X):
                 self._lifted[rows] = lift(X[rows if order is None else order[rows]])
-
-    def chunks(self) -> Iterator[slice]:
-        return chunks_of(self.X)
-
-    def panels(self, size: int) -> Iterator[Index]:
-        return chunks(self.X.shape[0], size)
 
     def arrange(self, P: Array) -> Array:
         return np.asfortranarray(P if self.order is None else P[self.order])
@@ -206,7 +202,7 @@ class LinearRows:
         return lifted_growth(weighted)
 
 
-class PairwiseRows:
+class PairwiseRows(Rows):
     """Samples given by their (N, N) distances X."""
 
     def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: np.ndarray | None) -> None:
@@ -214,12 +210,6 @@ class PairwiseRows:
         self.order = np.arange(len(X)) if order is None else order
         self.sample_weight = None if weights is None else weights[self.order]
         self.fixed: Array | float = 0.0  # weights of rows whose P stays as it is
-
-    def chunks(self) -> Iterator[slice]:
-        return chunks_of(self.X)
-
-    def panels(self, size: int) -> Iterator[Index]:
-        return chunks(len(self.X), size)
 
     def arrange(self, P: np.ndarray) -> np.ndarray:
         return P[self.order]
@@ -230,7 +220,7 @@ class PairwiseRows:
     def start(self, A: np.ndarray) -> None:
         self.A = np.array(self.restore(A.T), self.X.dtype, order="C") + self.fixed
         terms = (self.A[rows] * (self.X[rows] @ self.A) for rows in self.chunks())
-        self.objectives = np.sum([term.sum(0, dtype=np.float64) for term in terms], axis=0)
+        self._objectives = np.sum([term.sum(0, dtype=np.float64) for term in terms], axis=0)
 
     def fix(self) -> None:
         self.fixed = self.A.copy()
@@ -245,12 +235,16 @@ class PairwiseRows:
 
     def absorb(self, rows: Index, dA: np.ndarray) -> None:
         """Update A, and J by 2 dA . S + dA . D dA, with S the sums before."""
-        self.objectives += (dA * (2.0 * self._before + dA @ self.distances(rows))).sum(1)
+        self._objectives += (dA * (2.0 * self._before + dA @ self.distances(rows))).sum(1)
         self.A[self.order[rows]] += dA.T
 
     @property
     def floor(self) -> float:
         return float(np.finfo(self.X.dtype).tiny)
+
+    @property
+    def objectives(self) -> np.ndarray:
+        return self._objectives
 
     @property
     def mass(self) -> np.ndarray:

@@ -10,9 +10,10 @@ of its own: it is neither stored as one, as a chunk is, nor updated as one.)
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -133,21 +134,17 @@ def given_start(init: Any, X: Array, K: int) -> Array:
     return like(P / P.sum(1, keepdims=True), X)
 
 
-def departure(mean_square: float, K: int) -> float:
-    """Return how far P is from uniform, from the mean of sum_k p_ik^2: 0 there, 1 where hard."""
-    return (mean_square - 1.0 / K) / (1.0 - 1.0 / K) if K > 1 else 1.0
-
-
-class Sweeps(Protocol):
+class Sweeps(ABC):
     """What `converge` repeats."""
 
     update: Update
     unit: float  # an objective of 1, in the user's units
+    blocks: Blocks
+    block: int  # the number of rows that the next sweep updates at once
+    # The rows that the next sweep visits. Where that is all, for None, it may be the last.
+    visited: np.ndarray | None = None
 
-    @property
-    def visits_all(self) -> bool:
-        """Whether the next sweep updates every row, and may be the last one."""
-
+    @abstractmethod
     def sweep(self) -> tuple[float, float]:
         """Update rows once, and return the change and the departure.
 
@@ -155,8 +152,16 @@ class Sweeps(Protocol):
         uniform: 0 there, 1 for hard assignments.
         """
 
+    @abstractmethod
     def objective(self) -> float:
         """Return the current objective."""
+
+    def measure(self, change: float, square: float, N: int, K: int) -> tuple[float, float]:
+        """Return change and departure from sums over N rows, and choose the next block by them."""
+        share = 1.0 - 1.0 / K
+        departure = (square / N - 1.0 / K) / share if K > 1 else 1.0
+        self.block = self.blocks.choose(change / N, departure, share * (1.0 - departure))
+        return change / N, departure
 
 
 def may_be_sparse(rows: Rows, K: int, blocks: Blocks) -> bool:
@@ -165,7 +170,7 @@ def may_be_sparse(rows: Rows, K: int, blocks: Blocks) -> bool:
     return is_array and K >= MANY and K * blocks.settled >= LEAST_SCORES
 
 
-class BlockSweeps:
+class BlockSweeps(Sweeps):
     """Sweeps of a P in memory, in the order of the sweep, in blocks that grow as it settles.
 
     P is a CSR array where few of many clusters have a share of a row (see `assignment`).
@@ -178,15 +183,8 @@ class BlockSweeps:
         self.blocks = Blocks.of(block_size, rows, P.shape[1], update.m)
         self.block = self.blocks.smallest
         self._may_be_sparse = block_size == "auto" and may_be_sparse(rows, P.shape[1], self.blocks)
-        # The rows that the next sweep visits, where it is not all, and how many such sweeps ran.
-        self._visited: np.ndarray | None = None
-        self._n_partial = 0
+        self._n_partial = 0  # sweeps in a row that did not visit all rows
         rows.start(update.weigh(P.T, rows.sample_weight))
-
-    @property
-    def visits_all(self) -> bool:
-        """Whether the next sweep visits every row."""
-        return self._visited is None
 
     def sweep(self) -> tuple[float, float]:
         (N, K), n_threads = self.P.shape, blas_threads()
@@ -196,15 +194,13 @@ class BlockSweeps:
                 square, n_entries = float(np.vdot(self.P.data, self.P.data)), self.P.nnz
             else:
                 change, square, n_entries = self._sweep_all()
-        departed = departure(square / N, K)
-        self.block = self.blocks.choose(change / N, departed, (1.0 - 1.0 / K) * (1.0 - departed))
         is_sparse = sp.issparse(self.P)
         largest = (DENSE if is_sparse else SPARSE) * N * K
         if self._may_be_sparse and (n_entries <= largest) != is_sparse:
             self.P = self.P.toarray(order="F") if is_sparse else without_tails(self.P)
-            self._visited = None
+            self.visited = None
             self.rows.start(self.update.weigh(self.P.T, self.rows.sample_weight))
-        return change / N, departed
+        return self.measure(change, square, N, K)
 
     def _sweep_all(self) -> list[float]:
         """Update P in place; return the sums of changes, of squares, and of entries that matter.
@@ -247,7 +243,7 @@ class BlockSweeps:
         ends before it changes the mass of a cluster by a quarter of the mean. Rows that stay are
         visited in every fourth sweep only.
         """
-        rows, P, update, visited = self.rows, self.P, self.update, self._visited
+        rows, P, update, visited = self.rows, self.P, self.update, self.visited
         (N, K), weights = P.shape, rows.sample_weight
         assert isinstance(rows, LinearRows)
         limit = 0.25 * float(rows.mass.sum()) / K
@@ -275,7 +271,7 @@ class BlockSweeps:
         moving = numbers[change > MOVING]
         self._n_partial = 0 if visited is None else self._n_partial + 1
         is_over = self._n_partial >= PARTIAL_SWEEPS or 2 * len(moving) > N
-        self._visited = None if is_over or change.sum() < MOVING * N else moving
+        self.visited = None if is_over or change.sum() < MOVING * N else moving
         return float(change.sum())
 
     def objective(self) -> float:
@@ -320,7 +316,7 @@ def converge(
     """
     result = SweepResult(list(history), False, 0.0)
     while not result.converged and len(result.history) < max_iter:
-        may_converge = sweeps.visits_all
+        may_converge = sweeps.visited is None
         change, result.departure = sweeps.sweep()
         result.history.append(sweeps.objective())
         n, J = len(result.history), result.history[-1] * sweeps.unit
