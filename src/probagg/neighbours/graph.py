@@ -166,8 +166,9 @@ class NeighbourAgreement:
 
     @classmethod
     def of(cls, labels: np.ndarray, near: np.ndarray, n_clusters: int) -> NeighbourAgreement:
-        """Return that of labels of rows with these neighbours."""
-        same = (labels[near] == labels[:, None]).mean(1)
-        sizes = np.bincount(labels, minlength=n_clusters)
-        means = np.bincount(labels, same, n_clusters) / np.maximum(sizes, 1)
+        """Return that of labels of rows with these neighbours, or of the first rows with them."""
+        own = labels[: len(near)]
+        same = (labels[near] == own[:, None]).mean(1)
+        sizes = np.bincount(own, minlength=n_clusters)
+        means = np.bincount(own, same, n_clusters) / np.maximum(sizes, 1)
         return cls(kappa(float(same.mean()), share_by_chance(labels)), float(means.mean()))

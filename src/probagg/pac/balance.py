@@ -49,8 +49,9 @@ ALIKE = 0.85
 # k-means has so many starts, in at most so many columns: principal axes of wider rows.
 KMEANS_STARTS = 10
 FEW_COLUMNS = 32
-# A fit at balance 1 is compared with k-means on so many rows, with fewer and shorter starts.
-FEW_ROWS = 2_500
+# A fit at balance 1 is compared with k-means on so many rows, with fewer and shorter starts, by the
+# neighbours of so many of them.
+FEW_ROWS, FEW_ASKED = 2_500, 1_000
 FEW_STARTS, FEW_ITERATIONS = 5, 30
 # Candidates are compared on at least and at most so many rows; 50 per cluster in between.
 LEAST_ROWS, MOST_ROWS = 5_000, 20_000
@@ -93,11 +94,19 @@ class BalanceCandidate:
 
 
 class Comparison:
-    """Rows on which clusters are compared: their nearest neighbours, and their sums of squares."""
+    """Rows on which clusters are compared: their nearest neighbours, and their sums of squares.
 
-    def __init__(self, X: Array, metric: Metric, n_clusters: int) -> None:
+    Neighbours are those of all rows, or of the first `n_asked`.
+    """
+
+    def __init__(
+        self, X: Array, metric: Metric, n_clusters: int, n_asked: int | None = None
+    ) -> None:
         self.n_clusters = n_clusters
-        self.near = to_numpy(nearest_rows(X, NEIGHBOURS, metric))
+        if n_asked is None or n_asked >= X.shape[0]:
+            self.near = to_numpy(nearest_rows(X, NEIGHBOURS, metric))
+        else:  # the nearest row is the row itself
+            self.near = to_numpy(nearest_rows(X[:n_asked], NEIGHBOURS + 1, metric, X)[:, 1:])
         self.distances: np.ndarray | None = None
         if metric in LINEAR_METRICS:
             rows = plain_rows(X).astype(np.float64)
@@ -242,17 +251,19 @@ def gain_of_kmeans(solution: Solution, X: Array | Chunks, least: float) -> float
     is_judged = solution.clusters.update.balance >= 1.0 and 1 < K <= N // 20
     if isinstance(X, Chunks) or solution.P is None or metric not in LINEAR_METRICS or not is_judged:
         return 0.0
-    chosen = _draw(N, max(FEW_ROWS, 20 * K), 0)
+    chosen = np.random.default_rng(0).choice(N, min(N, max(FEW_ROWS, 20 * K)), replace=False)
     with _thread_pools().limit(limits=1):  # starting threads takes longer than so few rows
         rows = _in_range(plain_rows(X[chosen]), metric)
         rows = _few_columns(normalize(rows) if metric == "cosine" else rows)
-        compared = Comparison(rows, "sqeuclidean", K)
-        before = compared.read(_labels(solution)[chosen], 1.0, "uniform")
+        used = _labels(solution)[chosen]
         labels = kmeans_labels(rows, K, 0, n_init=FEW_STARTS, max_iter=FEW_ITERATIONS)
+        if adjusted_rand_score(used, labels) >= ALIKE:
+            return 0.0
+        compared = Comparison(rows, "sqeuclidean", K, max(FEW_ASKED, 10 * K))
+        before = compared.read(used, 1.0, "uniform")
         after = compared.read(labels, None, "k-means")
     gain = after.score - before.score
-    is_alike = adjusted_rand_score(before.labels, after.labels) >= ALIKE
-    return gain if gain >= least and not is_alike else 0.0
+    return gain if gain >= least else 0.0
 
 
 def _in_range(rows: Array, metric: Metric) -> Array:
