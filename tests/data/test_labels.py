@@ -1,6 +1,7 @@
 """Known classes from tables in the forms that people write."""
 
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -101,6 +102,18 @@ def test_names_that_are_not_utf8_are_matched(tmp_path):
 def test_a_file_of_another_form_is_an_error(tmp_path, text, words):
     with pytest.raises(NoData, match=words):
         read_labels(write(tmp_path, text), ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("text", ["my town\nu\nv\nu\n", "customer;my town\n0;u\n1;v\n2;u\n"])
+def test_a_header_of_any_words_is_found(tmp_path, text):
+    """It names no sample, and is no class of another line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classes = read_labels(write(tmp_path, text), ["0", "1", "2"])
+    assert classes.names == ["u", "v"]
+    np.testing.assert_array_equal(classes.y, [0, 1, 0])
+    with pytest.raises(NoData, match="4 labels for 3 samples"):
+        read_labels(write(tmp_path, "u\nv\nu\nu\n"), ["0", "1", "2"])
 
 
 def test_too_few_classes_are_an_error(tmp_path):

@@ -17,8 +17,8 @@ from probagg.storage import TEXT, read_bytes, unmarked
 
 UNKNOWN = -1
 # Column names in the order in which they are looked for; "cluster" is of a table of probagg.
-_NAME_HEADS = ("path", "file", "filename", "image", "row", "index", "name")
-_CLASS_HEADS = ("class", "label", "category", "target", "y", "cluster")
+_NAME_HEADS = ("path", "file", "filename", "image", "row", "index", "id", "name")
+_CLASS_HEADS = ("class", "label", "category", "target", "truth", "y", "cluster")
 _DELIMITERS = ",;\t"  # spreadsheets in much of Europe write semicolons
 
 
@@ -62,6 +62,8 @@ def read_labels(path: Path, samples: Sequence[str], folder: str | None = None) -
         return Classes.of_text(_in_order(path, tables, samples))
     named = (_named(path, rows, samples, folder) for rows in pairs)
     found, others = max(named, key=lambda both: len(both[0]))
+    if others and others[0] in [rows[0] for rows in pairs] and others[0][1] not in found.values():
+        others = others[1:]  # a header of other words
     if not any(found.values()):
         raise NoData(
             f"{path} names none of the {len(samples)} samples; its first line is for "
@@ -185,6 +187,8 @@ def _in_order(
             f"{path} has one class per line, but image files and rows with an id are matched by "
             "name: write lines of path,class with the names as in assignments.csv."
         )
+    if len(rows) == len(samples) + 1 and rows[0] not in rows[1:]:
+        rows = rows[1:]  # the first line is a header
     if len(rows) != len(samples):
         raise NoData(
             f"{path} has {len(rows)} labels for {len(samples)} samples. Write one per line in the "
