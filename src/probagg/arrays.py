@@ -71,6 +71,13 @@ def npy_bytes(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
+def npz_bytes(**arrays: Any) -> bytes:
+    """Return arrays as the content of a .npz file."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
 def check_stored(X: Any) -> None:
     """Raise an error for masked values, and for a sparse array whose indices lie outside of it.
 

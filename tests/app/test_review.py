@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import probagg
 from probagg.app.assignments import Assignments
 from probagg.app.review import FORMAT, MAX_NAME, Review, ReviewError, Split
+from probagg.app.run.contents import read_contents, write_review
 
 
 def divided(cluster, parts, members):
@@ -210,3 +212,23 @@ def test_a_broken_review_says_what_is_wrong(parts, why):
 def test_names_are_one_clean_line():
     names = {"0": "  two\n lines\t", "1": "nul\0l\ud800", "2": " \n", "3": "é" * MAX_NAME}
     assert parsed(names=names).names == {0: "two lines", 1: "null", 3: "é" * MAX_NAME}
+
+
+def test_after_a_merge_the_table_and_predict_agree(tmp_path):
+    """A merge adds up probabilities of third and further clusters too."""
+    rng = np.random.default_rng(0)
+    centres = [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (2, 0)]
+    X = np.concatenate([rng.normal(size=(60, 2)) + 3.0 * np.array(c) for c in centres])
+    run = probagg.cluster(X, 6, m=1.3, smooth=False, out=tmp_path / "run", report=False)
+    before = run.assignments.cluster
+    n_changed = 0
+    for merged in ({1: 0}, {1: 0, 2: 0}, {5: 3, 4: 3}, {1: 0, 2: 0, 3: 0, 4: 0}):
+        review = Review(merged=merged)
+        write_review(run.path, review)
+        table, again = run.assignments, run.predict(X)
+        np.testing.assert_array_equal(table.cluster, again.cluster)
+        np.testing.assert_array_equal(table.flag, again.flag)
+        np.testing.assert_allclose(table.probability, again.probability, atol=1e-4)
+        np.testing.assert_array_equal(read_contents(run.path).samples.cluster, table.cluster)
+        n_changed += (table.cluster != review.groups(6)[before]).sum()
+    assert n_changed >= 5

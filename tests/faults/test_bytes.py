@@ -203,7 +203,7 @@ BROKEN = {
 READ = (
     "config.toml", "env.json", "result.json", "overlaps.csv", "map.npz", "review.json",
     "preparation.json", "profiles.csv", "cells.csv", "assignments.csv", "skipped.csv",
-    "k_selection.csv", "metrics.jsonl", "classes.csv",
+    "k_selection.csv", "metrics.jsonl", "classes.csv", "probabilities.npz",
 )  # fmt: skip
 
 

@@ -40,11 +40,41 @@ BORDERLINE_RATIO = 0.5
 # Outliers lie this many interquartile ranges above the upper quartile (Tukey's rule), but are at
 # most this share of a cluster: trained features have long tails.
 FENCE, MAX_OUTLIERS = 1.5, 0.025
+# Entries of P that `Further` keeps, and how many of them at most.
+LEAST_FURTHER, MOST_FURTHER = 1e-5, 10_000_000
 YARDSTICK_FORMAT = "probagg.yardstick/1"
 PART_NUMBERS = 2**22  # probabilities in memory at once
 PART_ROWS = 2**16  # lines of text in memory at once
 _CHUNK = 1 << 16  # rows compared with the centres at once
 _CHUNK_NUMBERS = 1 << 24  # the same for sparse rows, which become dense
+
+
+@dataclass(frozen=True, eq=False)
+class Further:
+    """Probabilities of third and further clusters, one entry each: what merges may add up."""
+
+    row: np.ndarray  # of the table, sorted
+    cluster: np.ndarray
+    probability: np.ndarray
+
+    @classmethod
+    def of(cls, P: np.ndarray, assigned: Assignments) -> Self | None:
+        """Return those of P (n, K) from 0.00001 on; None where there are none, or too many."""
+        found, n_entries = [], 0
+        for rows in parts_of(P):
+            is_further = P[rows] >= LEAST_FURTHER
+            every = np.arange(len(is_further))
+            is_further[every, assigned.cluster[rows]] = False
+            is_further[every, assigned.second_cluster[rows]] = False
+            row, cluster = np.nonzero(is_further)
+            p = P[rows][row, cluster].astype(np.float32)
+            found.append(((row + rows.start).astype(np.int32), cluster.astype(np.int32), p))
+            n_entries += len(row)
+            if n_entries > MOST_FURTHER:
+                return None
+        if not n_entries:
+            return None
+        return cls(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +86,7 @@ class Assignments:
     iteration goes over the column names. `cluster` is -1 where a person discarded the sample,
     `second_cluster` where there is only one cluster, and `distance` NaN where it is unknown. `flag`
     is "" or one of BORDERLINE, OUTLIER and DISCARDED; an outlier is not borderline.
-    `cluster_names`, if there are any, are a last column.
+    `cluster_names`, if there are any, are a last column. `further` is no column: merges need it.
 
     >>> P = np.array([[0.9, 0.1], [0.4, 0.6]])
     >>> table = Assignments.of(P, P, None, ["a.jpg", "b.jpg"], heading="path")
@@ -77,6 +107,7 @@ class Assignments:
     flag: np.ndarray
     heading: str = "row"
     cluster_names: dict[int, str] = field(default_factory=dict)
+    further: Further | None = None
 
     def __len__(self) -> int:
         return len(self.cluster)
@@ -155,20 +186,60 @@ class Assignments:
         flag = np.where(far, OUTLIER, flag)
         return first, p_first, second, p_second, distance, flag
 
-    def relabel(self, cluster: np.ndarray, second_cluster: np.ndarray) -> Assignments:
+    def relabel(
+        self, cluster: np.ndarray, second_cluster: np.ndarray, further: np.ndarray | None = None
+    ) -> Assignments:
         """Return the table with the clusters that the first and the second became, (n,) each.
 
         A sample whose two clusters became one has both probabilities and is not borderline.
+        `further` are the clusters that those of `self.further` became. Where they change the most
+        probable cluster of a sample, its distance is unknown.
         """
         joined = (second_cluster == cluster) & (second_cluster >= 0)
-        return replace(
+        table = replace(
             self,
             cluster=cluster,
             probability=self.probability + np.where(joined, self.second_probability, 0.0),
             second_cluster=np.where(joined, -1, second_cluster),
             second_probability=np.where(joined, 0.0, self.second_probability),
             flag=np.where(joined & (self.flag == BORDERLINE), "", self.flag),
+            further=None,
         )
+        if self.further is None or further is None or not len(further):
+            return table
+        rows, places = np.unique(self.further.row, return_inverse=True)
+        own, width = np.arange(len(rows)), 1 + int(max(cluster.max(), further.max()))
+        width = max(width, 1 + int(second_cluster.max()))
+        at = np.concatenate([own, own, places])
+        clusters = np.concatenate([cluster[rows], second_cluster[rows], further])
+        two = self.probability[rows], self.second_probability[rows]
+        p = np.concatenate([*two, self.further.probability])
+        # Probabilities of one cluster add up; then the largest two of each row.
+        keys, entries = np.unique((at * width + clusters)[clusters >= 0], return_inverse=True)
+        sums = np.bincount(entries, p[clusters >= 0])
+        order = np.lexsort((-sums, keys // width))
+        at, clusters, sums = keys[order] // width, keys[order] % width, sums[order]
+        start = np.searchsorted(at, own)
+        after = np.minimum(start + 1, len(at) - 1)
+        has_second = (after > start) & (at[after] == own)
+        first, second = clusters[start], np.where(has_second, clusters[after], -1)
+        p_first, p_second = sums[start], np.where(has_second, sums[after], 0.0)
+        stays = first == table.cluster[rows]
+        is_far = stays & (table.flag[rows] == OUTLIER)
+        flag = np.where(p_second >= BORDERLINE_RATIO * p_first, BORDERLINE, "")
+        found = (
+            first,
+            np.minimum(p_first, 1.0),
+            second,
+            p_second,
+            np.where(stays, table.distance[rows], np.nan),
+            np.where(is_far, OUTLIER, flag),
+        )
+        columns = {name: getattr(table, name).copy() for name in COLUMNS}
+        columns["flag"] = columns["flag"].astype(object)
+        for column, values in zip(columns.values(), found, strict=True):
+            column[rows] = values
+        return replace(table, **columns | {"flag": columns["flag"].astype(str)})
 
     def move(self, clusters: np.ndarray) -> Assignments:
         """Return the table with each sample in the cluster that a person chose.

@@ -198,7 +198,12 @@ class Review:
         parts = [split.parts_of(names, n) for split in self.splits]
         first = self._follow(assignments.cluster, groups, parts)
         second = self._follow(assignments.second_cluster, groups, parts)
-        table = assignments.relabel(first, second)
+        further = None
+        if assignments.further is not None and self.merged:
+            row = assignments.further.row
+            rows_of = [part[row] for part in parts]
+            further = self._follow(assignments.further.cluster, groups, rows_of)
+        table = assignments.relabel(first, second, further)
         if self.moved:
             chosen = np.full(n, -1)
             chosen[: len(names)] = [self.moved.get(name, -1) for name in names]

@@ -62,7 +62,9 @@ def read_labels(path: Path, samples: Sequence[str], folder: str | None = None) -
         return Classes.of_text(_in_order(path, tables, samples))
     named = (_named(path, rows, samples, folder) for rows in pairs)
     found, others = max(named, key=lambda both: len(both[0]))
-    if others and others[0] in [rows[0] for rows in pairs] and others[0][1] not in found.values():
+    if others and any(
+        others[0] == row and row[1] not in dict(rest).values() for row, *rest in pairs
+    ):
         others = others[1:]  # a header of other words
     if not any(found.values()):
         raise NoData(

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 from os import PathLike
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from probagg.app.assignments import Assignments
+from probagg.app.assignments import Assignments, Further
 from probagg.app.report.contents import Change, Contents, Pair, Profiles, Row
 from probagg.app.review import MAX_NAME, Review, ReviewError
 from probagg.app.run.folder import (
     CHANGES,
     CONFIG,
     DUPLICATES,
+    FURTHER,
     REVIEW,
     SUGGESTIONS,
     RunFolderError,
@@ -62,7 +64,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
     result = read_result(run)
     n_clusters = _n_clusters(run, result)
     review = read_review(run, n_clusters)
-    assigned = Assignments.read(verified(run, ASSIGNMENTS), n_clusters)
+    assigned = read_assignments(run, n_clusters)
     if n_clusters > max(1000, len(assigned)):
         raise RunFolderError(
             f"{run / RESULT} states {n_clusters} clusters of {len(assigned)} samples. {RESTORE}"
@@ -89,6 +91,28 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         changes=_checked(run, CHANGES, lambda path: _changes(path, assigned, review, n_clusters)),
         suggestions=_checked(run, SUGGESTIONS, lambda path: _suggestions(path, n_clusters)),
     )
+
+
+def read_assignments(run: str | PathLike[str], n_clusters: int) -> Assignments:
+    """Read the table of a run, with what merges need of further probabilities, where it is kept."""
+    table = Assignments.read(verified(run, ASSIGNMENTS), n_clusters)
+    further = _checked(run, FURTHER, lambda path: _further(path, len(table), n_clusters))
+    return replace(table, further=further)
+
+
+def _further(path: Path, n_samples: int, n_clusters: int) -> Further | None:
+    if not path.exists():
+        return None
+    found = Further(**read_npz(path))
+    for values, limit in ((found.row, n_samples), (found.cluster, n_clusters)):
+        if values.dtype.kind not in "iu" or values.shape != found.probability.shape:
+            raise ValueError("its arrays do not belong together")
+        if len(values) and not 0 <= values.min() <= values.max() < limit:
+            raise ValueError(f"a row or cluster is not among 0 to {limit - 1}")
+    p = found.probability
+    if p.ndim != 1 or p.dtype.kind != "f" or not ((p >= 0.0) & (p <= 1.0)).all():
+        raise ValueError("a probability is not between 0 and 1")
+    return found
 
 
 def read_config(run: str | PathLike[str]) -> dict[str, Any]:

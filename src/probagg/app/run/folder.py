@@ -39,6 +39,7 @@ MANIFEST = "manifest.json"
 REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
+FURTHER = "probabilities.npz"  # third and further ones
 SUGGESTIONS = "suggestions.csv"
 # What moved in a run that was made from another.
 CHANGES = "changes.csv"
@@ -78,6 +79,7 @@ RUN_FILES = (
     "model.safetensors",
     "overlaps.csv",
     "preparation.json",
+    FURTHER,
     "profiles.csv",
     "report.html",
     "result.json",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +23,7 @@ from probagg.app.run.contents import read_contents, read_features, read_review, 
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.selection import most_similar
+from probagg.arrays import npz_bytes
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
 from probagg.errors import first_line
@@ -68,9 +68,7 @@ def save_map(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Place the rows of X on a map, save it in a finished run, and return rows and positions."""
     rows, xy = positions(X, progress=progress)
-    buffer = io.BytesIO()
-    np.savez(buffer, rows=rows, xy=xy)
-    add_to_run(run, MAP, buffer.getvalue())
+    add_to_run(run, MAP, npz_bytes(rows=rows, xy=xy))
     return rows, xy
 
 

@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tomli_w
 
-from probagg.app.assignments import BORDERLINE, OUTLIER, Assignments, Yardstick, overlaps, parts_of
-from probagg.app.run.folder import RunFolder
+from probagg.app.assignments import (
+    BORDERLINE,
+    OUTLIER,
+    Assignments,
+    Further,
+    Yardstick,
+    overlaps,
+    parts_of,
+)
+from probagg.app.run.folder import FURTHER, RunFolder
 from probagg.app.run.samples import Samples
 from probagg.app.run.tables import example_cells, profiles
-from probagg.arrays import npy_bytes
+from probagg.arrays import npy_bytes, npz_bytes
 from probagg.environment import environment
 from probagg.progress import duration
 from probagg.storage import PATH, TEXT, marked
@@ -76,6 +84,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         clustering.P, clustering.X, yardstick, samples.names, heading=samples.heading
     )
     folder.write("assignments.csv", assigned.csv_parts())
+    is_kept = isinstance(clustering.P, np.ndarray)
+    if is_kept and (further := Further.of(clustering.P, assigned)) is not None:
+        folder.write(FURTHER, npz_bytes(**vars(further)))
     pairs = overlaps(clustering.P, assigned)
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
     if samples.classes is not None:

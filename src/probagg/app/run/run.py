@@ -28,6 +28,7 @@ from probagg.app.run.contents import (
     FEATURES,
     MAX_CLUSTERS,
     RESULT,
+    read_assignments,
     read_config,
     read_contents,
     read_features,
@@ -243,7 +244,7 @@ class Run:
         files = [self._file(name) for name in (ASSIGNMENTS, REVIEW)]
         version = [file_version(file) for file in files]
         if self._assignments is None or self._assignments[0] != version:
-            table = Assignments.read(files[0], self.n_clusters)
+            table = read_assignments(files[0].parent, self.n_clusters)
             self._assignments = version, self.review.apply(table)
         return self._assignments[1]
 
