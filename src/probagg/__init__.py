@@ -5,8 +5,6 @@
 PAC(n_clusters=3)
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """The device on which torch computes."""
 
-from __future__ import annotations
-
 import os
 
 import torch

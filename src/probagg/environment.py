@@ -1,7 +1,5 @@
 """Where a number was computed: machine, versions, command and time; free memory; threads."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.metadata

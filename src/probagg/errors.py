@@ -3,8 +3,6 @@
 Any other exception is a bug of probagg, and the command line says so.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import shlex

@@ -1,7 +1,5 @@
 """What the estimators share beyond scikit-learn: parameter constraints, labels, saved settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Known labels: the clusters of some rows, given by the user, as every estimator takes them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

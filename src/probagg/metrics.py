@@ -1,7 +1,5 @@
 """How well clusters agree with known classes. Used in reports only, never to choose a result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

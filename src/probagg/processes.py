@@ -1,7 +1,5 @@
 """Locks between processes, and the signals that end one."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """The log of the library, and times in words. Only the command line prints."""
 
-from __future__ import annotations
-
 import logging
 import unicodedata
 from collections.abc import Callable

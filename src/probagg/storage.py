@@ -4,8 +4,6 @@ Nothing else opens a file (tests/test_storage.py). What is read is a regular fil
 fits; what is written is there whole or not at all, also after a power cut.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -3,8 +3,6 @@
 SciPy's sparse .npz files stay sparse, as CSR.
 """
 
-from __future__ import annotations
-
 import math
 import zipfile
 from collections import Counter

@@ -4,8 +4,6 @@ They are kept in the folder that PROBAGG_DATA names, by default in the cache. Tr
 images are joined, because the paper clusters both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Open whatever a user has, once: images, the rows of a matrix, or a table."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence

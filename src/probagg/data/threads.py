@@ -1,7 +1,5 @@
 """Work in threads: Pillow and NumPy release Python's lock while they compute."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence

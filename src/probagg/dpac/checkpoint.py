@@ -1,7 +1,5 @@
 """Checkpoints: written whole or not at all, verified when read, the last two kept."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ It knows nothing of clustering: that is in the stages. Order and views of the im
 (seed, stage, epoch, sample) only, so a run resumes from any step and ends with the same bits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Batches of images on the device, and a network applied to all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 

@@ -4,8 +4,6 @@ The paper's symbols: features x = f(image), probabilities p = softmax(h(x)). A t
 saved with its recipe as one safetensors file.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -6,8 +6,6 @@ level, the others with torchvision. Shapes never depend on values and nothing wa
 so everything can be compiled or recorded in a CUDA graph.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

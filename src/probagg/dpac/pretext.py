@@ -6,8 +6,6 @@ Its buffers change in place, since a recorded CUDA graph keeps their addresses. 
 in `recipe.TASKS`.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from itertools import pairwise

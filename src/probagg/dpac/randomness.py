@@ -5,8 +5,6 @@ stream, counter). So a view of an image is the same in any batch, on any device,
 processes and in a resumed run, also when compiled or in a CUDA graph, since nothing is stored.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 
 import torch

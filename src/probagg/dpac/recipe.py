@@ -4,8 +4,6 @@ The named recipes are the files in `recipes/`. Reading them needs no torch. A co
 documents its key.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Iterable

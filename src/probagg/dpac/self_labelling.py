@@ -3,8 +3,6 @@
 `self_label.labels` names one of four variants, by where the pseudo-labels come from.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

@@ -7,8 +7,6 @@ A stage with another clustering term is a subclass of `ClusterStage` that overri
 `clustering_terms`; `Engine.train` takes any stage.
 """
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable

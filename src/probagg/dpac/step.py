@@ -1,7 +1,5 @@
 """One update of the weights; on CUDA recorded once as a graph and then replayed."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 

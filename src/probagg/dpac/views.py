@@ -4,8 +4,6 @@ Every sample has its own parameters, which depend on the key (seed, stage, epoch
 only: the same image gets the same view in any batch, process and run.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

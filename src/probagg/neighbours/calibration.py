@@ -1,7 +1,5 @@
 """Memberships softened until they are as confident as neighbours agree, without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -5,8 +5,6 @@ graph has few edges. Where clusters are not compact, `Smoothing` joins parts ins
 The functions take NumPy arrays or torch tensors.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

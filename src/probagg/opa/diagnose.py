@@ -1,7 +1,5 @@
 """A diagnosis without labels of a batch or a data set: whether it clusters, and if not, why."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 All of them take logits, the functions take probabilities. None grows with the batch.
 """
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

@@ -5,8 +5,6 @@ the rows of other processes are summed here, so the average over processes, whic
 DistributedDataParallel takes, is the gradient of one process with the whole batch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Mapping

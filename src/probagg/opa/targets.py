@@ -5,8 +5,6 @@ relative error of 1 % in a score is 40 % in a target. Where `torch.set_float32_m
 reduced the precision of float32 products, scores are computed in float64.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

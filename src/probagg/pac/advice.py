@@ -1,7 +1,5 @@
 """Warnings of a fit that did not go well, or of columns whose scales differ, each with advice."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ nothing. P is then a CSR array of what `aggregation.assign_nearest` keeps. Rows 
 their scores and one comparison; powers, changes and sums are of the entries kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -8,8 +8,6 @@ neighbours of a row have its label, and by how far rows are from the mean of the
 category or noise splits neighbourhoods, but hardly moves the means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache

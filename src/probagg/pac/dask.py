@@ -1,7 +1,5 @@
 """Dask arrays and DataFrames: a graph per sweep, reduced in a fixed order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 from uuid import uuid4

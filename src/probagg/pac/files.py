@@ -1,7 +1,5 @@
 """Rows in files: NumPy's memory maps, Parquet and Arrow, read chunk by chunk."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from os import PathLike

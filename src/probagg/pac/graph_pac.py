@@ -1,7 +1,5 @@
 """PAC whose clusters follow the graph of nearest rows, as a scikit-learn estimator."""
 
-from __future__ import annotations
-
 import warnings
 from numbers import Integral
 from os import PathLike

@@ -1,7 +1,5 @@
 """What X may be, opened and checked once: computation follows the array that holds the rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real

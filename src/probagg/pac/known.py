@@ -4,8 +4,6 @@ What such rows add to the sums of their clusters is constant. So it is added onc
 sweeps visit these rows with a weight of zero: no sweep has to know which they are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

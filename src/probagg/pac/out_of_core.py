@@ -9,8 +9,6 @@ given last. (With a round per block this is incremental EM; Neal and Hinton, 199
 on a sample in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike

@@ -1,7 +1,5 @@
 """PAC as a scikit-learn estimator (section 3.3 of the paper)."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import fields, replace
 from functools import partial

@@ -7,8 +7,6 @@ stream correct the clusters: from the present ones as soon as masses have moved,
 start when half of the weight is new. Without forgetting both happen O(log N) times in N rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Nothing here imports torch: whoever passes a tensor has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -5,8 +5,6 @@ clusters (half of J at balance 0). Ward's tree merges the two that add least, ag
 Masses and means of merged clusters follow from those of their parts, so no row is read again.
 """
 
-from __future__ import annotations
-
 from numbers import Integral
 
 import numpy as np

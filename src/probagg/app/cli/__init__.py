@@ -1,7 +1,5 @@
 """The command line: its entry, and how a signal ends it. Only this package prints."""
 
-from __future__ import annotations
-
 import os
 import signal
 from types import FrameType

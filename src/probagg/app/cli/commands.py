@@ -1,7 +1,5 @@
 """The commands cluster, predict, evaluate, report and export; `verbs` and `compare` have others."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

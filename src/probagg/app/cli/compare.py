@@ -1,7 +1,5 @@
 """probagg compare: several methods on the same rows, side by side."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

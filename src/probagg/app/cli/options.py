@@ -1,7 +1,5 @@
 """The options of `probagg cluster`, those that several commands share, and how text is read."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import fields

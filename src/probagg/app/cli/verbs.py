@@ -1,7 +1,5 @@
 """The commands for work on a finished run: select, similar and refine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """A cache of features, keyed by the content of the image."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Extract features of all images of a set, skipping those already in the cache."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import time

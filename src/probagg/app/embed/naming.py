@@ -1,7 +1,5 @@
 """Names for clusters of photos, suggested by the ImageNet classifier that came with a backbone."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -3,8 +3,6 @@
 Then look at it: fiftyone app launch. From Python: load_dataset() returns the dataset.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -12,8 +12,6 @@ large sums, and at m = 1.03 a relative error of 1 % in it is 40 % in a probabili
 negligible next to a backbone.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings

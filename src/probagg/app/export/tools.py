@@ -4,8 +4,6 @@ Each `write_...` returns what to say to the user, with PATH for the file or fold
 a database, so it gets a script to run (`fiftyone_script`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

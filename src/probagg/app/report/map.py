@@ -1,7 +1,5 @@
 """Positions on the 2-D map of a run: t-SNE of landmarks, the other samples between them."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The files of a run folder, read as what the pages show; and its review, read and written."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The run folder: its files, and how a run is built beside the old one, sealed and put in place."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """What can be asked of a clustering: every option once, with its default, use and spelling."""
 
-from __future__ import annotations
-
 import itertools
 import secrets
 import time

@@ -1,7 +1,5 @@
 """What may be written where: files and folders that a user names for a result."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The pages of a run: report.html with its map, and the review page, which also splits clusters."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable

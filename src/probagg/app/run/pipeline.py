@@ -1,7 +1,5 @@
 """From a source to a finished run: what `probagg.cluster` and `probagg cluster` do."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

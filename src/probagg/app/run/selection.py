@@ -1,7 +1,5 @@
 """Which samples of a run to look at first, and which are most similar to one."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable
 from typing import Any

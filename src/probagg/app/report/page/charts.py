@@ -1,7 +1,5 @@
 """Numbers, curves and colours on the page: classes, training, the choice of K, clusters."""
 
-from __future__ import annotations
-
 import colorsys
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What is shown of each cluster: typical, borderline and unusual samples, and numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple

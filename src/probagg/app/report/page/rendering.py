@@ -1,7 +1,5 @@
 """report.html from the contents of a run."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

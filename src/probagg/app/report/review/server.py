@@ -1,7 +1,5 @@
 """The review page on this computer: 127.0.0.1, a secret address, closed when the person is done."""
 
-from __future__ import annotations
-
 import hmac
 import http.cookies
 import io
