@@ -140,27 +140,22 @@ def differing_scales(X: np.ndarray, factor: float) -> Scales | None:
 
     A scale is the standard deviation of a column, without its missing values (NaN). Constant
     columns do not count, nor does the smallest twentieth of more than 20 columns, nor a column
-    other than the largest with one value in nine of ten rows. Principal components have one unit,
-    and None is returned: their means are 0, and each has a smaller scale than the one before.
+    other than the largest with one value in nine of ten rows.
 
     >>> X = np.array([[1.0, 0.0, 7.0], [2.0, 500.0, 7.0], [3.0, 1000.0, 7.0]])
     >>> scales = differing_scales(X, 100.0)
     >>> scales.largest, scales.smallest, round(scales.factor)
     (1, 0, 500)
     """
-    rounding = np.finfo(X.dtype).eps if X.dtype.kind == "f" else 0.0
     X = np.asarray(X[:: 1 + len(X) // ROWS], np.float64)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a column without values
         spread, size = np.nanstd(X, axis=0), np.nanmax(np.abs(X), axis=0)
-        mean = np.abs(np.nanmean(X, axis=0))
     varies = np.flatnonzero(spread > 1e-12 * size)  # the rest is constant, but for rounding
     if not len(varies) or not np.isfinite(spread[varies]).all():
         return None
     largest = int(varies[spread[varies].argmax()])
     if spread[largest] <= factor * spread[varies].min():
-        return None
-    if _are_components(mean, spread, len(X), rounding):
         return None
     order = varies[np.argsort(spread[varies], kind="stable")]
     counted = order[(order == largest) | ~_nearly_constant(X[:, order])]
@@ -169,10 +164,15 @@ def differing_scales(X: np.ndarray, factor: float) -> Scales | None:
     return found if found.factor > factor else None
 
 
-def _are_components(mean: np.ndarray, spread: np.ndarray, n: int, rounding: float) -> bool:
-    """Return whether nearly all columns are as principal components, within errors of n rows."""
-    error = 100.0 * rounding * spread.max()
-    is_centred = mean <= 4.0 * spread / np.sqrt(n) + error
+def _are_components(X: np.ndarray) -> bool:
+    """Return whether rows look like principal components, which have one unit.
+
+    Nearly all of their means are 0, and nearly each has a smaller scale than the one before, within
+    the errors of a sample; the last may be nothing but rounding errors.
+    """
+    spread, mean = X.std(axis=0, dtype=np.float64), X.mean(axis=0, dtype=np.float64)
+    error = 100.0 * np.finfo(X.dtype).eps * spread.max() if X.dtype.kind == "f" else 0.0
+    is_centred = np.abs(mean) <= 4.0 * spread / np.sqrt(len(X)) + error
     falls = spread[1:] <= 1.25 * spread[:-1] + error
     is_first = 1.25 * spread[0] >= spread.max() and spread[-1] <= 1.25 * spread.min() + error
     return bool(is_first and min(is_centred.mean(), falls.mean()) >= 1.0 - FEW)
@@ -195,7 +195,7 @@ def uneven_scales(
     """
     if metric != "sqeuclidean" or (X := _some(rows)) is None:
         return None
-    if (scales := differing_scales(X, LARGE_FACTOR)) is None:
+    if (scales := differing_scales(X, LARGE_FACTOR)) is None or _are_components(X):
         return None
     large, small = (_name(j, names) for j in (scales.largest, scales.smallest))
     return (
