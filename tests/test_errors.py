@@ -1,12 +1,16 @@
-"""Messages about packages that are not installed."""
+"""Messages about packages that are not installed, and where warnings point."""
 
 import re
 import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from sklearn.pipeline import make_pipeline
 
+from probagg import PAC, diagnose
 from probagg.errors import EXTRAS, import_optional
 
 
@@ -26,3 +30,14 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(monkeyp
     with pytest.raises(ModuleNotFoundError, match=message):
         import_optional("jinja2", "A page", "report")
     assert import_optional("json", "A page", "report").loads("1") == 1
+
+
+@pytest.mark.parametrize("call", [
+    lambda X: diagnose(torch.tensor(X), torch.full((200, 4), 0.25)),
+    lambda X: make_pipeline(PAC(3, m=1.9, random_state=0)).fit(X),
+])  # fmt: skip
+def test_a_warning_points_at_the_line_that_called_probagg(call):
+    """However deep it is raised: in a decorated function, in an estimator of a pipeline."""
+    with pytest.warns(UserWarning, match="uniform") as found:
+        call(np.repeat(np.eye(4), 50, 0))
+    assert {warning.filename for warning in found} == {__file__}

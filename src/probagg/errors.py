@@ -6,6 +6,8 @@ Any other exception is a bug of probagg, and the command line says so.
 import difflib
 import importlib
 import shlex
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -24,6 +26,8 @@ EXTRAS = {
 }
 # The most characters of another library's message in ours.
 MAX_REASON = 200
+# Packages whose frames lie between a user's line and a warning.
+BETWEEN = {"probagg", "sklearn", "torch", "contextlib", "functools", "threading"}
 
 
 class ProbaggError(Exception):
@@ -86,6 +90,14 @@ class Interrupted(ProbaggError, RuntimeError):
 
 class ClusteringWarning(UserWarning):
     """Warning that a clustering is probably useless; the message says why and what to change."""
+
+
+def warn_user(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called probagg, however deep in it, or in what it uses, this is."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, kind, stacklevel=level)
 
 
 def install_command(extra: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from probagg.errors import NoData, reading
+from probagg.errors import NoData, reading, warn_user
 from probagg.storage import TEXT, read_bytes, unmarked
 
 UNKNOWN = -1
@@ -73,10 +72,7 @@ def read_labels(path: Path, samples: Sequence[str], folder: str | None = None) -
             "in assignments.csv."
         )
     if others:
-        warnings.warn(
-            f"{len(others)} lines of {path} match no sample, the first is {others[0][0]!r}.",
-            stacklevel=2,
-        )
+        warn_user(f"{len(others)} lines of {path} match no sample, the first is {others[0][0]!r}.")
     return Classes.of_text([found.get(sample) or None for sample in samples])
 
 

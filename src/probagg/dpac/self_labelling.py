@@ -5,7 +5,6 @@
 
 import copy
 import math
-import warnings
 from dataclasses import replace
 
 import torch
@@ -20,7 +19,7 @@ from probagg.dpac.stages import FORWARD, NetworkStage, Setup, make_views, total
 from probagg.dpac.start import fit_head
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
-from probagg.errors import ClusteringWarning
+from probagg.errors import ClusteringWarning, warn_user
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.opa.processes import gather_rows
 from probagg.opa.targets import as_float
@@ -76,12 +75,11 @@ class SelfLabelStage(NetworkStage):
         if not self.model.self_labelled:
             smoothed = self.recipe.self_label.labels == "neighbours"
             other = "" if smoothed else ", or set self_label.labels to neighbours"
-            warnings.warn(
+            warn_user(
                 f"The self-labelling head agrees with its labels on {100 * agreement:.1f} % of the "
                 f"images, with {100 * confidence:.0f} % of their confidence, so the classifier is "
                 f"used instead. Raise self_label.epochs or pre-train longer{other}.",
                 ClusteringWarning,
-                stacklevel=2,
             )
 
     def finish(self) -> None:

@@ -7,7 +7,6 @@ A stage with another clustering term is a subclass of `ClusterStage` that overri
 `clustering_terms`; `Engine.train` takes any stage.
 """
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +23,7 @@ from probagg.dpac.recipe import Recipe, Training
 from probagg.dpac.start import initialize_classifier
 from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
-from probagg.errors import ClusteringWarning
+from probagg.errors import ClusteringWarning, warn_user
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes
 from probagg.opa.targets import as_float
@@ -191,12 +190,11 @@ class ClusterStage(NetworkStage):
         features, _ = infer(self.model, self.views, self.feed, rows)
         threshold = critical_m(features, settings.metric)
         if settings.m >= threshold:
-            warnings.warn(
+            warn_user(
                 f"m={settings.m:g} is at or above the critical value {threshold:.4f} of the "
                 "features as clustering begins, so probabilities stay uniform. Lower cluster.m "
                 "below it.",
                 ClusteringWarning,
-                stacklevel=2,
             )
 
 

@@ -5,7 +5,6 @@ graph has few edges. Where clusters are not compact, `Smoothing` joins parts ins
 The functions take NumPy arrays or torch tensors.
 """
 
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
@@ -14,7 +13,7 @@ import numpy as np
 
 from probagg.aggregation import LINEAR_METRICS, Array, embed, namespace
 from probagg.arrays import chunks
-from probagg.errors import ClusteringWarning, InputError
+from probagg.errors import ClusteringWarning, InputError, warn_user
 from probagg.known import UNKNOWN, with_known
 from probagg.neighbours.graph import mean_over, nearest_rows
 from probagg.neighbours.joining import choose_clusters
@@ -175,7 +174,7 @@ class Smoothing:
             points, near, before, smoothed, balance, random_state, some
         )
         if doubt is not None:
-            warnings.warn(doubt, ClusteringWarning, stacklevel=3)
+            warn_user(doubt, ClusteringWarning)
         confidence = sharpness(before)
         if chosen is not None:
             before, confidence = np.eye(K)[chosen.labels], chosen.inside

@@ -1,13 +1,12 @@
 """A diagnosis without labels of a batch or a data set: whether it clusters, and if not, why."""
 
-import warnings
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from probagg.aggregation import Moments, aggregate, critical_m
-from probagg.errors import ClusteringWarning, InputError
+from probagg.errors import ClusteringWarning, InputError, warn_user
 from probagg.opa.targets import as_float, check_batch, full_precision, opa_targets
 
 
@@ -104,7 +103,7 @@ def diagnose(
     )
     state, advice = _interpret(found, m, N, K)
     if warn and advice:
-        warnings.warn(f"{state}: {advice}", ClusteringWarning, stacklevel=3)
+        warn_user(f"{state}: {advice}", ClusteringWarning)
     return replace(found, state=state, advice=advice)
 
 

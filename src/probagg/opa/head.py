@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Integral, Real
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.arrays import chunks
 from probagg.devices import choose_device
-from probagg.errors import ClusteringWarning, InputError, reading
+from probagg.errors import ClusteringWarning, InputError, reading, warn_user
 from probagg.estimators import (
     CONSTRAINTS,
     check_n_samples,
@@ -185,7 +184,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
             warn=False,
         )
         if found.advice:
-            warnings.warn(f"{found.state}: {found.advice}", ClusteringWarning, stacklevel=2)
+            warn_user(f"{found.state}: {found.advice}", ClusteringWarning)
         self.labels_ = labels_of(self._proba(X))
         return self
 

@@ -1,6 +1,5 @@
 """PAC as a scikit-learn estimator (section 3.3 of the paper)."""
 
-import warnings
 from dataclasses import fields, replace
 from functools import partial
 from numbers import Integral
@@ -21,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from probagg.aggregation import Array
 from probagg.arrays import is_tensor, like, numpy_dtype, to_numpy
-from probagg.errors import ClusteringWarning, InputError, reading
+from probagg.errors import ClusteringWarning, InputError, reading, warn_user
 from probagg.estimators import (
     check_n_samples,
     check_parameters,
@@ -234,7 +233,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         weights = check_some_weights(rows, sample_weight)
         names = getattr(self, "feature_names_in_", None)
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
-            warnings.warn(uneven, ClusteringWarning, stacklevel=2)
+            warn_user(uneven, ClusteringWarning)
         known = check_known_labels(known_labels, rows.shape[0], int(self.n_clusters))
         free = without_known(weights, known, rows)
         data = to_solve(rows, free, self.metric, int(self.n_clusters))
@@ -255,7 +254,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         if isinstance(self._P, np.ndarray):
             solution = replace(solution, P=self._P)
         for problem, kind in advise(solution, data, choice):
-            warnings.warn(problem, kind, stacklevel=2)
+            warn_user(problem, kind)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -290,7 +289,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             self.objective_, self.n_iter_ = stream.clusters.objective, stream.n_chunks
             self._keep(rows, self._probabilities(rows))
         for problem in found:
-            warnings.warn(problem, ConvergenceWarning, stacklevel=2)
+            warn_user(problem, ConvergenceWarning)
         return self
 
     def _parameters(self) -> Parameters:

@@ -24,7 +24,7 @@ from probagg.app.run.selection import most_similar
 from probagg.arrays import npz_bytes
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
-from probagg.errors import first_line
+from probagg.errors import first_line, warn_user
 
 REPORT, MAP = "report.html", "map.npz"
 # Samples that the review page shows as similar to one.
@@ -53,10 +53,10 @@ def write_page(out: Path, X: Any, images: ImageSet | None, monitor: Monitor) -> 
         save_map(out, X, monitor.count("map", "steps"))
         page = write_report(out, images=images)
     except ImportError as error:
-        warnings.warn(f"There is no report.html. {error}", stacklevel=4)
+        warn_user(f"There is no report.html. {error}")
     except Exception as error:
         again = f"Try again: probagg report {out}"
-        warnings.warn(f"There is no report.html ({first_line(error)}). {again}", stacklevel=4)
+        warn_user(f"There is no report.html ({first_line(error)}). {again}")
     else:
         monitor.say(f"look at {page}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike
@@ -59,7 +58,7 @@ from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.images import FolderImages
-from probagg.errors import InputError, NoData, ProbaggError
+from probagg.errors import InputError, NoData, ProbaggError, warn_user
 from probagg.metrics import evaluate
 from probagg.storage import encode, file_version, read_bytes, whole_file, whole_folder
 
@@ -115,11 +114,10 @@ class Run:
             )
         self._identity = identity_of(self.path)
         if changed := changed_files(self.path):
-            warnings.warn(
+            warn_user(
                 f"{', '.join(changed)} {'was' if len(changed) == 1 else 'were'} changed after the "
                 f"run had finished ({self.path}). If you did not do that, copy the whole run there "
-                "again.",
-                stacklevel=3,
+                "again."
             )
 
     def _file(self, name: str) -> Path:
@@ -170,7 +168,7 @@ class Run:
         """
         samples, assigned = self.assign(source, device, LogMonitor() if verbose else Monitor())
         for line in samples.left_out():
-            warnings.warn(line, stacklevel=2)
+            warn_user(line)
         return assigned
 
     def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
@@ -676,11 +674,10 @@ def _write_anndata(run: Run, labelled: Labelled, file: Path) -> list[str]:
     """Write the clusters and their probabilities; return what to say about it."""
     X = run.clustered_rows(len(labelled.assigned))
     if X is None:
-        warnings.warn(
+        warn_user(
             "The file has no probabilities of all clusters: the rows of this run were in memory "
             "and are not in its folder. Export in the program that clusters them, or cluster a "
-            "file.",
-            stacklevel=4,
+            "file."
         )
     source = Path(run.config.get("source", ""))
     return write_anndata(
