@@ -319,15 +319,14 @@ class Assignments:
 
     def _lines(self) -> Iterator[list[str]]:
         """Yield the cells of each sample as text; what is unknown is empty."""
-        for i, name in enumerate(self.names):
-            second = ["", ""]
-            if self.second_cluster[i] >= 0:
-                second = [str(self.second_cluster[i]), f"{self.second_probability[i]:.6f}"]
-            distance = "" if np.isnan(self.distance[i]) else f"{self.distance[i]:.6g}"
-            first = [name, str(self.cluster[i]), f"{self.probability[i]:.6f}"]
-            names = self.cluster_names
-            last = [names.get(int(self.cluster[i]), "")] if names else []
-            yield [*first, *second, distance, str(self.flag[i]), *last]
+        columns = (getattr(self, name).tolist() for name in COLUMNS)
+        for name, cluster, p, second, p_second, distance, flag in zip(
+            self.names, *columns, strict=True
+        ):
+            rest = [str(second), f"{p_second:.6f}"] if second >= 0 else ["", ""]
+            far = "" if np.isnan(distance) else f"{distance:.6g}"
+            last = [self.cluster_names.get(cluster, "")] if self.cluster_names else []
+            yield [name, str(cluster), f"{p:.6f}", *rest, far, str(flag), *last]
 
     @classmethod
     def read(cls, path: Path, n_clusters: int | None = None) -> Self:

@@ -1,8 +1,7 @@
 """From the columns of a table to numbers of comparable scale, for new rows too, and back to units.
 
 Each column becomes the id of the rows, numbers to cluster, or nothing, and what was done is said in
-words. scikit-learn's transformers learn the numbers that prepare a column; they are saved as plain
-JSON, one entry per column.
+words. The numbers that prepare a column are saved as plain JSON, one entry per column.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ SCALED = {
     "robust": "scaled (median 0, interquartile range 1)",
     "none": "as they are",
 }
+_NOUNS = {NUMBER: "numbers", DATE: "dates", BOOLEAN: "booleans", CATEGORY: "categories"}
 # "auto" standardises where the largest scale is more than this many times the smallest.
 FACTOR = 10.0
 # A column of text with more different values is left out, and so is any column of which more than
@@ -418,24 +418,20 @@ class Preparation:
     def load(cls, path: Path) -> Self:
         """Return the preparation in a file that holds what `to_json` wrote."""
         with reading(path, "Copy the whole run folder there again."):
-            return cls._parse(read_bytes(path).decode())
-
-    @classmethod
-    def _parse(cls, text: str) -> Self:
-        value = json.loads(text)
-        if value.pop("format") != FORMAT:
-            raise ValueError("another format")
-        made = cls(parts=[Part(**part) for part in value.pop("parts")], **value)
-        names = [*made.columns, *made.lines, *made.left_out, *made.left_out.values()]
-        if not all(isinstance(name, str) for name in (*names, made.id or "")):
-            raise ValueError("a column, a line or a reason is not text")
-        if made.scaling not in SCALINGS[1:] or type(made.is_named) is not bool:
-            raise ValueError(f"scaling is {made.scaling!r:.40}")
-        if not made.parts:
-            raise ValueError("it has no column")
-        for part in made.parts:
-            part.check(len(made.columns))
-        return made
+            value = json.loads(read_bytes(path).decode())
+            if value.pop("format") != FORMAT:
+                raise ValueError("another format")
+            made = cls(parts=[Part(**part) for part in value.pop("parts")], **value)
+            names = [*made.columns, *made.lines, *made.left_out, *made.left_out.values()]
+            if not all(isinstance(name, str) for name in (*names, made.id or "")):
+                raise ValueError("a column, a line or a reason is not text")
+            if made.scaling not in SCALINGS[1:] or type(made.is_named) is not bool:
+                raise ValueError(f"scaling is {made.scaling!r:.40}")
+            if not made.parts:
+                raise ValueError("it has no column")
+            for part in made.parts:
+                part.check(len(made.columns))
+            return made
 
     def table(self) -> list[dict[str, str]]:
         """Return one line per column for the page: its name, its kind and what was done."""
@@ -508,27 +504,25 @@ def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
 
 def _learned(parts: list[Part], M: np.ndarray, scaling: str) -> list[Part]:
     """Return the parts with the numbers that prepare them."""
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import RobustScaler, StandardScaler
+    from sklearn.preprocessing import RobustScaler, StandardScaler  # slow to import
 
     found = list(parts)
+    for j in (j for j, part in enumerate(parts) if part.kind == BOOLEAN):
+        found[j] = replace(parts[j], fill=float(np.nanmean(M[:, j]) > 0.5))
     if amounts := [j for j, part in enumerate(parts) if part.is_amount]:
-        imputer = SimpleImputer(strategy="median")
-        filled = imputer.fit_transform(M[:, amounts])
+        X = M[:, amounts]
+        fills = np.nanmedian(X, axis=0)
+        X = np.where(np.isnan(X), fills, X)
         centers, scales = np.zeros(len(amounts)), np.ones(len(amounts))
         if scaling == "standard":
-            standard = StandardScaler().fit(filled)
+            standard = StandardScaler().fit(X)
             centers, scales = standard.mean_, standard.scale_
         elif scaling == "robust":
-            robust = RobustScaler().fit(filled)
+            robust = RobustScaler().fit(X)
             centers, scales = robust.center_, robust.scale_
-        learned = zip(amounts, imputer.statistics_, centers, scales, strict=True)
-        for j, fill, center, scale in learned:
-            found[j] = replace(parts[j], fill=float(fill), center=float(center), scale=float(scale))
-    if flags := [j for j, part in enumerate(parts) if part.kind == BOOLEAN]:
-        fills = SimpleImputer(strategy="most_frequent").fit(M[:, flags]).statistics_
-        for j, fill in zip(flags, fills, strict=True):
-            found[j] = replace(parts[j], fill=float(fill))
+        learned = zip(fills.tolist(), centers.tolist(), scales.tolist(), strict=True)
+        for j, (fill, center, scale) in zip(amounts, learned, strict=True):
+            found[j] = replace(parts[j], fill=fill, center=center, scale=scale)
     return found
 
 
@@ -536,36 +530,19 @@ def describe_columns(
     roles: Roles, parts: list[Part], scaling: str, why_scaled: str, n_rows_left_out: int
 ) -> list[str]:
     """Return one line per kind of column, and one each for what was left out."""
-    of_kind: defaultdict[str, list[Part]] = defaultdict(list)
-    for part in parts:
-        of_kind[part.kind].append(part)
-    lines = []
-    if roles.id is not None:
-        lines.append(f"id: {roles.id or 'the first column'}, {roles.why_id}")
-    if parts := of_kind[NUMBER]:
-        commas = [part.name for part in parts if part.style == COMMA]
-        written = [f"decimal commas in {few(commas)}"] if commas else []
-        lines.append(_line("numbers", parts, *written, *_filled(parts, "the median")))
-    if parts := of_kind[DATE]:
-        formats = [_words(style) for style in sorted({part.style for part in parts} - {"", ISO})]
-        read = f"as days, read as {' and '.join(formats)}" if formats else "as days"
-        lines.append(_line("dates", parts, read, *_filled(parts, "the median")))
-    if parts := of_kind[BOOLEAN]:
-        filled = _filled(parts, "the most frequent")
-        lines.append(_line("booleans", parts, "as 0 and 1", *filled))
-    if parts := of_kind[CATEGORY]:
-        n = sum(len(part.categories) for part in parts)
-        missing = sum(part.missing for part in parts)
-        without = [f"{_count(missing, 'missing value')} in no category"] if missing else []
-        lines.append(_line("categories", parts, f"one-hot encoded as {n} columns", *without))
-    if of_kind[NUMBER] or of_kind[DATE]:
-        what = " and ".join(f"{kind}s" for kind in (NUMBER, DATE) if of_kind[kind])
-        lines.append(f"scale: {what} {SCALED[scaling]}, {why_scaled}")
+    lines = [] if roles.id is None else [f"id: {roles.id or 'the first column'}, {roles.why_id}"]
+    for kind, noun in _NOUNS.items():
+        if found := [part for part in parts if part.kind == kind]:
+            done = [*_read_as(kind, found), *_filled(kind, found)]
+            names = few([part.name for part in found])
+            lines.append(f"{noun}: {names}" + f" ({'; '.join(done)})" * bool(done))
+    if amounts := [_NOUNS[k] for k in (NUMBER, DATE) if any(part.kind == k for part in parts)]:
+        lines.append(f"scale: {' and '.join(amounts)} {SCALED[scaling]}, {why_scaled}")
     if roles.left_out:
-        names: defaultdict[str, list[str]] = defaultdict(list)
+        named: defaultdict[str, list[str]] = defaultdict(list)
         for name, reason in roles.left_out.items():
-            names[reason].append(name or _UNNAMED)
-        reasons = (f"{', '.join(found)} ({reason})" for reason, found in names.items())
+            named[reason].append(name or _UNNAMED)
+        reasons = (f"{', '.join(alike)} ({reason})" for reason, alike in named.items())
         lines.append(f"left out: {'; '.join(reasons)}")
     lines += [line for column in roles.used for line in _checks(column)]
     if n_rows_left_out:
@@ -596,31 +573,33 @@ def _checks(column: Column) -> list[str]:
     return found
 
 
-def _line(kind: str, parts: list[Part], *done: str) -> str:
-    names = few([part.name for part in parts])
-    return f"{kind}: {names}{' (' if done else ''}{'; '.join(done)}{')' if done else ''}"
-
-
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def _words(style: str) -> str:
-    """Return a date format in words.
-
-    >>> _words("%d.%m.%Y")
-    'day.month.year'
-    """
+def _read_as(kind: str, parts: list[Part]) -> list[str]:
+    """Return how columns of a kind were read and encoded."""
+    if kind == CATEGORY:
+        return [f"one-hot encoded as {sum(len(part.categories) for part in parts)} columns"]
+    if kind == BOOLEAN:
+        return ["as 0 and 1"]
+    if kind == NUMBER:
+        commas = [part.name for part in parts if part.style == COMMA]
+        return [f"decimal commas in {few(commas)}"] if commas else []
+    formats = " and ".join(sorted({part.style for part in parts} - {"", ISO}))
     for code, word in (("%d", "day"), ("%m", "month"), ("%b", "month"), ("%Y", "year")):
-        style = style.replace(code, word)
-    return style
+        formats = formats.replace(code, word)
+    return [f"as days, read as {formats}" if formats else "as days"]
 
 
-def _filled(parts: list[Part], how: str) -> list[str]:
+def _filled(kind: str, parts: list[Part]) -> list[str]:
     missing, bad = sum(part.missing for part in parts), sum(part.unreadable for part in parts)
-    texts = [part.name for part in parts if part.unreadable]
-    what = f", {bad:,} of them texts in {few(texts)}" if bad else ""
-    return [f"{_count(missing, 'missing value')} filled with {how}{what}"] if missing else []
+    if not missing:
+        return []
+    how = {CATEGORY: "in no category", BOOLEAN: "filled with the most frequent"}
+    texts = few([part.name for part in parts if part.unreadable])
+    what = f", {bad:,} of them texts in {texts}" if bad else ""
+    return [f"{_count(missing, 'missing value')} {how.get(kind, 'filled with the median')}{what}"]
 
 
 def few(names: Sequence[str]) -> str:
