@@ -12,13 +12,13 @@ their rows, the better. Each counts by its logarithm, so by ratios.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from probagg.known import match_clusters, with_known
+from probagg.known import UNKNOWN, match_clusters, with_known
 from probagg.neighbours.graph import kappa, mean_over, share_by_chance
 
 PAC, KMEANS, PARTS = "PAC's clusters", "clusters of k-means", "joined parts"
@@ -47,13 +47,16 @@ class Grouping:
     inside: float  # the share of edges with both ends in one cluster
     by_chance: float  # that of random labels of the same sizes
     spread: float  # the sum of squares within clusters, as a share of that of all rows
+    wrong: float = 1.0  # the share of known labels that are not found where they are hidden
 
     @classmethod
-    def of(cls, name: str, labels: np.ndarray, near: np.ndarray, X: np.ndarray) -> Grouping:
+    def of(
+        cls, name: str, labels: np.ndarray, near: np.ndarray, X: np.ndarray, wrong: float = 1.0
+    ) -> Grouping:
         """Return the grouping with these labels of the rows X of a graph."""
         inside = float((labels[near] == labels[:, None]).mean())
         compact = spread(X, labels) / max(spread(X, np.zeros_like(labels)), 1e-300)
-        return cls(name, labels, inside, share_by_chance(labels), max(compact, 1e-9))
+        return cls(name, labels, inside, share_by_chance(labels), max(compact, 1e-9), wrong)
 
     @property
     def kappa(self) -> float:
@@ -73,21 +76,22 @@ class Grouping:
     def score(self, balance: float) -> float:
         """Return how well clusters fit: few edges cut, little spread and, by balance, equal sizes.
 
-        Ratios count, so all are logarithms. The share of edges cut is taken a standard error above
-        what it is, so that a few edges decide nothing.
+        Where labels are known, few of those that were hidden are wrong. Ratios count, so all are
+        logarithms. The share of edges cut is taken a standard error above what it is, so that a few
+        edges decide nothing.
         """
         N, cut, sizes = len(self.labels), 1.0 - self.inside, np.bincount(self.labels).clip(1)
         most = (cut + (cut / N) ** 0.5 + 1.0 / N) / max(1.0 - self.by_chance, 1e-12)
         evenness = float(np.log(sizes / sizes.mean()).mean())
         found = SIZES * balance * evenness - np.log(most) - np.log(self.spread)
-        return float(found) + AHEAD * (self.name == PAC)
+        return float(found - np.log(self.wrong)) + AHEAD * (self.name == PAC)
 
 
 def choose_clusters(
     X: np.ndarray,
     near: np.ndarray,
     P: np.ndarray,
-    smoothed: Callable[[np.ndarray], np.ndarray],
+    smoothed: Callable[..., np.ndarray],
     balance: float = 1.0,
     random_state: int = 0,
     known: np.ndarray | None = None,
@@ -97,26 +101,34 @@ def choose_clusters(
     X (N, D) are rows in which distances are Euclidean, `near` (N, n) their neighbours, and P (N, K)
     PAC's probabilities. `smoothed` smooths probabilities over the graph: joined parts follow its
     edges, and can only be compared with clusters that do. `balance` is PAC's: how much clusters of
-    equal size are preferred. Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it.
+    equal size are preferred. Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it; each
+    kind of clusters is also found while half of them are hidden, and the hidden ones judge it.
     """
     K = P.shape[1]
     if K < 2 or len(near) < PER_PART * K:
         return None, PAC, None
-    others = without_themselves(near)
-    before = Grouping.of(PAC, smoothed(P).argmax(1), others, X)
-    found = (
-        Grouping.of(
-            name, smoothed(np.eye(K)[labels]).argmax(1) if name == KMEANS else labels, others, X
-        )
-        for name, labels in _candidates(X, others, K, random_state, known)
-    )
-    candidates = [before, *(each for each in found if len(np.unique(each.labels)) == K)]
+    others, given, before = without_themselves(near), [known], [P]
+    if known is not None:
+        given.append(half_of(known, random_state))
+        before.append(np.where((given[1] != known)[:, None], 1.0 / K, P))
+
+    def grouping(name: str, Q: list[np.ndarray]) -> Grouping:
+        if name != PARTS:
+            Q = [smoothed(each, known=some) for each, some in zip(Q, given, strict=True)]
+        labels = [each.argmax(1) for each in Q]
+        wrong = 1.0 if known is None else share_wrong(labels[1], known, given[1], K)
+        return Grouping.of(name, labels[0], others, X, wrong)
+
+    candidates = [grouping(PAC, before)]
+    for name, labels in _candidates(X, others, K, random_state, given):
+        found = grouping(name, [np.eye(K)[each] for each in labels])
+        candidates += [found] if len(np.unique(found.labels)) == K else []
     chosen = best_grouping(candidates, balance)
     reason = f"{chosen.name}: {chosen.percent} of neighbours share a cluster"
-    if chosen is not before:
-        reason += f", in PAC's {before.percent}"
+    if chosen is not candidates[0]:
+        reason += f", in PAC's {candidates[0].percent}"
     doubt = _doubt(chosen, best_grouping(candidates, balance / 2.0), balance)
-    return (None if chosen is before else chosen), reason, doubt
+    return (None if chosen is candidates[0] else chosen), reason, doubt
 
 
 def best_grouping(candidates: list[Grouping], balance: float) -> Grouping:
@@ -144,12 +156,15 @@ def _doubt(chosen: Grouping, rival: Grouping, balance: float) -> str | None:
 
 
 def _candidates(
-    X: np.ndarray, near: np.ndarray, K: int, random_state: int, known: np.ndarray | None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield labels of all rows, from k-means and from several divisions into parts."""
+    X: np.ndarray, near: np.ndarray, K: int, random_state: int, given: Sequence[np.ndarray | None]
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Yield labels of all rows, from k-means and from several divisions into parts.
+
+    Each is yielded as all of the labels that are `given` lead to it.
+    """
     N = len(X)
     labels = kmeans_labels(principal_axes(X), K, random_state, n_init=10)
-    yield KMEANS, _matched(labels, K, known)
+    yield KMEANS, [_matched(labels, K, known) for known in given]
     n_parts = count_parts(N, K)
     if n_parts <= K:
         return
@@ -159,9 +174,59 @@ def _candidates(
     rows = principal_axes(rows)
     for number in range(DIVISIONS):
         parts = kmeans_labels(rows, n_parts, random_state + number, n_init=1)
-        edges = count_edges(near, parts, n_parts)
-        for groups in (refine(edges, join(edges, K, "modularity")), join(edges, K, "ratio")):
-            yield PARTS, _matched(groups[parts], K, known)
+        found = [join_parts(near, parts, K, known) for known in given]
+        yield from ((PARTS, list(labels)) for labels in zip(*found, strict=True))
+
+
+def join_parts(
+    near: np.ndarray, parts: np.ndarray, K: int, known: np.ndarray | None
+) -> list[np.ndarray]:
+    """Return labels of all rows from parts that are joined by modularity, and by ratio."""
+    parts, classes = part_classes(parts, K, known)
+    edges = count_edges(near, parts, len(classes))
+    modular = refine(edges, join(edges, K, "modularity", classes), classes)
+    return [
+        _matched(groups[parts], K, known) for groups in (modular, join(edges, K, "ratio", classes))
+    ]
+
+
+def part_classes(
+    parts: np.ndarray, n_clusters: int, known: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the part of each row, and the class that most known rows of each part have, or -1.
+
+    The known rows of a class that no part has are a part of their own.
+
+    >>> part_classes(np.array([0, 0, 0, 1]), 3, np.array([2, 2, 1, -1]))
+    (array([0, 0, 2, 1]), array([ 2, -1,  1]))
+    """
+    n_parts, parts = int(parts.max()) + 1, parts.copy()
+    if known is None:
+        return parts, np.full(n_parts, UNKNOWN)
+    rows = np.flatnonzero(known != UNKNOWN)
+    counts = np.zeros((n_parts, n_clusters), np.int64)
+    np.add.at(counts, (parts[rows], known[rows]), 1)
+    classes = np.where(counts.any(1), counts.argmax(1), UNKNOWN)
+    without = np.setdiff1d(known[rows], classes)
+    for number, label in enumerate(without.tolist()):
+        parts[known == label] = n_parts + number
+    return parts, np.append(classes, without)
+
+
+def half_of(known: np.ndarray, random_state: int) -> np.ndarray:
+    """Return known labels, half of those of each class (or one more) hidden."""
+    seen, generator = known.copy(), np.random.default_rng(random_state)
+    for label in np.unique(known[known != UNKNOWN]):
+        rows = generator.permutation(np.flatnonzero(known == label))
+        seen[rows[len(rows) // 2 :]] = UNKNOWN
+    return seen
+
+
+def share_wrong(labels: np.ndarray, known: np.ndarray, seen: np.ndarray, K: int) -> float:
+    """Return about which share of the hidden labels is wrong, never none and never all."""
+    found = np.argsort(match_clusters(np.eye(K)[labels], known))[labels]
+    hidden = known != seen
+    return (1.0 + np.count_nonzero((found != known)[hidden])) / (2.0 + np.count_nonzero(hidden))
 
 
 def _matched(labels: np.ndarray, K: int, known: np.ndarray | None) -> np.ndarray:
@@ -228,27 +293,36 @@ def count_edges(near: np.ndarray, parts: np.ndarray, n_parts: int) -> np.ndarray
     return edges + edges.T
 
 
-def join(edges: np.ndarray, n_groups: int, by: str) -> np.ndarray:
+def join(
+    edges: np.ndarray, n_groups: int, by: str, classes: np.ndarray | None = None
+) -> np.ndarray:
     """Return the group of each part, after joining two groups at a time.
 
     By "modularity" the two are those whose union gains most: edges inside, less those by chance. By
     "ratio" they are those with the most edges between them compared with the edges of either: a
-    small group then joins its only neighbour, however large.
+    small group then joins its only neighbour, however large. Parts of one class, where `classes`
+    (parts,) has it, are joined first, and never with parts of another; -1 is no class.
 
     >>> chain = np.diag([9.0] * 4) + np.diag([5.0, 1.0, 5.0], 1) + np.diag([5.0, 1.0, 5.0], -1)
     >>> join(chain, 2, "modularity").tolist(), join(chain, 2, "ratio").tolist()
     ([0, 0, 1, 1], [0, 0, 1, 1])
+    >>> join(chain, 2, "ratio", np.array([0, 1, -1, 1])).tolist()
+    [0, 1, 1, 1]
     """
     edges, total = edges.copy(), edges.sum()
     degrees = np.maximum(edges.sum(1), 1e-12)
     groups = np.arange(len(edges))
     left = np.ones(len(edges), bool)
+    classes = np.full(len(edges), UNKNOWN) if classes is None else classes.copy()
 
-    def gains(rows: slice | int) -> np.ndarray:
+    def gains(rows: slice) -> np.ndarray:
         if by == "ratio":
             found = edges[rows] / degrees[rows, None] + edges[rows] / degrees
         else:
             found = edges[rows] - degrees[rows, None] * degrees / total
+        has_class = (classes[rows, None] != UNKNOWN) & (classes != UNKNOWN)
+        same = classes[rows, None] == classes
+        found[has_class & same], found[has_class & ~same] = np.inf, -np.inf
         found[:, ~left] = -np.inf
         return found
 
@@ -259,6 +333,7 @@ def join(edges: np.ndarray, n_groups: int, by: str) -> np.ndarray:
         edges[first] += edges[second]
         edges[:, first] += edges[:, second]
         degrees[first] += degrees[second]
+        classes[first] = max(classes[first], classes[second])
         left[second] = False
         groups[groups == second] = first
         gain[second], gain[:, second] = -np.inf, -np.inf
@@ -267,10 +342,12 @@ def join(edges: np.ndarray, n_groups: int, by: str) -> np.ndarray:
     return np.unique(groups, return_inverse=True)[1]
 
 
-def refine(edges: np.ndarray, groups: np.ndarray, rounds: int = 50) -> np.ndarray:
+def refine(
+    edges: np.ndarray, groups: np.ndarray, classes: np.ndarray | None = None, rounds: int = 50
+) -> np.ndarray:
     """Return the groups after moves of single parts that gain modularity.
 
-    A group keeps at least one part.
+    A group keeps at least one part, and parts of a class stay.
 
     >>> pairs = np.kron(np.eye(2), [[0.0, 5.0], [5.0, 0.0]]) + 1.0
     >>> refine(pairs, np.array([0, 1, 1, 1])).tolist()
@@ -284,7 +361,7 @@ def refine(edges: np.ndarray, groups: np.ndarray, rounds: int = 50) -> np.ndarra
         moved = False
         for part in range(len(edges)):
             own = groups[part]
-            if sizes[own] == 1:
+            if sizes[own] == 1 or (classes is not None and classes[part] != UNKNOWN):
                 continue
             others = mass.copy()
             others[own] -= degrees[part]

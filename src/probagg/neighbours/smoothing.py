@@ -169,7 +169,7 @@ class Smoothing:
         points, before = _rows(X[kept], metric), np.asarray(P[kept], np.float64)
         rows = points.astype(np.float16 if metric == "cosine" else np.float32)
         near = _nearest(points, rows.astype(np.float64), count_nearest(len(kept), K), metric)
-        smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS, known=some)
+        smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS)
         chosen, reason, doubt = choose_clusters(
             points, near, before, smoothed, balance, random_state, some
         )
