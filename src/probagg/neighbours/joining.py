@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ DIVISIONS, AXES = 4, 50
 SIZES = 1.6
 # How far, in score, other clusters must be ahead of PAC's.
 AHEAD = 0.25
+# So many labels, half of them wrong, are added to those that are hidden, so that few decide little.
+GUESSES = 20
 # From this agreement on, candidates are equal to the graph, and the most compact is taken.
 SEPARATE = 0.995
 # Below this adjusted Rand index clusters are other ones.
@@ -95,40 +97,52 @@ def choose_clusters(
     balance: float = 1.0,
     random_state: int = 0,
     known: np.ndarray | None = None,
+    blind: np.ndarray | None = None,
 ) -> tuple[Grouping | None, str, str | None]:
     """Return joined parts or the clusters of k-means, None where PAC's are kept; why; and a doubt.
 
     X (N, D) are rows in which distances are Euclidean, `near` (N, n) their neighbours, and P (N, K)
     PAC's probabilities. `smoothed` smooths probabilities over the graph: joined parts follow its
     edges, and can only be compared with clusters that do. `balance` is PAC's: how much clusters of
-    equal size are preferred. Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it; each
-    kind of clusters is also found while half of them are hidden, and the hidden ones judge it.
+    equal size are preferred.
+
+    Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it. Each candidate is also found
+    without these labels, which its score is of, and with half of them, to count how many of the
+    others it finds. `blind` are PAC's probabilities without any.
     """
     K = P.shape[1]
     if K < 2 or len(near) < PER_PART * K:
         return None, PAC, None
     others, given, before = without_themselves(near), [known], [P]
     if known is not None:
-        given.append(half_of(known, random_state))
-        before.append(np.where((given[1] != known)[:, None], 1.0 / K, P))
+        seen = half_of(known, random_state)
+        given += [seen, None]
+        blind = P if blind is None else blind
+        blind = blind[:, match_clusters(blind, known)]
+        before += [blind, blind]
+    labels_of: dict[Grouping, np.ndarray] = {}
 
     def grouping(name: str, Q: list[np.ndarray]) -> Grouping:
         if name != PARTS:
             Q = [smoothed(each, known=some) for each, some in zip(Q, given, strict=True)]
         labels = [each.argmax(1) for each in Q]
-        wrong = 1.0 if known is None else share_wrong(labels[1], known, given[1], K)
-        return Grouping.of(name, labels[0], others, X, wrong)
+        wrong = 1.0 if known is None else share_wrong(labels[1], known, seen, K)
+        found = Grouping.of(name, labels[-1], others, X, wrong)
+        labels_of[found] = labels[0]
+        return found
 
     candidates = [grouping(PAC, before)]
     for name, labels in _candidates(X, others, K, random_state, given):
         found = grouping(name, [np.eye(K)[each] for each in labels])
-        candidates += [found] if len(np.unique(found.labels)) == K else []
+        candidates += [found] if len(np.unique(labels_of[found])) == K else []
     chosen = best_grouping(candidates, balance)
     reason = f"{chosen.name}: {chosen.percent} of neighbours share a cluster"
     if chosen is not candidates[0]:
         reason += f", in PAC's {candidates[0].percent}"
     doubt = _doubt(chosen, best_grouping(candidates, balance / 2.0), balance)
-    return (None if chosen is candidates[0] else chosen), reason, doubt
+    if chosen is candidates[0]:
+        return None, reason, doubt
+    return replace(chosen, labels=labels_of[chosen]), reason, doubt
 
 
 def best_grouping(candidates: list[Grouping], balance: float) -> Grouping:
@@ -223,10 +237,11 @@ def half_of(known: np.ndarray, random_state: int) -> np.ndarray:
 
 
 def share_wrong(labels: np.ndarray, known: np.ndarray, seen: np.ndarray, K: int) -> float:
-    """Return about which share of the hidden labels is wrong, never none and never all."""
+    """Return which share of the hidden labels is wrong, as if so many GUESSES were among them."""
     found = np.argsort(match_clusters(np.eye(K)[labels], known))[labels]
     hidden = known != seen
-    return (1.0 + np.count_nonzero((found != known)[hidden])) / (2.0 + np.count_nonzero(hidden))
+    n_wrong = np.count_nonzero((found != known)[hidden])
+    return (GUESSES / 2.0 + n_wrong) / (GUESSES + np.count_nonzero(hidden))
 
 
 def _matched(labels: np.ndarray, K: int, known: np.ndarray | None) -> np.ndarray:

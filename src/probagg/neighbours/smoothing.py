@@ -157,11 +157,13 @@ class Smoothing:
         metric: str = "cosine",
         balance: float = 1.0,
         known: np.ndarray | None = None,
+        blind: Any = None,
     ) -> tuple[Self, np.ndarray]:
         """Return the smoothing of PAC's P (N, K) of X (N, D), and the new P (N, K).
 
-        `balance` is PAC's, and so is `known`, the clusters of rows that keep them. `progress` is
-        called with the number of rows done and of all, beyond one sample.
+        `balance` is PAC's, and so is `known`, the clusters of rows that keep them; `blind` is PAC's
+        P without these labels. `progress` is called with the number of rows done and of all, beyond
+        one sample.
         """
         N, K = P.shape
         kept = _sampled_rows(N, known, np.random.default_rng(random_state))
@@ -171,7 +173,14 @@ class Smoothing:
         near = _nearest(points, rows.astype(np.float64), count_nearest(len(kept), K), metric)
         smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS)
         chosen, reason, doubt = choose_clusters(
-            points, near, before, smoothed, balance, random_state, some
+            points,
+            near,
+            before,
+            smoothed,
+            balance,
+            random_state,
+            some,
+            None if blind is None else np.asarray(blind[kept], np.float64),
         )
         if doubt is not None:
             warn_user(doubt, ClusteringWarning)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.utils import ClassifierTags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -138,9 +138,10 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         with warnings.catch_warnings():
             # Sizes that differ are a matter of the graph here.
             warnings.filterwarnings("ignore", FORCED_SIZES, ClusteringWarning)
-            self.pac_ = PAC(**self.get_params() | {"random_state": seed}).fit(
-                to_numpy(X) if is_tensor(X) else X, known_labels=known
-            )
+            pac = PAC(**self.get_params() | {"random_state": seed})
+            given = to_numpy(X) if is_tensor(X) else X
+            blind = None if known is None else clone(pac).fit(given).predict_proba(rows)
+            self.pac_ = pac.fit(given, known_labels=known)
         P = getattr(self.pac_, "probabilities_", None)
         P = with_known(self.pac_.predict_proba(rows), known) if P is None else P
         self.smoothing_, self.probabilities_ = None, P
@@ -153,6 +154,7 @@ class GraphPAC(ClusterMixin, BaseEstimator):
                 metric=self.metric,
                 balance=float(self.pac_.balance_),
                 known=known,
+                blind=blind,
             )
         self.labels_ = labels_of(self.probabilities_)
         return self
