@@ -6,7 +6,15 @@ from sklearn.datasets import load_digits, load_iris, make_blobs, make_circles, m
 
 from probagg import PAC, GraphPAC, clustering_accuracy
 from probagg.errors import ClusteringWarning
-from probagg.neighbours.joining import count_edges, join, refine, without_themselves
+from probagg.neighbours.joining import (
+    GUESSES,
+    count_edges,
+    half_of,
+    join,
+    refine,
+    share_wrong,
+    without_themselves,
+)
 from probagg.neighbours.smoothing import Smoothing
 
 
@@ -108,3 +116,33 @@ def test_moves_never_lose_and_keep_every_group():
 def test_a_row_is_not_its_own_neighbour_even_behind_duplicates():
     near = np.array([[0, 1], [0, 1], [0, 1]])
     assert without_themselves(near).tolist() == [[1], [0], [0]]
+
+
+def test_parts_of_two_known_classes_are_never_joined_and_those_of_one_always(rng):
+    edges = rng.integers(0, 9, (30, 30)).astype(float)
+    edges += edges.T
+    classes = np.where(rng.random(30) < 0.5, rng.integers(4, size=30), -1)
+    for by in ("modularity", "ratio"):
+        groups = refine(edges, join(edges, 6, by, classes), classes)
+        assert len(np.unique(groups)) == 6
+        members = [set(groups[classes == k].tolist()) for k in range(4)]
+        assert [len(each) for each in members] == [1] * 4
+        assert len(set.union(*members)) == 4
+
+
+def test_known_labels_of_both_ends_keep_a_chain_apart(rng):
+    """A bridge of rows joins two groups in the graph; one label in each cuts it."""
+    X = np.vstack([rng.normal(0, 1, (300, 2)), rng.normal((12, 0), 1, (300, 2))])
+    X = np.vstack([X, np.column_stack([np.linspace(2, 10, 60), rng.normal(0, 0.2, 60)])])
+    known = np.full(660, -1)
+    known[[0, 300]] = 1, 0
+    labels = GraphPAC(2, random_state=0).fit(X, known_labels=known).labels_
+    assert (labels[:300] == 1).all()
+    assert (labels[300:600] == 0).all()
+
+
+def test_hidden_labels_are_half_of_each_class_and_judge_without_being_seen():
+    known = np.repeat([0, 1, 2, -1], [5, 4, 1, 20])
+    seen = half_of(known, 0)
+    assert np.bincount(seen[seen >= 0]).tolist() == [2, 2]
+    assert share_wrong(known.clip(0), known, seen, 3) == 0.5 * GUESSES / (GUESSES + 6)
