@@ -11,7 +11,7 @@ from sklearn.metrics import pairwise_distances
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from probagg import PAC, GraphPAC
+from probagg import PAC, GraphPAC, select_n_clusters
 from probagg.aggregation import assign
 from probagg.pac.known import pulls
 
@@ -178,3 +178,22 @@ def test_graph_pac_keeps_known_rows_among_more_than_its_sample(groups, monkeypat
     assert (found.labels_ == y).mean() > 0.98
     rows = {row.tobytes() for row in found.smoothing_.rows}
     assert all(row.tobytes() in rows for row in X[known >= 0].astype(np.float32))
+
+
+@pytest.mark.parametrize("order", ["shuffled", "sorted"])
+def test_a_stream_keeps_known_rows_and_their_numbers(groups, order):
+    X, y, known = groups
+    rows = np.argsort(y, kind="stable") if order == "sorted" else np.arange(len(X))
+    pac = PAC(5, random_state=0)
+    for some in np.array_split(rows, 8):
+        pac.partial_fit(X[some], known_labels=known[some])
+        is_known = known[some] >= 0
+        assert (pac.labels_[is_known] == known[some][is_known]).all()
+    assert (pac.predict(X) == y).mean() > 0.98
+
+
+def test_the_number_of_clusters_is_at_least_that_of_known_classes(groups):
+    X, _, known = groups
+    assert select_n_clusters(X, (2, 9), random_state=0).n_clusters == 5
+    found = select_n_clusters(X, (2, 9), known_labels=known + 2 * (known >= 0), random_state=0)
+    assert found.table[0].n_clusters == 7

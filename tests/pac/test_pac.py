@@ -2,12 +2,14 @@ import logging
 import pickle
 import warnings
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
 import sklearn
+import torch
 from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score, pairwise_distances
@@ -16,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from probagg import PAC, clustering_accuracy, critical_m
 from probagg.aggregation import aggregate
+from probagg.errors import InputError
 from probagg.pac.sweeps import converge
 
 
@@ -422,3 +425,27 @@ def test_other_columns_at_predict_are_an_error(blobs):
     pac = PAC(3, random_state=0).fit(blobs[0])
     with pytest.raises(ValueError, match="4 features, but PAC is expecting 5"):
         pac.predict(blobs[0][:, :4])
+
+
+@pytest.mark.parametrize("kind", ["array", "csr", "tensor", "dask"])
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+def test_score_samples_is_minus_the_mean_distance_to_a_cluster_over_that_within(rng, kind, metric):
+    X, _ = make_blobs(200, 4, centers=3, random_state=0)
+    X[7] += 40.0 * rng.normal(size=4)
+    kinds = {"csr": sp.csr_array, "tensor": torch.tensor, "dask": da.from_array}
+    rows = kinds.get(kind, np.asarray)(X)
+    pac = PAC(3, metric=metric, random_state=0).fit(rows)
+    D, labels = pairwise_distances(X, metric=metric), np.asarray(pac.labels_)
+    P = np.asarray(pac.probabilities_)
+    within = np.array([P[:, k] @ D @ P[:, k] / P[:, k].sum() ** 2 for k in range(3)])
+    expected = -(D @ P / P.sum(0))[np.arange(200), labels] / within[labels]
+    found = np.asarray(pac.score_samples(rows))
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    if metric == "sqeuclidean":
+        assert found.argmin() == 7
+
+
+def test_score_samples_needs_a_linear_metric(blobs):
+    pac = PAC(3, metric="manhattan", random_state=0).fit(blobs[0])
+    with pytest.raises(InputError, match="needs metric='sqeuclidean' or 'cosine'"):
+        pac.score_samples(blobs[0])

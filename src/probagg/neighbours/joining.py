@@ -146,12 +146,15 @@ def choose_clusters(
 
 
 def best_grouping(candidates: list[Grouping], balance: float) -> Grouping:
-    """Return the clusters with the highest score, or the most compact of those without a cut."""
+    """Return the clusters with the highest score, or the most compact of those without a cut.
+
+    Known labels that were hidden count before compactness.
+    """
     best = max(candidates, key=lambda each: each.score(balance))
     if best.kappa < SEPARATE:
         return best
     ties = [each for each in candidates if each.kappa >= SEPARATE]
-    return min(ties, key=lambda each: each.spread)
+    return min(ties, key=lambda each: (each.wrong, each.spread))
 
 
 def _doubt(chosen: Grouping, rival: Grouping, balance: float) -> str | None:

@@ -15,7 +15,14 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.metrics import pairwise_distances
 
-from probagg.aggregation import Array, Moments, mass_factor, namespace
+from probagg.aggregation import (
+    Array,
+    Moments,
+    cluster_objectives,
+    mass_factor,
+    namespace,
+    raise_to,
+)
 from probagg.arrays import chunks, is_tensor, like, to_numpy
 from probagg.environment import blas_threads, one_blas_thread
 from probagg.errors import InputError
@@ -216,6 +223,16 @@ class LinearClusters(Clusters):
                 P = self.assign(lifted)
             total += self.update.weigh(P, w) @ lifted
         return total
+
+    def typicality(self, X: Array) -> Array:
+        """Return minus the mean distance to the row's cluster, over that within the cluster."""
+        found = self.like(X)
+        S = found.distance_sums(X).clip(0.0)
+        rows = namespace(S).arange(S.shape[1], device=S.device)
+        own = labels_of(self.update.assign(1.0 * S, found.mass, found.floor).T)
+        within = cluster_objectives(found.sums) * mass_factor(found.mass, 0.0)
+        within = namespace(S).asarray(raise_to(within, found.floor[:, 0]), dtype=S.dtype)
+        return -S[own, rows] / within[own]
 
     def nearest(self, X: Array) -> sp.csr_array:
         """Return P without its tails."""

@@ -28,6 +28,7 @@ from sklearn.utils._param_validation import validate_parameter_constraints
 from probagg.aggregation import Array
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
+from probagg.known import check_known_labels
 from probagg.neighbours.graph import mean_over, modularity, nearest_rows
 from probagg.pac.balance import NEIGHBOURS
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
@@ -76,6 +77,7 @@ def select_n_clusters(
     *,
     metric: Metric = "sqeuclidean",
     feature_names: Sequence[Any] | None = None,
+    known_labels: Any = None,
     random_state: Any = None,
 ) -> Selection:
     """Choose the number of clusters, without labels, and say how far the data leave it open.
@@ -100,6 +102,8 @@ def select_n_clusters(
     feature_names : sequence or None, default=None
         What the reason calls columns that are left out: by default the names of a DataFrame, or
         numbers from 0.
+    known_labels : array-like of shape (n_samples,) or None, default=None
+        As in :meth:`PAC.fit <probagg.PAC.fit>`: there are at least as many clusters as classes.
     random_state : int, RandomState instance or None, default=None
         Determines the sample of rows and the nulls.
 
@@ -125,6 +129,8 @@ def select_n_clusters(
         X = check_sparse(check_array(X, input_name="X", **ROWS), metric)
     X = check_distances(X) if metric == "precomputed" else X
     numbers = _numbers(candidates, X.shape[0])
+    known = check_known_labels(known_labels, X.shape[0], numbers[-1])
+    numbers = [K for K in numbers if known is None or known.max() < K]
     read, left_out = read_rows(X, metric, numbers, generator)
     return selection_from(read, [j if names is None else names[j] for j in left_out])
 

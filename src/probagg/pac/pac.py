@@ -257,7 +257,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             warn_user(problem, kind)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, known_labels: Any = None
+    ) -> Self:
         """Add a chunk of a stream of rows to the clusters, in memory that does not grow.
 
         Each row is assigned and added to the moments once. Rows may come in any order: sweeps over
@@ -276,6 +278,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         rows = open_rows(self, X, reset=stream is None and not is_fitted)
         chunk = in_memory(rows)
         weights = check_weights(chunk, sample_weight)
+        known = check_known_labels(known_labels, chunk.shape[0], int(self.n_clusters))
         fitted = check_continues(self._clusters, parameters) if is_fitted else None
         if stream is None:
             seed = draw_seed(self.random_state)
@@ -283,11 +286,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             if fitted is not None:
                 stream.start_from(fitted)
             self._stream = stream
-        found = stream.add(chunk, weights, parameters, self.forgetting)
+        found = stream.add(chunk, weights, parameters, self.forgetting, known)
         if stream.clusters is not None:
             self._set_clusters(stream.clusters)
             self.objective_, self.n_iter_ = stream.clusters.objective, stream.n_chunks
-            self._keep(rows, self._probabilities(rows))
+            self._keep(rows, self._probabilities(rows), known)
         for problem in found:
             warn_user(problem, ConvergenceWarning)
         return self
@@ -434,6 +437,20 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """Return scores (n_samples, n_clusters): weighted sums of distances to the clusters."""
         rows, found = self._open(X), self._clusters
         return map_rows(rows, found.scores, found.numbers_per_row, width=found.n_clusters)
+
+    def score_samples(self, X: Any) -> Any:
+        """Return how typical each row is of its cluster: -1 on average, lower for outliers.
+
+        It is minus the mean distance of the row to the samples of its most probable cluster, over
+        their mean distance from each other, so clusters of different width compare. Linear metrics
+        only.
+        """
+        rows, found = self._open(X), self._clusters
+        if not isinstance(found, LinearClusters):
+            raise InputError(
+                f"score_samples needs metric='sqeuclidean' or 'cosine', but metric={self.metric!r}."
+            )
+        return map_rows(rows, found.typicality, found.numbers_per_row)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return minus the objective per sample, for these rows and the fitted clusters.

@@ -17,9 +17,11 @@ from scipy.optimize import linear_sum_assignment
 from probagg.aggregation import Array
 from probagg.arrays import chunks
 from probagg.errors import InputError
+from probagg.known import UNKNOWN, with_known
 from probagg.pac.advice import problems
 from probagg.pac.clusters import Clusters, LinearClusters
 from probagg.pac.coordinates import Coordinates
+from probagg.pac.known import fix_rows
 from probagg.pac.rows import LinearRows
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.pac.sweeps import LARGEST_BLOCK, BlockSweeps, converge
@@ -63,21 +65,30 @@ class Stream:
         self._weight = self._fitted = self._started = float(self._masses.sum())
 
     def add(
-        self, X: Array, weights: np.ndarray | None, parameters: Parameters, forgetting: float
+        self,
+        X: Array,
+        weights: np.ndarray | None,
+        parameters: Parameters,
+        forgetting: float,
+        known: np.ndarray | None = None,
     ) -> list[str]:
-        """Add a chunk of rows after decay of all before; return problems, each with advice."""
+        """Add a chunk of rows after decay of all before; return problems, each with advice.
+
+        Rows whose cluster is known keep it, and in the sample they do so until they are replaced.
+        """
         self._decay(forgetting)
         X = self.sample.like(X)
         weights = np.ones(X.shape[0]) if weights is None else weights.astype(np.float64)
+        known = np.full(X.shape[0], UNKNOWN) if known is None else known
         order = np.flatnonzero(weights)
         order = self._generator.permutation(order) if parameters.shuffle else order
         found: list[str] = []
         for some in chunks(len(order), self.sample.size):
-            rows, w = X[order[some]], weights[order[some]]
+            rows, w, labels = X[order[some]], weights[order[some]], known[order[some]]
             if self.clusters is not None:
-                self.clusters = add_rows(self.clusters, rows, w, self._weight, parameters)
+                self.clusters = add_rows(self.clusters, rows, w, self._weight, parameters, labels)
             self._weight += w.sum()
-            self.sample.offer(rows, np.log(w) + self._log_growth, self._generator)
+            self.sample.offer(rows, np.log(w) + self._log_growth, self._generator, labels)
             found += self._correct(parameters)
         return found
 
@@ -107,7 +118,7 @@ class Stream:
             clusters = self._refine(clusters, X, weights, parameters, sweeps)
         if new:
             seed = int(self._generator.integers(2**31))
-            solution = solve(X, replace(parameters, random_state=seed), weights)
+            solution = solve(X, replace(parameters, random_state=seed), weights, self.sample.known)
             found = problems(solution) if len(w) >= 10 * K else []
             clusters = self._better(clusters, solution, X, weights)
             self._started = self._weight
@@ -135,6 +146,8 @@ class Stream:
         rows = LinearRows(X, w, order, Coordinates.of(X, str(parameters.metric)))
         clusters, lifted = lift_rows(clusters, X)
         P = rows.arrange(clusters.assign(lifted).T)
+        if (known := self.sample.known) is not None:
+            fix_rows(rows, known if order is None else known[order], clusters.n_clusters)
         refined = BlockSweeps(rows, P, clusters.update, parameters.block_size)
         converge(refined, max_iter=sweeps, tol=parameters.tol)
         found = replace(clusters, coordinates=rows.coordinates, sums=rows.sums)
@@ -150,7 +163,7 @@ class Stream:
             return self._log("first", new, solution.parameters)
         if new.objective >= (1.0 - GAIN) * old.objective:
             return replace(new, coordinates=old.coordinates, sums=old.sums)
-        order = match(old.assign(old.coordinates.lift(X)), solution.P.T, w)
+        order = match(old.assign(old.coordinates.lift(X)), solution.P.T, w, self.sample.known)
         return self._log("new", replace(new, sums=new.sums[order]), solution.parameters)
 
     def _log(self, kind: str, clusters: LinearClusters, parameters: Parameters) -> LinearClusters:
@@ -198,6 +211,7 @@ def add_rows(
     weights: np.ndarray,
     before: float,
     parameters: Parameters,
+    known: np.ndarray,
 ) -> LinearClusters:
     """Return clusters to which rows were assigned and added, block by block."""
     clusters, lifted = lift_rows(clusters, X)
@@ -205,7 +219,7 @@ def add_rows(
     clusters = replace(clusters, sums=sums)  # the same array: they see every block that is added
     w = weights.astype(lifted.dtype)
     for block in growing_blocks(weights, before, parameters, clusters.update.m):
-        P = clusters.assign(lifted[block])
+        P = with_known(clusters.assign(lifted[block]).T, known[block]).T
         sums += clusters.update.weigh(P, w[block]) @ lifted[block]
     return clusters
 
@@ -230,9 +244,17 @@ def growing_blocks(
         start += size
 
 
-def match(P: np.ndarray, Q: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return which cluster of Q (K, rows) takes the place of each of P: the largest overlap."""
+def match(
+    P: np.ndarray, Q: np.ndarray, weights: np.ndarray, known: np.ndarray | None = None
+) -> np.ndarray:
+    """Return which cluster of Q (K, rows) takes the place of each of P: the largest overlap.
+
+    Those of known classes stay in their places.
+    """
     overlap = (P * weights) @ Q.T
+    if known is not None:
+        classes = np.unique(known[known != UNKNOWN])
+        overlap[classes, classes] += overlap.sum()
     return np.asarray(linear_sum_assignment(overlap, maximize=True)[1])
 
 
@@ -250,10 +272,18 @@ class Reservoir:
         self.n_rows = 0
         self._X: Array = None
         self._log_weight = self._log_priority = np.empty(0)
+        self._labels = np.empty(0, np.int64)
         self._log_tau = -np.inf
 
-    def offer(self, X: Array, log_weight: np.ndarray, generator: np.random.Generator) -> None:
-        """Take in some of the rows X, at random."""
+    def offer(
+        self,
+        X: Array,
+        log_weight: np.ndarray,
+        generator: np.random.Generator,
+        labels: np.ndarray | None = None,
+    ) -> None:
+        """Take in some of the rows X, at random, with the labels that are known."""
+        labels = np.full(len(log_weight), UNKNOWN) if labels is None else labels
         log_priority = log_weight - np.log1p(-generator.random(len(log_weight)))
         priority = np.concatenate([self._log_priority, log_priority])
         weight = np.concatenate([self._log_weight, log_weight])
@@ -268,6 +298,7 @@ class Reservoir:
             kept[old:] = new[: self.size - old]
             kept[dropped[dropped < old]] = new[self.size - old :]
         self._log_priority, self._log_weight = priority[kept], weight[kept]
+        self._labels = np.concatenate([self._labels, labels])[kept]
         self.n_rows = len(kept)
         self._place(X, kept, old)
 
@@ -286,6 +317,11 @@ class Reservoir:
     @property
     def X(self) -> Array:
         return self._X[: self.n_rows]
+
+    @property
+    def known(self) -> np.ndarray | None:
+        """The known labels of the rows, -1 elsewhere; None where there are none."""
+        return self._labels if (self._labels != UNKNOWN).any() else None
 
     def like(self, X: Array) -> Array:
         """Return X sparse or dense as the rows of the sample are."""
