@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -355,7 +356,8 @@ def _read_text(path: Path) -> Table:
     """Read cells between semicolons, tabs, commas or spaces; a header line names the columns."""
     text = _decoded(path)
     delimiter = _delimiter(text)
-    head = [row for row, _ in zip(_rows(text, delimiter), range(FIRST + 1), strict=False)]
+    start = text[: max(2**20, 2 * text.find("\n"))]  # csv copies all that it is given
+    head = list(itertools.islice(_rows(start, delimiter), FIRST + 1))
     if not head:
         raise NoData(f"{path} is empty: of shape (0, 0). A table of rows and columns is needed.")
     first = [cell.strip() for cell in head[0]]
@@ -380,7 +382,7 @@ def _read_text(path: Path) -> Table:
     found = columns()
     # The first line is a row if all of its texts occur below again.
     words = [
-        top in set(column.values)
+        column.kind == TEXT and top in set(column.values)
         for top, column, ok in zip(first, found, is_number, strict=True)
         if top.lower() not in MISSING and not ok
     ]
