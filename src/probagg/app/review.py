@@ -182,6 +182,38 @@ class Review:
             found = np.where(found == split.cluster, groups[part], found)
         return found
 
+    def with_samples(self, names: Sequence[str], X: Any) -> Review:
+        """Return the review of a run to which samples were added: splits know their parts."""
+        splits = (
+            replace(s, members=s.members | dict(zip(names, s.choose(X).tolist(), strict=True)))
+            for s in self.splits
+        )
+        return replace(self, splits=tuple(splits))
+
+    def with_clusters(self, groups: Sequence[Sequence[str]], n_clusters: int) -> Review:
+        """Return the review with a new cluster for each group of samples, named "new 1", ..."""
+        first = self.n_numbers(n_clusters)
+        numbers = range(first, first + len(groups))
+        return replace(
+            self,
+            names=self.names | {k: f"new {place}" for place, k in enumerate(numbers, start=1)},
+            moved=self.moved
+            | {name: k for k, group in zip(numbers, groups, strict=True) for name in group},
+            created=(*self.created, *numbers),
+        )
+
+    def renamed_samples(self, prefix: str) -> Review:
+        """Return the review with a prefix before the name of every sample."""
+        return replace(
+            self,
+            moved={prefix + name: k for name, k in self.moved.items()},
+            discarded=frozenset(prefix + name for name in self.discarded),
+            splits=tuple(
+                replace(s, members={prefix + name: k for name, k in s.members.items()})
+                for s in self.splits
+            ),
+        )
+
     def name_of(self, k: int) -> str:
         """Return the name that a person gave to cluster `k`, or "cluster k"."""
         return self.names.get(int(k), f"cluster {int(k)}" if k >= 0 else "discarded")

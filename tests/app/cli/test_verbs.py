@@ -83,7 +83,23 @@ def test_refine_writes_a_run_beside_the_old_one_and_says_what_moved(run, tmp_pat
     assert json.loads(again.stdout)["refined"]["n_known"] == 2
 
 
-@pytest.mark.parametrize("verb", ["select", "similar", "refine"])
+def test_update_adds_rows_and_says_how_clusters_drift(run, tmp_path):
+    frame = pd.read_csv(run.config["source"])
+    more = frame[:10].assign(customer=[f"n{row}" for row in range(10)])
+    pd.concat([frame, more]).to_csv(tmp_path / "more.csv", index=False)
+    made = probagg("update", run.path, tmp_path / "more.csv", "--out", tmp_path / "new")
+    assert made.exit_code == 0, made.stderr
+    assert "10 new rows, 0 of which fit no cluster" in made.stdout
+    assert "mean distance" in made.stdout
+    table = library.open_run(tmp_path / "new").assignments
+    assert table.names == [*run.assignments.names, *more["customer"]]
+    np.testing.assert_array_equal(table.cluster[120:], run.assignments.cluster[:10])
+    wrong = probagg("update", run.path, tmp_path / "more.csv", "--new-clusters", "yes")
+    assert wrong.exit_code == 2
+    assert "new_clusters is 'yes'; possible are review, auto, none" in wrong.stderr
+
+
+@pytest.mark.parametrize("verb", ["select", "similar", "refine", "update"])
 def test_help_has_an_example(verb):
     shown = probagg(verb, "--help")
     assert f"probagg {verb} runs/photos" in shown.stdout

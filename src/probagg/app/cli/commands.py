@@ -364,4 +364,5 @@ def export(
 app.command("select", epilog=verbs.SELECT)(verbs.select_command)
 app.command("similar", epilog=verbs.SIMILAR)(verbs.similar_command)
 app.command("refine", epilog=verbs.REFINE)(verbs.refine_command)
+app.command("update", epilog=verbs.UPDATE)(verbs.update_command)
 app.command(epilog=compare.EXAMPLE)(compare.compare)

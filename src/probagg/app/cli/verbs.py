@@ -1,4 +1,4 @@
-"""The commands for work on a finished run: select, similar and refine."""
+"""The commands for work on a finished run: select, similar, refine, update."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,6 +35,12 @@ SIMILAR = example(
     "distance is that to new.jpg.",
 )
 
+UPDATE = example(
+    "probagg update runs/photos new/",
+    "Assigns the photos in new/ and writes all into runs/photos-updated; runs/photos stays. New "
+    "kinds of photos are shown as new clusters by probagg report runs/photos-updated --serve, and "
+    "probagg refine makes them clusters of the model.",
+)
 REFINE = example(
     "probagg refine runs/photos",
     "Clusters again with the moves, merges, splits and discarded photos of probagg report --serve, "
@@ -133,3 +139,37 @@ def refine_command(
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:
         give(open_run(run).refine_with(terminal, out, report, overwrite).result)
+
+
+def update_command(
+    run: RunPath,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of new photos in or beside the one that was clustered, or the table or "
+            "matrix that was clustered, with more rows."
+        ),
+    ],
+    new_clusters: Annotated[
+        str,
+        typer.Option(
+            help="What samples that fit nowhere become: review: new clusters to confirm; auto: new "
+            "clusters of the model; none."
+        ),
+    ] = "review",
+    out: Annotated[
+        Path | None, typer.Option(help="The new run folder. [default: RUN-updated]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")] = True,
+    overwrite: Overwrite = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add new samples to a RUN; nothing that was clustered changes its number."""
+    terminal = Terminal(quiet=quiet, aside=as_json)
+    with guarded(terminal, out, as_json) as give:
+        opened = open_run(run, trust_code=trust_code)
+        new = opened.update_with(terminal, source, out, new_clusters, device, report, overwrite)
+        give(new.result)

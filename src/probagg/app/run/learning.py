@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from probagg.aggregation import LINEAR_METRICS
-from probagg.app.assignments import Assignments
+from probagg.aggregation import LINEAR_METRICS, embed
+from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review
 from probagg.app.run.by_pac import FITTED
 from probagg.app.run.folder import CHANGES, REVIEW, RunFolder, is_finished
@@ -24,12 +25,19 @@ from probagg.app.run.samples import Samples
 from probagg.errors import InputError
 from probagg.known import UNKNOWN
 from probagg.neighbours.graph import nearest_rows
+from probagg.neighbours.joining import spread
 
 # The share of a cluster's samples, its most typical ones, that keep their cluster in a new fit: so
 # numbers stay, and what is doubtful is decided anew.
 ANCHORS = 0.25
 # Neighbours of a corrected sample that are counted as following it or not.
 FOLLOWERS = 10
+# The least samples of a new cluster, and the most new clusters.
+LEAST_NEW, MOST_NEW = 5, 20
+# Whether a sample fits is told by the distance to this nearest of so many others, which is beyond
+# that of this share of its cluster where it does not.
+NEIGHBOUR, COMPARED, FITTING = 5, 10_000, 0.95
+NEW_CLUSTERS = ("review", "auto", "none")
 # Parameters of the estimator that a new fit takes over.
 KEPT = ("m", "metric", "balance", "n_init")
 
@@ -100,6 +108,151 @@ def refine_run(parent: Parent) -> tuple[Clustering, Review, Changes]:
     lines = text_table("name before after", changes.table(table.names), table.heading)
     clustering = _clustering(parent, parent.samples, P, model, began, facts, {CHANGES: lines})
     return clustering, left, changes
+
+
+def update_run(
+    parent: Parent, joined: Samples, P: np.ndarray, model: Any, yardstick: Yardstick, how: str
+) -> tuple[Clustering, Review, dict[str, Any]]:
+    """Add samples to a run; those that fit nowhere are clustered among themselves.
+
+    `joined` are the samples of the run, then the new ones, and P (N, K) is what `model` gives them.
+    What was in the run keeps its cluster. New clusters are in the review for a person to confirm,
+    or, if `how` is "auto", in the model.
+    """
+    n, K, X, began = len(parent.assigned), parent.n_clusters, joined.X, time.perf_counter()
+    old, names = parent.assigned.cluster, joined.names
+    differ = np.flatnonzero(P[:n].argmax(1) != old)
+    P[differ] = np.eye(K)[old[differ]]
+    table = Assignments.of(P, X, yardstick, names, heading=joined.heading)
+    review = parent.review.with_samples(names[n:], X[n:])
+    far = new_samples(X, n, table.cluster, parent.metric)
+    groups = [] if how == "none" else new_groups(X, far, n, table.cluster, parent.metric)
+    proposal = review.with_clusters([[names[row] for row in group] for group in groups], K)
+    numbers = [proposal.moved[names[group[0]]] for group in groups]
+    found = {
+        "n_new": len(joined) - n,
+        "n_far": len(far),
+        "new_clusters": {str(k): len(g) for k, g in zip(numbers, groups, strict=True)},
+        "drift": drift(review.apply(table), n),
+    }
+    if how == "auto" and groups:
+        apart_table, left = apart(proposal, table, K)
+        known = np.full(len(joined), UNKNOWN)
+        fixed = np.concatenate([np.arange(n), *groups])
+        known[fixed] = apart_table.cluster[fixed]
+        rows = np.flatnonzero(apart_table.cluster >= 0)
+        K_new, settings = proposal.n_numbers(K), replace(parent, samples=joined)
+        model, fitted = _refit(settings, known, K_new, rows)
+        fitted[:n] = _with_clusters(np.pad(P[:n], ((0, 0), (0, K_new - K))), known[:n])
+        confirmed = {name for group in groups for name in (names[row] for row in group)}
+        moved = {name: k for name, k in left.moved.items() if name not in confirmed}
+        P, proposal = fitted, replace(left, moved=moved)
+    facts = parent.facts() | {"updated": found}
+    return _clustering(parent, joined, P, model, began, facts, {}), proposal, found
+
+
+def update_lines(found: dict[str, Any], noun: str) -> list[str]:
+    """Return in words what new samples brought."""
+    lines = [f"{found['n_new']:,} new {noun}, {found['n_far']:,} of which fit no cluster"]
+    if sizes := found["new_clusters"]:
+        words = ", ".join(f"{k} of {size:,}" for k, size in sizes.items())
+        lines.append(f"new clusters: {words}")
+    for each in found["drift"]:
+        old, new = each["distance_before"], each["distance_new"]
+        if old is not None and new is not None:
+            grown = f"{each['size_before']:,} to {each['size']:,}"
+            distance = f"mean distance {old:.3g}, of new ones {new:.3g}"
+            lines.append(f"  cluster {each['cluster']}: {grown}, {distance}")
+    return lines
+
+
+def _with_clusters(P: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Return P with the largest probability of each row in its cluster; -1 leaves it."""
+    rows = np.flatnonzero((clusters >= 0) & (P.argmax(1) != clusters))
+    largest, place = P[rows].max(1), P[rows].argmax(1)
+    P[rows, place] = P[rows, clusters[rows]]
+    P[rows, clusters[rows]] = largest
+    return P
+
+
+def new_samples(X: Any, n: int, clusters: np.ndarray, metric: str) -> np.ndarray:
+    """Return which rows from n on fit nowhere, and are nearer to each other than to rows below n.
+
+    A row fits nowhere if its fifth nearest row below n is farther than that of 95 % of the rows in
+    its cluster. At most 10,000 rows below n are compared with. Not the distance to the centre of
+    the cluster decides: clusters need not be compact.
+    """
+    drawn = np.random.default_rng(0).choice(n, min(n, COMPARED), replace=False)
+    old, new = _points(X[np.sort(drawn)], metric), _points(X[n:], metric)
+    own, of_new = neighbour_distances(old), neighbour_distances(new, old)
+    labels, limits = clusters[np.sort(drawn)], np.zeros(clusters.max() + 1)
+    for k in np.unique(labels):
+        limits[k] = np.quantile(own[labels == k], FITTING)
+    far = np.flatnonzero(of_new > limits[clusters[n:]])
+    if len(far) <= NEIGHBOUR:
+        return np.empty(0, np.int64)
+    return n + far[neighbour_distances(new[far]) < of_new[far]]
+
+
+def _points(X: Any, metric: str) -> np.ndarray:
+    """Return rows in which distances are Euclidean."""
+    return embed(np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64), metric)
+
+
+def neighbour_distances(points: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """Return the distance of each point to its fifth nearest, of others or of the same points."""
+    near = nearest_rows(points, NEIGHBOUR, among=among)[:, -1]
+    return np.linalg.norm(points - (points if among is None else among)[near], axis=1)
+
+
+def new_groups(
+    X: Any, rows: np.ndarray, n: int, clusters: np.ndarray, metric: str
+) -> list[np.ndarray]:
+    """Return new samples in the fewest groups that are as compact as the clusters of rows below n.
+
+    PAC finds the groups; small ones are left out.
+    """
+    from probagg import PAC  # scikit-learn is slow to import
+
+    if len(rows) < LEAST_NEW:
+        return []
+    old = np.sort(np.random.default_rng(0).choice(n, min(n, COMPARED), replace=False))
+    points, labels = _points(X[rows], metric), np.zeros(len(rows), np.int64)
+    width = _variance(_points(X[old], metric), clusters[old])
+    for K in range(2, len(rows) // LEAST_NEW + 1):
+        if _variance(points, labels) <= width or K > MOST_NEW:
+            break
+        with warnings.catch_warnings():
+            # They may be of any size.
+            warnings.simplefilter("ignore")
+            pac = PAC(K, metric=metric, m="auto", n_init=3, random_state=0)
+            labels = pac.fit(X[rows]).labels_
+    groups = (rows[labels == k] for k in np.unique(labels))
+    return [group for group in groups if len(group) >= LEAST_NEW]
+
+
+def _variance(points: np.ndarray, labels: np.ndarray) -> float:
+    """Return the mean squared distance to the mean of the cluster."""
+    return spread(points, labels) / max(len(points) - len(np.unique(labels)), 1)
+
+
+def drift(table: Assignments, n_old: int) -> list[dict[str, Any]]:
+    """Return how each cluster changed: its sizes, and mean distances of old and new samples."""
+    found = []
+    for k in np.unique(table.cluster[table.cluster >= 0]).tolist():
+        members = np.flatnonzero(table.cluster == k)
+        old, new = (table.distance[members[part]] for part in (members < n_old, members >= n_old))
+        means = [float(np.nanmean(d)) if np.isfinite(d).any() else None for d in (old, new)]
+        found.append(
+            {
+                "cluster": k,
+                "size_before": len(old),
+                "size": len(old) + len(new),
+                "distance_before": means[0],
+                "distance_new": means[1],
+            }
+        )
+    return found
 
 
 def _refit(parent: Parent, known: np.ndarray, K: int, rows: np.ndarray) -> tuple[Any, np.ndarray]:

@@ -19,6 +19,7 @@ from probagg.app.export.tools import (
     write_fiftyone,
     write_label_studio,
 )
+from probagg.app.report.contents import Contents
 from probagg.app.report.review.server import serve
 from probagg.app.review import Review
 from probagg.app.run import samples as opened
@@ -49,7 +50,15 @@ from probagg.app.run.folder import (
     is_finished,
     verified,
 )
-from probagg.app.run.learning import Parent, beside, refine_run, write_successor
+from probagg.app.run.learning import (
+    NEW_CLUSTERS,
+    Parent,
+    beside,
+    refine_run,
+    update_lines,
+    update_run,
+    write_successor,
+)
 from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.output import Output, check_target, photo_of, sort_images
 from probagg.app.run.pages import find_images, review_session, write_report
@@ -58,6 +67,7 @@ from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.images import FolderImages
+from probagg.data.opening import open_images
 from probagg.errors import InputError, NoData, ProbaggError, warn_user
 from probagg.metrics import evaluate
 from probagg.storage import encode, file_version, read_bytes, whole_file, whole_folder
@@ -331,6 +341,130 @@ class Run:
         rows = None if clustering.samples.images is not None else clustering.X
         return Run(folder.path, images=self._images, rows=rows, trust_code=self._trust_code)
 
+    def update(
+        self,
+        source: Any,
+        *,
+        out: str | PathLike[str] | None = None,
+        new_clusters: str = "review",
+        device: str = "auto",
+        report: bool = True,
+        overwrite: bool = False,
+        verbose: int = 0,
+    ) -> Run:
+        """Add new samples, and return a new run of all; nothing that was clustered changes.
+
+        `source` is a folder of photos in or beside that of the run, or the table or matrix that was
+        clustered with more rows. New samples join the clusters. Those that are outliers of them are
+        clustered among themselves: as new clusters in the review, which `refine` turns into
+        clusters of the model; at once (`new_clusters="auto"`); or not at all ("none").
+        `result["updated"]` has the counts and the drift: sizes and mean distances per cluster.
+
+        `out` is the new run's folder, by default RUN-updated beside this one.
+        """
+        monitor = LogMonitor() if verbose else Monitor()
+        return self.update_with(monitor, source, out, new_clusters, device, report, overwrite)
+
+    def update_with(
+        self,
+        monitor: Monitor,
+        source: Any,
+        out: Any,
+        new_clusters: str,
+        device: str,
+        report: bool,
+        overwrite: bool,
+    ) -> Run:
+        """Update, with messages to a monitor (see `update`)."""
+        if new_clusters not in NEW_CLUSTERS:
+            raise InputError(
+                f"new_clusters is {new_clusters!r}; possible are {', '.join(NEW_CLUSTERS)}."
+            )
+        folder = self._successor(out, "updated", overwrite)
+        is_images = self.config["kind"] == "images"
+        parent = self._parent(monitor) if is_images else self._parent_in(source, monitor)
+        parent.check("update")
+        joined = parent.samples
+        if is_images:
+            parent, joined = self._with_photos(parent, source, device, monitor)
+        if len(joined) == len(parent.assigned):
+            raise NoData(
+                f"{joined.source or 'The source'} has no samples that are not in the run in "
+                f"{self.path}. Give new ones."
+            )
+        model = self.model(device)
+        P = np.array(model.predict_proba(joined.X), np.float64)
+        clustering, review, found = update_run(
+            parent, joined, P, model, self.yardstick, new_clusters
+        )
+        for line in update_lines(found, joined.noun):
+            monitor.say(line)
+        write_successor(parent, folder, clustering, review, monitor, report=report)
+        rows = None if is_images else clustering.X
+        return Run(folder.path, rows=rows, trust_code=self._trust_code)
+
+    def _with_photos(
+        self, parent: Parent, source: Any, device: str, monitor: Monitor
+    ) -> tuple[Parent, Samples]:
+        """Return this run and its photos with new ones, by names in one folder."""
+        place, old = opened.place_of(source), self.config.get("source")
+        if place is None or old is None or not Path(place).is_dir() or not Path(old).is_dir():
+            raise InputError(
+                f"update takes a folder of photos for a run of a folder, but was given {source} "
+                f"for one of {old or 'images in memory'}. Put the photos into a folder."
+            )
+        home, prefix = Path(old), ""
+        if not Path(place).is_relative_to(home):
+            home, prefix = home.parent, f"{home.name}/"
+            if Path(place).parent != home:
+                raise InputError(
+                    f"{place} lies neither in {old}, which was clustered, nor beside it in {home}. "
+                    "Move the new photos there."
+                )
+        table, files = parent.assigned, dict(parent.files)
+        if prefix:
+            # Its names of photos are no longer right.
+            files.pop(DUPLICATES, None)
+        names = [prefix + name for name in table.names]
+        review = parent.review.renamed_samples(prefix)
+        new = opened.embed_images(self.open_new(source, monitor), self.backbone(device), monitor)
+        for line in new.left_out():
+            monitor.say(line)
+        found, known = new.names_in(str(home)) or [], set(names)
+        fresh = [row for row, name in enumerate(found) if name not in known]
+        classes: dict[str, str] = {}
+        for some, called in ((parent.samples, names), (new, found)):
+            if some.classes is not None:
+                pairs = zip(called, some.classes.y.tolist(), strict=True)
+                classes |= {name: some.classes.names[k] for name, k in pairs if k >= 0}
+        joined = Samples(
+            source=str(home),
+            names=names + [found[row] for row in fresh],
+            heading="path",
+            X=np.concatenate([parent.samples.X, new.X[fresh]]),
+            images=open_images(home),
+        ).label(classes or None)
+        parent = replace(parent, assigned=replace(table, names=names), review=review, files=files)
+        return parent, joined
+
+    def _parent_in(self, source: Any, monitor: Monitor) -> Parent:
+        """Return this run with the samples of a table that has its rows and more, those first."""
+        contents = read_contents(self._file(ASSIGNMENTS).parent)
+        samples, table = self.open_new(source, monitor), contents.assigned
+        places = {name: row for row, name in enumerate(samples.names)}
+        if missing := [name for name in table.names if name not in places]:
+            raise NoData(
+                f"{samples.source or 'The source'} has {len(samples):,} rows, without "
+                f"{len(missing):,} of those that were clustered, such as {missing[0]}. Give a "
+                "table with all of them and the new ones."
+            )
+        known = set(table.names)
+        order = [places[name] for name in table.names]
+        order += [row for name, row in places.items() if name not in known]
+        if order != list(range(len(samples))):
+            samples = samples.in_order(order)
+        return self._parent_of(contents, samples)
+
     def _successor(self, out: Any, word: str, overwrite: bool) -> RunFolder:
         """Return the folder of a run that is made from this one, which must not be this one."""
         path = beside(self.path, word) if out is None else Path(out)
@@ -364,6 +498,10 @@ class Run:
             X, _ = self._compared_rows(len(table))
             columns = self.config.get("columns")
             samples = Samples(None, table.names, table.heading, X, columns=columns)
+        return self._parent_of(contents, samples)
+
+    def _parent_of(self, contents: Contents, samples: Samples) -> Parent:
+        """Return this run, of these samples."""
         if (classes := self._file("classes.csv")).is_file():
             samples = replace(samples, classes=classes_of(classes, samples.names))
         files = {name: self._file(name) for name in CARRIED}
@@ -372,7 +510,7 @@ class Run:
             config=self.config,
             n_clusters=contents.n_clusters,
             samples=samples,
-            assigned=table,
+            assigned=contents.assigned,
             review=contents.review,
             representatives=contents.representatives if self.config.get("deduplicate") else None,
             files={name: read_bytes(file) for name, file in files.items() if file.is_file()},

@@ -76,6 +76,17 @@ class Samples:
             skipped=(*self.skipped, *((str(name), reason) for name, reason in skipped)),
         )
 
+    def in_order(self, rows: Sequence[int]) -> Samples:
+        """Return these rows with their features; the cells of a table are left out."""
+        return replace(
+            self,
+            names=[self.names[row] for row in rows],
+            X=self.X[rows],
+            units=None if self.units is None else self.units[rows],
+            classes=self.classes and self.classes.of(np.asarray(rows)),
+            table=None,
+        )
+
     def left_out(self) -> list[str]:
         """Return a line for each skipped sample; many with one reason share a line."""
         by_reason: dict[str, list[str]] = {}
