@@ -507,3 +507,16 @@ def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path, monkeypat
     done = int(next(x for x in again.stderr.splitlines() if "features" in x).split()[1])
     assert done > 9 + 8  # those of the plan's estimate, kept the first time and made the second
     assert (tmp_path / "run" / "manifest.json").exists()
+
+
+def test_photos_are_sorted_after_a_review(reviewed, tmp_path):
+    sorted_photos = tmp_path / "sorted"
+    made = probagg("sort", reviewed, sorted_photos, "--link")
+    assert made.exit_code == 0, made.stderr
+    table = open_run(reviewed).assignments
+    links = [path for path in sorted_photos.rglob("*") if path.is_symlink()]
+    assert len(links) == int((table.cluster >= 0).sum())
+    assert f"{len(links)} images linked to {sorted_photos}" in made.stdout
+    again = probagg("sort", reviewed, sorted_photos)
+    assert again.exit_code == 2
+    assert "is not empty. Name a new folder" in again.stderr

@@ -99,7 +99,7 @@ def test_update_adds_rows_and_says_how_clusters_drift(run, tmp_path):
     assert "new_clusters is 'yes'; possible are review, auto, none" in wrong.stderr
 
 
-@pytest.mark.parametrize("verb", ["select", "similar", "refine", "update"])
+@pytest.mark.parametrize("verb", ["select", "similar", "refine", "update", "sort"])
 def test_help_has_an_example(verb):
     shown = probagg(verb, "--help")
     assert f"probagg {verb} runs/photos" in shown.stdout

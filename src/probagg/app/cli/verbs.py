@@ -1,4 +1,4 @@
-"""The commands for work on a finished run: select, similar, refine, update."""
+"""The commands for work on a finished run: select, similar, refine, update, sort."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,6 +35,10 @@ SIMILAR = example(
     "distance is that to new.jpg.",
 )
 
+SORT = example(
+    "probagg sort runs/photos sorted/",
+    "Copies each photo to sorted/CLUSTER-NAME/, by the clusters and names of the review.",
+)
 UPDATE = example(
     "probagg update runs/photos new/",
     "Assigns the photos in new/ and writes all into runs/photos-updated; runs/photos stays. New "
@@ -173,3 +177,17 @@ def update_command(
         opened = open_run(run, trust_code=trust_code)
         new = opened.update_with(terminal, source, out, new_clusters, device, report, overwrite)
         give(new.result)
+
+
+def sort_command(
+    run: RunPath,
+    folder: Annotated[Path, typer.Argument(help="A new folder for one folder per cluster.")],
+    link: Annotated[bool, typer.Option("--link", help="Link instead of copying.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the images of a RUN into one folder per cluster, as they were reviewed."""
+    terminal = Terminal(aside=as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        n = open_run(run).sort_images(folder, link=link)
+        terminal.say(f"{n:,} images {'linked' if link else 'copied'} to {folder}")
+        give({"run": str(run), "folder": str(folder), "n_images": n})
