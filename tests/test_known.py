@@ -37,13 +37,13 @@ def test_no_known_label_is_the_same_as_none(labels):
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [
-        ([0, 1], r"shape \(2,\), but one whole number for each of the 3 rows, -1 where"),
+        ([0, 1], r"shape \(2,\) and .* one whole number for each of the 3 rows is needed, -1"),
         ([[0], [1], [2]], r"shape \(3, 1\)"),
         ([0.5, 1.0, 2.0], "array of float64"),
-        (["cat", "dog", "cat"], "Pass names of classes as a categorical column"),
+        (["cat", "dog", "cat"], "Pass names as a categorical column"),
         ([True, False, True], "array of bool"),
-        ([0, -2, 1], "has -2"),
-        ([0, 3, 1], "has 3, .* below n_clusters=3: cluster k is class k"),
+        ([0, -2, 1], "smallest value -2"),
+        ([0, 3, 1], "has 3, but n_clusters is 3: cluster k is class k"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_sentence(labels, problem):

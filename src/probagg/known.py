@@ -1,6 +1,7 @@
 """Known labels: the clusters of some rows, given by the user, as every estimator takes them."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,37 +25,91 @@ def check_known_labels(known_labels: Any, n_rows: int, n_clusters: int) -> np.nd
     """
     if known_labels is None:
         return None
-    found = _codes(known_labels)
-    if found.dtype.kind == "f":  # as pandas' whole numbers with missing ones are
+    found = _codes(known_labels, n_rows, "known_labels", "the cluster is unknown")
+    if found.max() >= n_clusters:
+        raise InputError(
+            f"known_labels has {found.max()}, but n_clusters is {n_clusters}: cluster k is class "
+            "k. Raise n_clusters, or number the classes from 0."
+        )
+    return found if (found != UNKNOWN).any() else None
+
+
+def _codes(labels: Any, n_rows: int, name: str, meaning: str) -> np.ndarray:
+    """Return whole numbers of at least -1, or codes of categories; what is missing is -1."""
+    found = labels.compute() if hasattr(labels, "compute") else to_numpy(labels)
+    found = getattr(found, "cat", found)  # of a pandas Series
+    found = getattr(found, "codes", found)
+    if np.ma.isMaskedArray(found):
+        found = found.filled(UNKNOWN)
+    elif hasattr(found, "isna") and found.isna().any():  # pandas' nullable numbers
+        found = found.to_numpy(dtype=float, na_value=np.nan)
+    found = np.asarray(found)
+    if found.dtype.kind == "f":
         found = np.where(np.isnan(found), UNKNOWN, found)
         is_whole = bool((found == np.round(found)).all())
     else:
         is_whole = found.dtype.kind in "iu"
-    needed = f"one whole number for each of the {n_rows:,} rows, -1 where the cluster is unknown,"
-    if found.shape != (n_rows,) or not is_whole:
+    if found.shape != (n_rows,) or not is_whole or found.min() < UNKNOWN:
+        smallest = f" and smallest value {found.min()}" if is_whole else ""
         raise InputError(
-            f"known_labels is an array of {found.dtype} of shape {found.shape}, but {needed} is "
-            "needed. Pass names of classes as a categorical column: pandas.Categorical(names)."
+            f"{name} is an array of {found.dtype} of shape {found.shape}{smallest}, but one whole "
+            f"number for each of the {n_rows:,} rows is needed, -1 where {meaning}. Pass names as "
+            "a categorical column: pandas.Categorical(names)."
         )
-    if found.min() < UNKNOWN or found.max() >= n_clusters:
-        wrong = found.min() if found.min() < UNKNOWN else found.max()
-        raise InputError(
-            f"known_labels has {int(wrong)}, but {needed} is needed, below n_clusters="
-            f"{n_clusters}: cluster k is class k. Raise n_clusters, or number the classes from 0."
-        )
-    return found.astype(np.int64) if (found != UNKNOWN).any() else None
+    return found.astype(np.int64)
 
 
-def _codes(known_labels: Any) -> np.ndarray:
-    """Return the codes of categories, and other labels as they are; what is masked is unknown."""
-    known = known_labels.compute() if hasattr(known_labels, "compute") else to_numpy(known_labels)
-    known = getattr(known, "cat", known)  # of a pandas Series
-    known = getattr(known, "codes", known)
-    if np.ma.isMaskedArray(known):
-        return known.filled(UNKNOWN)
-    if hasattr(known, "isna") and known.isna().any():  # pandas' nullable numbers
-        known = known.to_numpy(dtype=float, na_value=np.nan)
-    return np.asarray(known)
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Rows that are in one cluster: each group of them is one sample, at its mean."""
+
+    sample: np.ndarray  # (N,) the sample that each row is part of
+    n_samples: int
+
+    @classmethod
+    def of(cls, groups: Any, n_rows: int) -> Self | None:
+        """Return groups of rows with the same number; a row of -1 is a sample by itself.
+
+        >>> Groups.of([5, -1, 5, -1], 4).sample
+        array([0, 1, 0, 2])
+        """
+        if groups is None:
+            return None
+        found = _codes(groups, n_rows, "groups", "a row is in no group")
+        alone = found.max() + 1 + np.arange(n_rows)
+        found = np.where(found == UNKNOWN, alone, found)
+        _, first, sample = np.unique(found, return_index=True, return_inverse=True)
+        order = np.argsort(np.argsort(first))
+        return cls(order[sample], len(first))
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Return the sum of a number per row over the rows of each sample."""
+        return np.bincount(self.sample, values, self.n_samples)
+
+    def means(self, X: Any, weights: np.ndarray | None) -> tuple[Any, np.ndarray]:
+        """Return the weighted mean row of each sample, and its weight."""
+        w = np.ones(len(self.sample)) if weights is None else weights
+        total = self.sums(w)
+        share = np.where(total[self.sample] > 0.0, w / np.maximum(total, 1e-300)[self.sample], 0.0)
+        entries = share.astype(X.dtype), (self.sample, np.arange(len(w)))
+        mean = sp.csr_array(entries, shape=(self.n_samples, len(w))) @ X
+        return mean, total.astype(X.dtype)
+
+    def known(self, known: np.ndarray | None) -> np.ndarray | None:
+        """Return the known cluster of each sample; two in one group are an error."""
+        if known is None:
+            return None
+        rows = np.flatnonzero(known != UNKNOWN)
+        found = np.full(self.n_samples, UNKNOWN)
+        found[self.sample[rows]] = known[rows]
+        if (differ := rows[found[self.sample[rows]] != known[rows]]).size:
+            row = int(differ[0])
+            other = int(rows[self.sample[rows] == self.sample[row]][-1])
+            raise InputError(
+                f"Rows {row} and {other} are in one group, but known_labels has {known[row]} and "
+                f"{known[other]} for them. Correct one of both."
+            )
+        return found
 
 
 def one_hot(known: np.ndarray, n_clusters: int, dtype: Any) -> sp.csr_array:

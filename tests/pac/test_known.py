@@ -6,6 +6,7 @@ import pytest
 import scipy.sparse as sp
 import sklearn
 import torch
+from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.metrics import pairwise_distances
 from sklearn.pipeline import make_pipeline
@@ -13,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from probagg import PAC, GraphPAC, select_n_clusters
 from probagg.aggregation import assign
+from probagg.errors import InputError
 from probagg.pac.known import pulls
 
 
@@ -197,3 +199,49 @@ def test_the_number_of_clusters_is_at_least_that_of_known_classes(groups):
     assert select_n_clusters(X, (2, 9), random_state=0).n_clusters == 5
     found = select_n_clusters(X, (2, 9), known_labels=known + 2 * (known >= 0), random_state=0)
     assert found.table[0].n_clusters == 7
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "cosine"])
+def test_a_group_is_one_sample_at_its_mean_with_the_weight_of_its_rows(groups, rng, metric):
+    X, weights = groups[0][:300], rng.integers(1, 4, 300).astype(float)
+    together = np.where(np.arange(300) < 60, np.arange(300) // 3, -1)
+    pac = PAC(5, metric=metric, random_state=0)
+    labels = pac.fit(X, sample_weight=weights, groups=together).labels_
+    P = pac.probabilities_
+    assert P.shape == (300, 5)
+    assert (labels[:60].reshape(20, 3) == labels[:60:3, None]).all()
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True) if metric == "cosine" else X
+    w = weights[:60].reshape(20, 3, 1)
+    means = (rows[:60].reshape(20, 3, -1) * w).sum(1) / w.sum(1)
+    whole = np.append(w.sum((1, 2)), weights[60:])
+    alone = clone(pac).fit(np.vstack([means, rows[60:]]), sample_weight=whole)
+    np.testing.assert_allclose(alone.probabilities_[20:], P[60:], atol=1e-9)
+    np.testing.assert_allclose(np.repeat(alone.probabilities_[:20], 3, 0), P[:60], atol=1e-9)
+    assert pac.moments_.mass.sum() == pytest.approx(weights.sum())
+
+
+def test_a_known_row_takes_its_group_along(groups):
+    X, y, known = groups
+    together = np.full(len(X), -1)
+    rows = [int(np.flatnonzero(known == 0)[0]), *np.flatnonzero((y == 1) & (known < 0))[:3]]
+    together[rows] = 0
+    labels = (
+        PAC(5, random_state=0).fit(sp.csr_array(X), known_labels=known, groups=together).labels_
+    )
+    assert (labels[rows] == 0).all()
+
+
+def test_groups_that_contradict_known_labels_or_do_not_fit_are_refused(groups, tmp_path):
+    X, _, known = groups
+    rows = np.flatnonzero(known == 0)[0], np.flatnonzero(known == 1)[0]
+    together = np.full(len(X), -1)
+    together[list(rows)] = 4
+    pac = PAC(5, random_state=0)
+    with pytest.raises(InputError, match="are in one group, but known_labels has"):
+        pac.fit(X, known_labels=known, groups=together)
+    with pytest.raises(InputError, match="groups is an array of int64 of shape"):
+        pac.fit(X, groups=together[:5])
+    with pytest.raises(InputError, match="in memory, but metric='sqeuclidean' and X is a Tensor"):
+        pac.fit(torch.tensor(X), groups=together)
+    with pytest.raises(InputError, match="n_samples=1 should be >= n_clusters=5"):
+        pac.fit(X, groups=np.zeros(len(X), int))

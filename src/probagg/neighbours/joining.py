@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -133,8 +133,8 @@ def choose_clusters(
 
     candidates = [grouping(PAC, before)]
     for name, labels in _candidates(X, others, K, random_state, given):
-        found = grouping(name, [np.eye(K)[each] for each in labels])
-        candidates += [found] if len(np.unique(labels_of[found])) == K else []
+        new = grouping(name, [np.eye(K)[each] for each in labels])
+        candidates += [new] if len(np.unique(labels_of[new])) == K else []
     chosen = best_grouping(candidates, balance)
     reason = f"{chosen.name}: {chosen.percent} of neighbours share a cluster"
     if chosen is not candidates[0]:
@@ -142,7 +142,11 @@ def choose_clusters(
     doubt = _doubt(chosen, best_grouping(candidates, balance / 2.0), balance)
     if chosen is candidates[0]:
         return None, reason, doubt
-    return replace(chosen, labels=labels_of[chosen]), reason, doubt
+    if known is not None:
+        same = [each for each in candidates if each.name == chosen.name]
+        found = [Grouping.of(chosen.name, labels_of[c], others, X, c.wrong) for c in same]
+        chosen = best_grouping(found, balance)
+    return chosen, reason, doubt
 
 
 def best_grouping(candidates: list[Grouping], balance: float) -> Grouping:
@@ -212,7 +216,9 @@ def part_classes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the part of each row, and the class that most known rows of each part have, or -1.
 
-    The known rows of a class that no part has are a part of their own.
+    A part with less than half of the known rows that a part of the class would have is of no class:
+    a few rows may lie among those of a new one. The known rows of a class that no part has are a
+    part of their own.
 
     >>> part_classes(np.array([0, 0, 0, 1]), 3, np.array([2, 2, 1, -1]))
     (array([0, 0, 2, 1]), array([ 2, -1,  1]))
@@ -223,7 +229,9 @@ def part_classes(
     rows = np.flatnonzero(known != UNKNOWN)
     counts = np.zeros((n_parts, n_clusters), np.int64)
     np.add.at(counts, (parts[rows], known[rows]), 1)
-    classes = np.where(counts.any(1), counts.argmax(1), UNKNOWN)
+    most, sizes = counts.max(1), np.bincount(parts, minlength=n_parts)
+    share = counts.sum(0)[counts.argmax(1)] * n_clusters / len(parts)
+    classes = np.where(most > 0.5 * np.minimum(share, 1.0) * sizes, counts.argmax(1), UNKNOWN)
     without = np.setdiff1d(known[rows], classes)
     for number, label in enumerate(without.tolist()):
         parts[known == label] = n_parts + number

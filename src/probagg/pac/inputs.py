@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
+from sklearn.preprocessing import normalize
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -22,6 +23,7 @@ from probagg.arrays import check_stored, chunks, is_tensor, like, numpy_dtype, t
 from probagg.environment import check_memory
 from probagg.errors import InputError
 from probagg.estimators import CONSTRAINTS as SHARED
+from probagg.known import Groups
 from probagg.pac.assignment import MANY
 from probagg.pac.coordinates import CHUNK_NUMBERS, TENSOR_NUMBERS, chunks_of
 from probagg.pac.dask import (
@@ -236,6 +238,20 @@ def _check_room(X: np.ndarray, K: int) -> None:
         f"PAC of {N:,} rows and {K:,} clusters",
         "Use fewer clusters, or a .npy or .parquet file or a memory map, which is read in chunks.",
     )
+
+
+def join_groups(
+    rows: RowSource, weights: Array | None, metric: Metric, groups: Groups
+) -> tuple[Array, Array]:
+    """Return a row per sample of the groups, and its weight."""
+    is_array = isinstance(rows, np.ndarray | sp.csr_array)
+    if metric not in LINEAR_METRICS or not is_array:
+        raise InputError(
+            "groups are for metric='sqeuclidean' or 'cosine' and for a NumPy or sparse array in "
+            f"memory, but metric={metric!r} and X is a {type(rows).__name__}. Pass such an array, "
+            "or the groups as known_labels."
+        )
+    return groups.means(normalize(rows) if metric == "cosine" else rows, weights)
 
 
 def in_memory(rows: RowSource) -> np.ndarray | sp.csr_array:

@@ -29,7 +29,7 @@ from probagg.estimators import (
     labels_of,
     rebuild_estimator,
 )
-from probagg.known import check_known_labels
+from probagg.known import Groups, check_known_labels
 from probagg.pac.advice import advise, uneven_scales
 from probagg.pac.assignment import MANY, labels_of_entries
 from probagg.pac.balance import choose_balance
@@ -43,6 +43,7 @@ from probagg.pac.inputs import (
     check_weights,
     float_type,
     in_memory,
+    join_groups,
     keeps_probabilities,
     map_rows,
     open_rows,
@@ -206,7 +207,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.verbose = verbose
 
     def fit(
-        self, X: Any, y: Any = None, sample_weight: Any = None, known_labels: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        known_labels: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Cluster the rows of X, or the samples whose distances X holds (`metric="precomputed"`).
 
@@ -216,7 +222,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         `known_labels` has the cluster of each sample where it is known, and -1 elsewhere: integers,
         a masked array, or a categorical column, whose codes are used. These samples keep their
         cluster, so that cluster k is class k, and pull others: each counts as up to ten. Further
-        clusters are new ones.
+        clusters are new ones. Samples with the same number in `groups` (-1 for none) are in one
+        cluster: they count as one sample at their mean, with their weight. Groups are for linear
+        metrics and rows in memory.
 
         A sample of weight w counts as w samples in every score. Results have the type of X: those
         of a torch tensor are tensors on its device, those of a Dask array or DataFrame are lazy.
@@ -235,6 +243,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         if (uneven := uneven_scales(rows, self.metric, names)) is not None:
             warn_user(uneven, ClusteringWarning)
         known = check_known_labels(known_labels, rows.shape[0], int(self.n_clusters))
+        together = Groups.of(groups, rows.shape[0])
+        if together is not None:
+            rows, weights = join_groups(rows, weights, self.metric, together)
+            known = together.known(known)
+            check_n_samples(rows.shape[0], int(self.n_clusters))
         free = without_known(weights, known, rows)
         data = to_solve(rows, free, self.metric, int(self.n_clusters))
         parameters, choice = self._parameters(), None
@@ -253,6 +266,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self._keep(rows, solution.P, known)
         if isinstance(self._P, np.ndarray):
             solution = replace(solution, P=self._P)
+        if together is not None:
+            self._repeat(together.sample)
         for problem, kind in advise(solution, data, choice):
             warn_user(problem, kind)
         return self
@@ -322,6 +337,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             self.labels_ = keep_known(self._labels(rows), known)
         else:
             self.labels_ = labels_of_entries(P) if sp.issparse(P) else labels_of(P)
+
+    def _repeat(self, samples: np.ndarray) -> None:
+        """Set `labels_` and `probabilities_` of rows from those of the samples they are part of."""
+        self.labels_ = self.labels_[samples]
+        self._P = None if self._P is None else self._P[samples]
+        self._P_shape = (len(samples), int(self.n_clusters))
 
     def _probabilities(self, rows: RowSource) -> Array:
         found = self._clusters
