@@ -167,6 +167,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     True
     >>> pac.predict([[8.0, 8.0]]) == pac.labels_[2:3]
     array([ True])
+
+    Two of the rows are known to be in cluster 1 and in cluster 0:
+
+    >>> pac.fit(X, known_labels=[1, -1, 0, -1]).labels_
+    array([1, 1, 0, 0])
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS
