@@ -579,6 +579,8 @@ def test_a_suggested_name_is_taken_by_a_key_or_a_click_and_is_none_before(open_r
     page.run = photo_run
     assert heading(page) == "cluster 0", "a suggestion is not a name"
     assert page.locator("#heading .chip").all_text_contents() == ["cross <b>", "plus"]
+    after = "getComputedStyle(document.querySelector('#heading .chip'), '::after').content"
+    assert page.evaluate(after) == "none", "the cross of other chips means undo"
     page.locator("#heading .chip").nth(1).click()
     assert review_of(page).names == {0: "plus"}
     assert page.locator("#heading .chip").count() == 0

@@ -121,7 +121,7 @@ export function suggestions() {
 
 function suggestionLine() {
   const chip = (name, place) => button(element('bdi', {}, name), () => rename(name), {
-    class: 'chip', 'aria-label': `Name the cluster ${name}`,
+    class: 'chip take', 'aria-label': `Name the cluster ${name}`,
     title: place ? 'Take this name' : 'Take this name (T)',
   });
   return element('p', { class: 'row small' },
