@@ -90,10 +90,16 @@ def _parser(study: Study) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks {study.name}")
     parser.add_argument("--size", choices=study.sizes, default="full", help="the paper's, or less")
     parser.add_argument("--seeds", type=int, default=study.seeds, help=f"default {study.seeds}")
-    parser.add_argument("--only", nargs="+", default=[], help="data sets, methods or settings")
+    words = ", ".join(words_of(study.cells(study.sizes[0], 1)))
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help=f"any of: {words}")
     parser.add_argument("--again", action="store_true", help="replace recorded runs")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results")
     return parser
+
+
+def words_of(cells: Iterable[Cell]) -> list[str]:
+    """Return the data sets, methods and settings of cells."""
+    return sorted({value for c in cells for value in (c.data, c.method, c.setting) if value})
 
 
 def select(cells: list[Cell], only: Sequence[str], on_request: Collection[str] = ()) -> list[Cell]:
@@ -101,7 +107,7 @@ def select(cells: list[Cell], only: Sequence[str], on_request: Collection[str] =
 
     Without such a word, cells with a setting in `on_request` are left out.
     """
-    names = sorted({value for c in cells for value in (c.data, c.method, c.setting) if value})
+    names = words_of(cells)
     for column in ("data", "method", "setting"):
         values = {getattr(cell, column) for cell in cells}
         if wanted := values.intersection(only):
@@ -115,16 +121,28 @@ def select(cells: list[Cell], only: Sequence[str], on_request: Collection[str] =
 
 
 def time_left(done: Iterable[Row], missing: Iterable[Cell]) -> str:
-    """Return how long the missing cells will take, by runs of the same data set and method."""
-    seconds: dict[tuple[str, str], list[float]] = {}
+    """Return how long the missing cells will take, by runs of the same data, method and setting.
+
+    A pre-training, recorded as `pretrain_seconds`, is shared by runs of one seed.
+    """
+    seconds: dict[tuple[str, ...], list[float]] = {}
+    pretraining: dict[tuple[str, str], list[float]] = {}
+    done, missing = list(done), list(missing)
     for row in done:
         if row.seconds is not None:
-            seconds.setdefault((row.data, row.method), []).append(row.seconds)
-    if not seconds:
+            seconds.setdefault((row.data, row.method, row.setting), []).append(row.seconds)
+            if before := row.get("pretrain_seconds"):
+                pretraining.setdefault((row.data, row.setting), []).append(before)
+    known = [key for c in missing if (key := (c.data, c.method, c.setting)) in seconds]
+    if not known:
         return ""
-    any_run = fmean(value for values in seconds.values() for value in values)
-    each = (fmean(seconds.get((cell.data, cell.method), [any_run])) for cell in missing)
-    return f", about {duration(sum(each))} left"
+    there = {(row.data, row.setting, row.seed) for row in done}
+    first = {(c.data, c.setting, c.seed) for c in missing} - there
+    total = sum(fmean(seconds[key]) for key in known)
+    total += sum(fmean(pretraining.get((data, setting), [0.0])) for data, setting, _ in first)
+    others = len(missing) - len(known)
+    more = f" without {others} of which none is recorded" if others else ""
+    return f", about {duration(total)} left{more}"
 
 
 def beside_paper(study: Study, rows: Iterable[Row]) -> Iterable[str]:

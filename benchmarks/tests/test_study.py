@@ -92,9 +92,27 @@ def test_the_time_left_is_known_by_data_set_and_method():
     assert time_left(done, [Cell("mnist", "pac", seed=1)]) == ", about 9.0 s left"
 
 
-def test_the_time_of_a_new_method_is_that_of_any_run():
+def test_the_time_of_another_method_or_setting_is_not_guessed():
     done = [recorded("digits", "pac", 2), recorded("digits", "k-means", 4)]
-    assert time_left(done, [Cell("digits", "fcm")]) == ", about 3.0 s left"
+    assert time_left(done, [Cell("digits", "fcm")]) == ""
+    missing = [Cell("digits", "pac", seed=5), Cell("digits", "pac", "paper")]
+    expected = ", about 2.0 s left without 1 of which none is recorded"
+    assert time_left(done, missing) == expected
+
+
+def test_a_pre_training_counts_once_for_all_runs_of_a_seed():
+    values = {"seconds": 10.0, "pretrain_seconds": 100.0}
+    done = [Cell("digits", method, seed=0).row(values) for method in ("jpac", "opa")]
+    missing = [Cell("digits", method, seed=seed) for method in ("jpac", "opa") for seed in (0, 1)]
+    assert time_left(done, missing) == ", about 2 min 20 s left"
+    assert time_left(done, missing[:1]) == ", about 10 s left"
+
+
+def test_the_help_lists_the_words_of_only(capsys):
+    study, _ = make_study()
+    with pytest.raises(SystemExit):
+        main(study, ["--help"])
+    assert "any of: digits, isolet, pac" in " ".join(capsys.readouterr().out.split())
 
 
 def test_no_time_is_said_before_a_run_has_ended():

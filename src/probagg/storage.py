@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import threading
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -191,9 +192,16 @@ def _check(expected: Any, found: str) -> None:
 
 
 def can_be_made(path: FilePath) -> bool:
-    """Return whether a file or folder may be written: the nearest folder that exists decides."""
+    """Return whether a file or folder may be written: the nearest folder that exists decides.
+
+    A folder is made there and removed: of the superuser, permissions say nothing.
+    """
     path = Path(path).absolute()
     folder = next(place for place in (path, *path.parents) if os.path.isdir(place))
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=folder, prefix=".probagg-"))
+    except OSError:
+        return False
     return os.access(folder, os.W_OK | os.X_OK)
 
 

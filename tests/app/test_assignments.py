@@ -1,5 +1,6 @@
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -243,6 +244,24 @@ def test_few_samples_are_outliers_even_with_long_tails():
     yardstick = Yardstick.of(X, labels, 1, "sqeuclidean")
     far = yardstick.distances(X, labels) > yardstick.limits[0]
     assert 0.01 < far.mean() <= 0.026
+
+
+def test_one_foreign_sample_in_a_small_cluster_does_not_hide_others():
+    """Of 20 samples, the distance that 2.5 % exceed is nearly the largest."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(0, 1, (20, 10))
+    X[0] += 20.0
+    yardstick = Yardstick.of(X, np.zeros(20, int), 1, "sqeuclidean")
+    foreign = rng.normal(0, 1, (20, 10)) + 12.0
+    assert (yardstick.distances(foreign, np.zeros(20, int)) > yardstick.limits[0]).all()
+
+
+def test_a_large_share_of_outliers_is_said():
+    table = Assignments.of(np.eye(2)[[0, 1, 1, 0]], np.eye(2)[[0, 1, 1, 0]], None, "abcd")
+    assert not table.is_foreign()
+    foreign = replace(table, flag=np.array(["outlier", "", "", ""]))
+    assert foreign.is_foreign()
+    assert foreign.fit_line() == "1 of 4 fit no cluster (outliers)"
 
 
 def test_new_samples_of_a_small_cluster_are_not_all_outliers():

@@ -329,6 +329,18 @@ def test_missing_files_of_a_list_are_reported(tmp_path):
     assert "it is missing" in bad[0][1]
 
 
+def test_a_photo_without_an_ending_is_read_and_other_files_are_not(tmp_path):
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "photo", "JPEG")
+    Image.new("RGB", (9, 9), "red").save(tmp_path / "a.b", "JPEG")
+    (tmp_path / "README").write_text("text")
+    os.mkfifo(tmp_path / "pipe")
+    images = open_images(tmp_path)
+    assert images.paths == ["photo"]
+    assert images.passed == ["README", "a.b", "pipe"]
+    assert open_images(tmp_path / "photo").paths == ["photo"]
+    assert images.read(np.array([0])).shape == (1, 96, 96, 3)
+
+
 def test_one_file_without_the_suffix_of_an_image_is_refused(tmp_path):
     save(tmp_path / "photo.dat", flat(7, 7, 7), format="PNG")
     with pytest.raises(NoData, match=r"photo\.dat is neither a folder of images nor .* image file"):

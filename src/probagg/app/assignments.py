@@ -38,8 +38,10 @@ BORDERLINE, OUTLIER, DISCARDED = "borderline", "outlier", "discarded"
 # A sample is borderline if its second probability is at least this share of the first.
 BORDERLINE_RATIO = 0.5
 # Outliers lie this many interquartile ranges above the upper quartile (Tukey's rule), but are at
-# most this share of a cluster: trained features have long tails.
+# most this share of a cluster: trained features have long tails. Where the share is less than one
+# sample it would be the largest distance, so that one foreign sample hides others.
 FENCE, MAX_OUTLIERS = 1.5, 0.025
+MANY_OUTLIERS = 0.2  # the share of new samples from which a warning says so
 # Entries of P that `Further` keeps, and how many of them at most.
 LEAST_FURTHER, MOST_FURTHER = 1e-5, 10_000_000
 YARDSTICK_FORMAT = "probagg.yardstick/1"
@@ -155,6 +157,22 @@ class Assignments:
         parts = [cls._columns(P[rows], X[rows], yardstick, groups) for rows in parts_of(P)]
         return cls([str(name) for name in names], **_join_columns(parts), heading=heading)
 
+    @classmethod
+    def given(cls, names: Sequence[str], cluster: np.ndarray, called: Sequence[str]) -> Self:
+        """Return the table of clusters that another program found, with their names."""
+        n = len(names)
+        return cls(
+            list(names),
+            cluster,
+            np.ones(n),
+            np.full(n, -1),
+            np.zeros(n),
+            np.full(n, np.nan),
+            np.full(n, ""),
+            heading="row" if all(name.isdecimal() for name in names) else "path",
+            cluster_names=dict(enumerate(called)),
+        )
+
     @staticmethod
     def _columns(
         P: np.ndarray,
@@ -185,6 +203,14 @@ class Assignments:
         flag = np.where(p_second >= BORDERLINE_RATIO * p_first, BORDERLINE, "")
         flag = np.where(far, OUTLIER, flag)
         return first, p_first, second, p_second, distance, flag
+
+    def is_foreign(self) -> bool:
+        """Return whether so many samples are outliers that others than the run's are among them."""
+        return float((self.flag == OUTLIER).mean()) >= MANY_OUTLIERS
+
+    def fit_line(self) -> str:
+        """Return in words how many samples are outliers."""
+        return f"{(self.flag == OUTLIER).sum():,} of {len(self):,} fit no cluster (outliers)"
 
     def relabel(
         self, cluster: np.ndarray, second_cluster: np.ndarray, further: np.ndarray | None = None
@@ -464,7 +490,8 @@ class Yardstick:
         for cluster in np.flatnonzero(sizes > 2):
             without = distances[labels == cluster] * sizes[cluster] / (sizes[cluster] - 1)
             low, high, most = np.quantile(without, (0.25, 0.75, 1.0 - MAX_OUTLIERS))
-            limits[cluster] = max(high + FENCE * (high - low), most)
+            fence = high + FENCE * (high - low)
+            limits[cluster] = max(fence, most) if sizes[cluster] * MAX_OUTLIERS >= 1 else fence
         return cls(metric, centers, limits)
 
     def distances(self, X: Any, labels: np.ndarray) -> np.ndarray:

@@ -225,7 +225,7 @@ def _last_is_channel(pixels: np.ndarray, row: int, needed: str) -> np.ndarray:
 class FolderImages(ImageSet):
     """Image files of a folder and its sub-folders, decoded to centred squares of `size` pixels.
 
-    Files are recognised by their suffix and sorted by their path; hidden files are ignored. Where
+    Files are recognised by `is_image` and sorted by their path; hidden files are ignored. Where
     every image is in a sub-folder and there are at least two of these, these are `class_names` and
     `y`, used for reporting only. With `paths`, which may be absolute, exactly these files are read,
     in this order and without classes. Nothing is decoded before `read`.
@@ -265,7 +265,8 @@ class FolderImages(ImageSet):
 
     def _find_images(self) -> list[str]:
         """Return the image files below the folder; note links that lead out and other files."""
-        folder, paths = self.folder, []
+        folder = self.folder
+        paths: list[str] = []
         if not folder.exists():
             raise NoData(f"{folder} does not exist. Pass the path of a folder with images.")
         if not folder.is_dir():
@@ -283,10 +284,11 @@ class FolderImages(ImageSet):
             folders[:] = [name for name in folders if is_inside(Path(here, name))]
             for name in sorted(name for name in files if not is_clutter(name)):
                 path = Path(here, name)
-                if not is_image(name):
-                    self.passed.append(path.relative_to(folder).as_posix())
+                inside = path.relative_to(folder).as_posix()
+                if path.suffix and not is_image(name):
+                    self.passed.append(inside)
                 elif is_inside(path):
-                    paths.append(path.relative_to(folder).as_posix())
+                    (paths if is_image(path) else self.passed).append(inside)
         if not paths:
             raise NoData(
                 f"{folder} contains no image that can be read{self._describe_rest()}. Pass a "

@@ -76,6 +76,14 @@ def read_labels(path: Path, samples: Sequence[str], folder: str | None = None) -
     return Classes.of_text([found.get(sample) or None for sample in samples])
 
 
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Return the name and the label of every line of a CSV file (see `read_labels`)."""
+    for rows in _tables(path).values():
+        if all(len(row) == 2 for row in rows):
+            return [(name, label) for name, label in rows]
+    raise NoData(f"{path} does not have two columns on each line. Write lines of path,cluster.")
+
+
 def _tables(path: Path) -> dict[str, list[list[str]]]:
     """Return the rows of cells in a file, without its header, for each possible delimiter."""
     with reading(path, "Write lines of path,class.", NoData, "a table of labels"):

@@ -1,4 +1,4 @@
-"""Photo files: which are images, by the ending of their names, and how one is decoded.
+"""Photo files: which are images, and how one is decoded.
 
 A decoded image is upright, grey or RGB, and cropped to a centred square of a given size.
 """
@@ -77,8 +77,22 @@ def suffix_of(path: str | PurePath) -> str:
 
 
 def is_image(path: str | PurePath) -> bool:
-    """Return whether a file's name is that of an image that can be read."""
-    return suffix_of(path) in readable_suffixes()
+    """Return whether a file is an image that can be read, by the ending of its name.
+
+    A file whose name has none is one if it begins as a JPEG, PNG or WebP file does.
+    """
+    suffix = suffix_of(path)
+    return suffix in readable_suffixes() if suffix else _begins_as_image(Path(path))
+
+
+def _begins_as_image(path: Path) -> bool:
+    try:
+        with open_regular(path) as file:
+            head = file.read(12)
+    except OSError:
+        return False
+    is_webp = head[:4] == b"RIFF" and head[8:] == b"WEBP"
+    return is_webp or head.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
 
 
 def is_clutter(name: str) -> bool:
@@ -97,6 +111,8 @@ def needs_package(path: str | PurePath) -> bool:
 
 def why_not(path: str | PurePath) -> str:
     """Return the reason why a file is not read."""
+    if not suffix_of(path):
+        return "not a JPEG, PNG or WebP file, and its name has no ending"
     if not needs_package(path):
         return "not an image, by the ending of its name"
     return f"{suffix_of(path)} files need a package: {install_command('heic')}"

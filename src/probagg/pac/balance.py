@@ -15,7 +15,6 @@ from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import normalize
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
@@ -281,6 +280,8 @@ def _few_columns(rows: Array) -> Array:
     """Return rows, on principal axes where they have many columns; sparse rows are not centred."""
     if rows.shape[1] <= 2 * FEW_COLUMNS:
         return rows
+    from sklearn.decomposition import TruncatedSVD  # slow to import
+
     return TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
 
 

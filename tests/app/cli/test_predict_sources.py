@@ -11,6 +11,7 @@ from commands import probagg
 from PIL import Image
 from typer.testing import CliRunner
 
+from probagg import open_run
 from probagg.app.cli.commands import app
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
@@ -77,6 +78,33 @@ def test_a_list_is_read_from_standard_input(run, home, end):
     data = end.join(paths).encode() + end.encode()
     arguments = ["predict", run, "-", "--trust-code"]
     assert paths_of(CliRunner().invoke(app, arguments, input=data)) == paths
+
+
+def test_photos_that_fit_no_cluster_are_counted(run, home, tmp_path):
+    striped = np.zeros((16, 16, 3), np.uint8)
+    striped[:, 8:] = (250, 0, 120)
+    for name, pixels in (("a.png", striped), ("b.png", striped[::-1, ::-1])):
+        Image.fromarray(pixels).save(tmp_path / name)
+    result = predict(run, tmp_path)
+    assert result.exit_code == 0
+    assert "2 of 2 fit no cluster" in result.stderr
+    opened = open_run(run, trust_code=True)
+    with pytest.warns(UserWarning, match="2 of 2 fit no cluster"):
+        opened.predict(tmp_path)
+    assert (
+        "0 of 3 fit no cluster"
+        in predict(run, *(f"new/bright{i}.png" for i in (0, 1)), "new/dark0.png").stderr
+    )
+
+
+def test_two_tables_of_another_program_are_compared(tmp_path):
+    (tmp_path / "a.csv").write_text("file,group\nx.jpg,red\ny.jpg,red\nz.jpg,blue\n")
+    (tmp_path / "b.csv").write_text("x.jpg;1\ny.jpg;1\nz.jpg;2\n")
+    result = probagg("evaluate", tmp_path / "a.csv", "--labels", tmp_path / "b.csv", "--json")
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["acc"] == 1.0
+    assert [c["name"] for c in found["clusters"]] == ["blue", "red"]
 
 
 def test_what_cannot_be_found_is_an_error(run):

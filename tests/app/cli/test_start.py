@@ -1,5 +1,6 @@
 """What a command imports before its work starts: seconds that a user would wait for an error."""
 
+import os
 import subprocess
 import sys
 
@@ -35,6 +36,27 @@ def test_help_and_errors_before_work_load_no_heavy_package(tmp_path, arguments, 
     assert ended == code
     assert "typer" in packages
     assert not HEAVY & packages
+
+
+def test_a_wrong_backbone_or_folder_is_an_error_before_torch_is_loaded(tmp_path):
+    for k in range(3):
+        Image.new("RGB", (8, 8), (80 * k, 0, 0)).save(tmp_path / f"{k}.png")
+    for wrong in ("--backbone resnett50", "--out /proc/nowhere/run"):
+        packages, ended = run(f"cluster . -k 2 {wrong}", tmp_path)
+        assert ended in (1, 2)
+        assert "torch" not in packages
+
+
+def test_a_dry_run_downloads_nothing(tmp_path):
+    """Weights that are not on this computer are named; the hub is not asked."""
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    command = [sys.executable, "-m", "probagg", "cluster", ".", "-k", "1", "--dry-run"]
+    offline = {"HF_HOME": str(tmp_path / "hub"), "HF_ENDPOINT": "http://127.0.0.1:9"}
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | offline
+    )
+    assert result.returncode == 0, result.stderr
+    assert "(its weights are downloaded first)" in result.stdout
 
 
 def test_a_wrong_parameter_is_an_error_before_the_backbone_is_opened(tmp_path):

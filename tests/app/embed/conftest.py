@@ -50,7 +50,7 @@ def backbone_of():
         backbone = torch_backbone(
             "counting", network, view, facts=(view,), device="cpu", **view.numbers()
         )
-        network.batches = []  # opening runs two blank pictures
+        network.batches = []  # opening runs blank pictures
         return backbone
 
     return make

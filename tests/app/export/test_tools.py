@@ -11,10 +11,12 @@ import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import probagg
 from probagg import PAC
 from probagg.app.run.run import labelled_of, probabilities_of_run
+from probagg.data.photo import open_photo
 from probagg.errors import NoData
 
 
@@ -189,3 +191,20 @@ def test_bertopic_takes_pac_for_its_clusters(corpus):
     assert list(new) == found[:6]
     assert P_new is None  # BERTopic asks only HDBSCAN for them
     assert pac.predict_proba(X[:6]).shape == (6, 3)
+
+
+def test_the_exported_model_gets_the_pixels_that_predict_sees(clustered, tmp_path):
+    """A wide photo that EXIF turns: only the run's own preprocessing gives these pixels."""
+    wide = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(wide).save(tmp_path / "wide.jpg", exif=exif)
+    pixels = clustered.onnx_inputs(tmp_path)
+    assert (pixels.shape, pixels.dtype) == ((1, 224, 224, 3), np.uint8)
+    backbone = clustered.backbone("cpu")
+    prepared = backbone.prepare(open_photo(tmp_path / "wide.jpg", backbone.near))
+    seen = (pixels[0] / 255 - backbone.mean) / backbone.std
+    np.testing.assert_allclose(seen.transpose(2, 0, 1), prepared, atol=1e-5)
+    (tmp_path / "bad.jpg").write_bytes(b"no photo")
+    with pytest.raises(NoData, match=r"bad\.jpg cannot be read"):
+        clustered.onnx_inputs(tmp_path)

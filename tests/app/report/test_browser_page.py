@@ -48,6 +48,17 @@ def test_a_phone_needs_no_horizontal_scrolling(kind, opened, request):
     assert page.complaints == []
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_first_screen_shows_photos_of_every_cluster(width, height, opened, photo_run):
+    page = opened(photo_run, width=width, height=height)
+    for row in page.locator(".sheet li").all():
+        seen = [photo.bounding_box() for photo in row.locator("img").all() if photo.is_visible()]
+        assert sum(box["y"] + box["height"] <= height for box in seen if box) >= 6
+    page.locator(".sheet a").nth(1).click()
+    assert page.url.endswith("#cluster-1")
+    assert page.complaints == []
+
+
 def test_every_picture_is_drawn(opened, photo_run):
     page = opened(photo_run)
     widths = page.evaluate("[...document.querySelectorAll('main img')].map((i) => i.naturalWidth)")

@@ -217,7 +217,7 @@ def test_a_jumbled_cluster_is_repaired_by_splitting_it(page):
 def test_a_split_of_too_few_says_why_and_escape_splits_nothing(page):
     page.locator(".tile").first.click()
     page.locator(".tile").nth(1).click()
-    press(page, "n")
+    press(page, "n", "Enter")
     page.click("#clusters button:has-text('cluster 3')")
     page.click("#split")
     page.click("#splitter button[value='5']")
@@ -235,6 +235,17 @@ def test_selected_images_become_a_new_cluster(page):
     page.locator(".tile").first.click()
     page.locator(".tile").nth(2).click()
     page.click("#new")
+    assert page.locator("#naming img").count() == 2
+    press(page, "Escape")
+    assert review_of(page) == Review(), "nothing is made without an answer"
+    page.click("#new")
+    page.keyboard.type("two of a kind")
+    press(page, "Enter")
+    assert review_of(page).names == {3: "two of a kind"}
+    press(page, "Control+z")
+    page.locator(".tile").first.click()
+    page.locator(".tile").nth(2).click()
+    press(page, "n", "Enter")  # without a name
     assert review_of(page) == Review(moved={names[row]: 3 for row in rows}, created=(3,))
     assert listed(page)["cluster 3"] == 2
     page.click("#clusters button:has-text('cluster 3')")

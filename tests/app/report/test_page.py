@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -99,7 +100,67 @@ def test_every_picture_has_its_name_cluster_and_probability_as_alt_text(photo_ru
     for image in shown:
         row = int(image["data-row"])
         assert image["alt"].startswith(samples.names[row])
-        assert re.search(r", cluster \d, probability >?\d\.\d\d$", image["alt"])
+        assert re.search(r", cluster \d, probability \d\.\d\d$", image["alt"])
+
+
+def test_the_page_begins_with_a_row_of_typical_images_per_cluster(photo_run):
+    html, _ = report(photo_run)
+    contents = read_contents(photo_run)
+    sheet = re.search(r'<ul class="card sheet">.*?</ul>', html, re.S).group(0)
+    assert html.index(sheet) < html.index('<dl class="figures">')
+    for k, row in zip(contents.clusters, re.findall(r"<li>.*?</li>", sheet, re.S), strict=True):
+        assert f'href="#cluster-{k}"' in row
+        assert f'<span class="number muted">{contents.sizes[k]}</span>' in row
+        shown = [int(i) for i in re.findall(r'src="data:image/[^"]+" data-copy="(\d+)"', row)]
+        assert len(shown) == 16
+        assert (contents.samples.cluster[shown] == k).all()
+        assert (contents.samples.flag[shown] == "").all()
+
+
+def test_a_cluster_of_unlike_images_is_loose_and_named_first(photo_run):
+    """Of three clusters, two have one direction each, and the third has every direction."""
+    contents = read_contents(photo_run)
+    assert contents.loose == [], "without features nothing is known"
+    rng = np.random.default_rng(0)
+    X = rng.normal(0, 0.1, (120, 8)) + np.eye(8)[contents.samples.cluster]
+    jumbled = contents.samples.cluster == 1
+    X[jumbled] = rng.normal(size=(jumbled.sum(), 8))
+    np.save(photo_run / "embeddings.npy", X.astype(np.float32))
+    reseal(photo_run)
+    html, document = report(photo_run)
+    assert "Loose, so look here first: cluster 1." in words(document)
+    assert re.findall(r'class="tag loose"|class="tag">clear', html).count('class="tag">clear') == 2
+
+
+def test_separation_is_the_simplified_silhouette(photo_run):
+    X = np.load(photo_run / "embeddings.npy").astype(float)
+    contents = replace(read_contents(photo_run), features=X)
+    U, labels = X / np.linalg.norm(X, axis=1, keepdims=True), contents.samples.cluster
+    centers = np.array([U[labels == k].sum(0) for k in range(3)])
+    D = 1 - U @ (centers / np.linalg.norm(centers, axis=1, keepdims=True)).T
+    for k in range(3):
+        a, b = D[labels == k, k], np.delete(D[labels == k], k, axis=1).min(1)
+        expected = np.mean((b - a) / np.maximum(a, b))
+        assert contents.separation[k] == pytest.approx(expected, abs=1e-6)
+
+
+def test_pairs_without_samples_between_them_get_no_card(photo_run):
+    """A share of probability alone does not put a sample between two clusters."""
+    samples = read_contents(photo_run).samples
+    pairs = {frozenset(pair) for pair in zip(samples.cluster, samples.second_cluster, strict=True)}
+    text = "first,second,mean_probability,samples\n0,1,0.2,1\n0,2,0.2,0\n1,2,0.2,0\n"
+    (photo_run / "overlaps.csv").write_text(text)
+    reseal(photo_run)
+    html, _ = report(photo_run)
+    section = re.search(r'<section id="overlaps".*?</section>', html, re.S).group(0)
+    assert section.count('<li class="card">') == section.count('class="thumbs"') == len(pairs)
+    assert len(pairs) < 3
+
+
+def test_a_run_without_training_shows_convergence(photo_run):
+    _, document = report(photo_run)
+    assert "Convergence" in document.text
+    assert "Training" not in document.text
 
 
 def test_hostile_names_stay_text(photo_run):
@@ -240,12 +301,12 @@ def test_a_moved_sample_has_the_same_numbers_on_the_page_as_in_the_table(photo_r
     assert (p[data["names"].index(before.names[row])], p.max()) == (2000, 2000)
 
 
-def test_typical_borderline_and_unusual_are_as_defined(digits_run):
+def test_typical_least_certain_and_farthest_are_as_defined(digits_run):
     contents = read_contents(digits_run)
     samples = contents.samples
     members = np.flatnonzero(samples.cluster == 3)
-    typical, borderline, unusual = select(contents, members, Counts(10, 5, 5))
-    assert not set(typical) & set(borderline) | set(borderline) & set(unusual)
+    typical, uncertain, farthest = select(contents, members, Counts(10, 5, 5))
+    assert not set(typical) & set(uncertain) | set(uncertain) & set(farthest)
     clear = members[samples.flag[members] == ""]
     assert samples.probability[typical].min() >= np.sort(samples.probability[clear])[-10]
     flagged = members[samples.flag[members] == "borderline"]
@@ -253,10 +314,10 @@ def test_typical_borderline_and_unusual_are_as_defined(digits_run):
         :5
     ].tolist()
     assert len(least) > 2
-    assert borderline[: len(least)] == least
+    assert uncertain[: len(least)] == least
     out = members[samples.flag[members] == "outlier"]
-    farthest = out[np.argsort(-samples.distance[out])]
-    assert unusual[: len(farthest)] == farthest[:5].tolist()
+    ranked = out[np.argsort(-samples.distance[out])]
+    assert farthest[: len(ranked)] == ranked[:5].tolist()
 
 
 def test_the_confusion_matrix_counts_every_sample_once(digits_run):
@@ -367,14 +428,15 @@ def test_one_cluster_and_an_empty_cluster_can_be_shown(photo_run):
         "a.png,0,1.0,,,0.5,",
     )
     (photo_run / "assignments.csv").write_text("\n".join([*header, *lines]) + "\n")
-    (photo_run / "classes.csv").unlink()
+    for name in ("classes.csv", "embeddings.npy", "map.npz"):
+        (photo_run / name).unlink()
     reseal(photo_run)
     _, document = report(photo_run)
     assert "it is empty" in words(document)
     result = json.loads((photo_run / "result.json").read_text())
     (photo_run / "result.json").write_text(json.dumps({**result, "n_clusters": 1}))
     reseal(photo_run)
-    for name in ("overlaps.csv", "map.npz", "embeddings.npy", "env.json", "metrics.jsonl"):
+    for name in ("overlaps.csv", "env.json", "metrics.jsonl"):
         (photo_run / name).unlink()
     _, document = report(photo_run)
     assert "1 images were grouped into 1 cluster " in words(document)

@@ -55,7 +55,7 @@ def test_a_run_says_that_it_is_smoothed(run):
     assert run.config["smooth"] is run.result["smooth"] is True
     assert isinstance(probagg.open_run(run.path).model(), GraphPAC)
     assert "smooth = true" in (run.path / "config.toml").read_text()
-    assert "by PAC, smoothed, " in (run.path / "log.txt").read_text()
+    assert "by PAC, smoothed\n" in (run.path / "log.txt").read_text()
     assert "Probabilities are averaged over similar images." in run.report().read_text()
 
 
@@ -101,7 +101,7 @@ def test_a_run_of_an_earlier_version_is_plain_pac(plain, folder, tmp_path):
 def test_the_command_has_the_switch_and_says_in_the_plan_that_it_smooths(folder, tmp_path):
     options = ("-k", K, "--dry-run", "--out", tmp_path / "run")
     planned = cluster_command(folder, *options, "--backbone", "efficientnet-lite0")
-    assert "PAC into 3 clusters, smoothed; about" in planned.output
+    assert "PAC into 3 clusters, smoothed; features about" in planned.output
     plain = cluster_command("digits", *options, "--method", "pac", "--no-smooth")
     assert "PAC into 3 clusters; result in" in plain.output
 

@@ -2,11 +2,14 @@
 
 import os
 import signal
+import time
 from types import FrameType
 from typing import NoReturn
 
 from probagg.environment import keep_memory
 from probagg.processes import on_signals
+
+STARTED = time.perf_counter()
 
 
 def main() -> None:

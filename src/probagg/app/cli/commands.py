@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 import probagg
-from probagg.app.cli import compare, verbs
+from probagg.app.cli import STARTED, compare, verbs
 from probagg.app.cli.options import (
     AsJson,
     CopyTo,
@@ -110,7 +110,8 @@ def cluster_command(
         if job.work.is_first_process:
             facts = job.describe()
             end = " Nothing was done (--dry-run)." if dry_run else ""
-            long = f"about {duration(facts['seconds'])}, " if "seconds" in facts else ""
+            what = "training" if job.work.request.options.method == "dpac" else "features"
+            long = f"{what} about {duration(facts['seconds'])}, " if "seconds" in facts else ""
             where = f"{long}result in {facts['run']}."
             terminal.say(f"{facts['source']}: {facts['plan']}; {where}{end}")
             if "advice" in facts:
@@ -125,6 +126,7 @@ def cluster_command(
         if target is not None:
             n = run.sort_images(target, link=copy_to is None)
             terminal.say(f"{n:,} images {'linked' if copy_to is None else 'copied'} to {target}")
+        terminal.say(f"{duration(time.perf_counter() - STARTED)} in all, with start-up and page")
         give(run.result)
 
 
@@ -180,6 +182,7 @@ def predict(
         review = opened.review
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             terminal.say(f"  {review.name_of(k)}: {size:,}")
+        (terminal.warn if assigned.is_foreign() else terminal.say)(assigned.fit_line())
         if output is not None:
             output.write(encode(assigned.to_csv()))
             terminal.say(f"written to {out}")
@@ -231,7 +234,10 @@ def _paths(word: str) -> Iterator[str]:
 def evaluate_command(
     run: Annotated[
         Path,
-        typer.Argument(help="A run folder of probagg cluster, or a CSV file of probagg predict."),
+        typer.Argument(
+            help="A run folder of probagg cluster, a CSV file of probagg predict, or any CSV file "
+            "of path,cluster or row,cluster."
+        ),
     ],
     labels: Annotated[
         Path | None,
@@ -244,7 +250,7 @@ def evaluate_command(
 ) -> None:
     """Compare clusters with known classes (ACC, NMI, ARI).
 
-    The clusters are those of a RUN, or those that probagg predict wrote for new samples.
+    The clusters are those of a RUN, or of a table.
     """
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:

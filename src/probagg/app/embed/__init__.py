@@ -4,6 +4,7 @@ from probagg.app.embed.backbone import (
     DEFAULT,
     Backbone,
     BackboneError,
+    is_available,
     open_backbone,
     reopen_backbone,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "Features",
     "estimate",
     "extract_features",
+    "is_available",
     "open_backbone",
     "reopen_backbone",
 ]

@@ -5,9 +5,11 @@ PyTorch is loaded only then, with `networks`.
 
 from __future__ import annotations
 
-import importlib
+import difflib
+import importlib.util
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -85,7 +87,8 @@ class Backbone:
     None for a user's own transform; `resize` is None for one that squashes or pads to a square.
     `weights` is the file of weights, if one was given, `identity` a digest of architecture, weights
     and transform, `module` the torch module that returns pooled features (None for hashes).
-    `read_head` returns the ImageNet classifier that came with the weights, or None.
+    `read_head` returns the ImageNet classifier that came with the weights, or None; `blank` are the
+    features of three pictures of one colour and one of noise.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Backbone:
     module: Any = None
     device: str = "cpu"
     read_head: Callable[[], Head | None] = lambda: None
+    blank: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return f"Backbone({self.name!r}, {self.n_features} features, {self.identity})"
@@ -139,9 +143,12 @@ def crop_strip(image: Image) -> Image:
 
 def try_out(
     name: str, transform: Callable[[Image], Any], network: Callable[[np.ndarray], np.ndarray]
-) -> tuple[tuple[int, ...], int]:
-    """Run two blank pictures through; return the shape of one and the number of features."""
-    blanks = [pillow().new("RGB", size, "gray") for size in ((320, 240), (240, 320))]
+) -> tuple[tuple[int, ...], np.ndarray]:
+    """Run three blank pictures and one of noise through; return the shape of one and features."""
+    kinds = (((320, 240), "gray"), ((240, 320), "black"), ((240, 320), "white"))
+    noise = np.random.default_rng(0).integers(0, 256, (240, 320, 3), dtype=np.uint8)
+    blanks = [pillow().new("RGB", size, colour) for size, colour in kinds]
+    blanks.append(pillow().fromarray(noise))
     try:
         prepared = [np.asarray(transform(blank), np.float32) for blank in blanks]
     except Exception as error:  # a user's own code
@@ -158,14 +165,14 @@ def try_out(
         features = network(np.stack(prepared))
     except Exception as error:
         raise BackboneError(
-            f"{name} cannot take a batch of pictures {(2, *prepared[0].shape)}: {first_line(error)}"
+            f"{name} cannot take a batch of pictures {(4, *prepared[0].shape)}: {first_line(error)}"
         ) from error
-    if features.ndim != 2 or len(features) != 2 or features.shape[1] == 0:
+    if features.ndim != 2 or len(features) != 4 or features.shape[1] == 0:
         raise BackboneError(
-            f"{name} returns {features.shape} for 2 pictures, but one row of features for each is "
+            f"{name} returns {features.shape} for 4 pictures, but one row of features for each is "
             "needed. Let it return (n, D) or (n, D, H, W)."
         )
-    return prepared[0].shape, features.shape[1]
+    return prepared[0].shape, features
 
 
 def open_backbone(
@@ -196,7 +203,41 @@ def open_backbone(
         return _networks().function_backbone(name, device)
     if _is_folder(path):
         name = f"local-dir:{path.resolve()}"
+    else:
+        _check_model(name)
     return _networks().timm_backbone(name, weights, device)
+
+
+def is_available(name: str, weights: str | Path | None = None) -> bool:
+    """Return whether a backbone can be opened without a download."""
+    if weights is not None or name == LITE or _is_function(name) or _is_folder(Path(name)):
+        return True
+    _check_model(name)
+    return _networks().has_weights(name)
+
+
+def unknown_model(name: str, known: Iterable[str]) -> BackboneError:
+    """Return the error that there is no model of a name, with the nearest of those known."""
+    near = difflib.get_close_matches(name, [LITE, *known], n=3)
+    hint = f"; similar names are {', '.join(near)}" if near else ""
+    if name and Path(name).is_dir():
+        hint = ", and the folder has no config.json of one"
+    return BackboneError(f"There is no timm model {name!r}{hint}. Pass {KINDS}.")
+
+
+def _check_model(name: str) -> None:
+    """Raise where timm's files do not contain a name: importing timm and torch takes seconds.
+
+    Where timm is imported already, its registry tells, which may have models of others.
+    """
+    place = importlib.util.find_spec("timm")
+    if place is None or place.origin is None or "timm" in sys.modules or ":" in name:
+        return
+    files = Path(place.origin).parent.joinpath("models").glob("*.py")
+    text = "\n".join(file.read_text("utf-8", "replace") for file in files)
+    models = re.findall(r"^def ([a-z]\w+)\(pretrained", text, re.MULTILINE)
+    if models and not re.search(rf"\b{re.escape(name.partition('.')[0])}\b", text):
+        raise unknown_model(name, models)
 
 
 def reopen_backbone(

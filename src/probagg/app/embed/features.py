@@ -12,7 +12,7 @@ import numpy as np
 from probagg.app.embed.backbone import Backbone, BackboneError
 from probagg.app.embed.cache import FeatureCache, cache_path
 from probagg.app.embed.pictures import Item, Pictures, pictures_of
-from probagg.arrays import chunks
+from probagg.arrays import chunks, unit_rows
 from probagg.data.opening import open_images
 from probagg.data.photo import BadImage
 from probagg.data.threads import cores, in_threads, read_ahead
@@ -22,6 +22,9 @@ from probagg.progress import Progress
 PROBE = 8  # images timed by `estimate`
 AT_ONCE = 128  # images in the network at once, on a GPU or on all cores together
 MIN_BATCH, MAX_BATCH = 4, 16  # images per core
+# An image is blank if the standard deviation of each channel is smaller, of 255. Pixels are looked
+# at where the cosine to the features of a plain picture is larger, of at most so many images.
+BLANK, LIKE_BLANK, MOST_BLANK = 4.0, 0.4, 200
 _NO_MEMORY = re.compile(
     r"out of memory|not enough memory|allocate memory|failed to allocate|bad.?alloc", re.IGNORECASE
 )
@@ -32,7 +35,8 @@ class Features:
     """Features X (n, D), float32, of the images that can be read; `rows` are theirs in the set.
 
     `bad` has the path or row of each other image and the reason, `cached` is the number of images
-    whose features came from the cache, and `seconds` is how long the others took.
+    whose features came from the cache, and `seconds` is how long the others took. `blank` has the
+    path or row of images of hardly more than one colour, whose features mean little.
     """
 
     X: np.ndarray
@@ -40,6 +44,7 @@ class Features:
     bad: list[tuple[str | int, str]]
     cached: int
     seconds: float
+    blank: list[str | int]
 
 
 def extract_features(
@@ -75,8 +80,8 @@ def extract_features(
 def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
     """Return roughly the seconds that `extract_features` will take.
 
-    They are measured on a few images that are not cached yet, without the first, which is slow. The
-    features of these few are cached.
+    They are measured on a few images that are not cached yet, after as many others. The features of
+    all of these are cached.
     """
     work = _Embedding(images, backbone, cache, PROBE)
     with work.cache:
@@ -84,9 +89,11 @@ def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
         todo = work.todo()
         if len(todo) == 0:
             return 0.0
-        probe = todo[np.linspace(0, len(todo) - 1, min(PROBE + 1, len(todo))).astype(int)]
-        list(work.extract(probe[:1]))
-        rest = probe[1:] if len(probe) > 1 else probe
+        # A network is slow the first time that it sees a batch of a size.
+        probe = todo[np.linspace(0, len(todo) - 1, min(2 * PROBE, len(todo))).astype(int)]
+        half = len(probe) // 2
+        list(work.extract(probe[:half]))
+        rest = probe[half:]
         began = time.perf_counter()
         list(work.extract(rest))
         seconds = (time.perf_counter() - began) / len(rest) * len(todo)
@@ -252,7 +259,28 @@ class _Embedding:
             )
         rows = np.flatnonzero(self.have)
         X = self.X if len(rows) == len(self.X) else self.X[rows]
-        return Features(X, rows, bad, self.cached, self.seconds)
+        blank = [self.pictures.name(row) for row in rows[self._blank(X, rows)]]
+        return Features(X, rows, bad, self.cached, self.seconds, blank)
+
+    def _blank(self, X: np.ndarray, rows: np.ndarray) -> list[int]:
+        """Return which rows of X are of blank images: those like one colour are decoded again."""
+        if self.backbone.blank is None:
+            return []
+        *plain, noise = unit_rows(self.backbone.blank)
+        if (np.array(plain) @ noise).max() > LIKE_BLANK:  # a network that looks at colours only
+            return []
+        likeness = (unit_rows(X) @ np.array(plain).T).max(axis=1)
+        found = [i for i in np.argsort(-likeness)[:MOST_BLANK] if likeness[i] > LIKE_BLANK]
+
+        def is_blank(item: Item) -> bool:
+            try:
+                return float(np.asarray(item.picture(), float).std(axis=(0, 1)).max()) < BLANK
+            except BadImage:
+                return False
+
+        items = self.pictures.items(rows[found], self.digests) if found else []
+        kept = zip(found, in_threads(is_blank, items), strict=True)
+        return sorted(int(i) for i, blank in kept if blank)
 
 
 @contextlib.contextmanager

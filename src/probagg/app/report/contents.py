@@ -12,8 +12,11 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.review import Review
+from probagg.arrays import chunks, unit_rows
 
 Row = dict[str, str]
+# A cluster is loose if its separation is below this share of the median, or below the floor.
+LOOSE, LEAST_SEPARATION = 0.8, 0.1
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,8 @@ class Contents:
     Optional parts are None or empty. Properties give what is shown, after the review. Nothing is
     read from the folder `run`. `classes` are of each sample, None where unknown. `places` are rows
     (n,) and their positions on the map (n, 2). `representatives` (N,) are the row that stands for
-    each, itself where it has no near-duplicates, and `suggestions` names for clusters.
-    `changes` are those since the run from which this one was made.
+    each, itself where it has no near-duplicates, `suggestions` names for clusters, and `features`
+    (N, D) those of images. `changes` are those since the run from which this one was made.
     """
 
     run: Path
@@ -100,6 +103,7 @@ class Contents:
     representatives: np.ndarray | None = None
     suggestions: dict[int, list[str]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
+    features: np.ndarray | None = None
 
     @property
     def has_images(self) -> bool:
@@ -160,6 +164,37 @@ class Contents:
         """The number of samples in each cluster."""
         counts = np.bincount(self.samples.cluster[self.kept], minlength=len(self.groups))
         return {k: int(counts[k]) for k in self.clusters}
+
+    @cached_property
+    def separation(self) -> dict[int, float]:
+        """How much nearer the samples of a cluster lie to its centre than to the next, up to 1.
+
+        It is the mean of (b - a) / max(a, b), with cosine distances a and b of the features to the
+        two centres. Nothing is known without features, or of one cluster.
+        """
+        rows = np.flatnonzero(self.kept)
+        found, places = np.unique(self.samples.cluster[rows], return_inverse=True)
+        if self.features is None or len(found) < 2:
+            return {}
+        parts = list(chunks(len(rows), 2**14))
+        centers = np.zeros((len(found), self.features.shape[1]))
+        for part in parts:
+            np.add.at(centers, places[part], unit_rows(self.features[rows[part]]))
+        centers, total = unit_rows(centers), np.zeros(len(found))
+        for part in parts:
+            distance = 1.0 - unit_rows(self.features[rows[part]]) @ centers.T
+            own = np.take_along_axis(distance, places[part, None], axis=1)[:, 0]
+            np.put_along_axis(distance, places[part, None], np.inf, axis=1)
+            other = distance.min(axis=1)
+            np.add.at(total, places[part], (other - own) / np.maximum(own, other).clip(1e-12))
+        return dict(zip(found.tolist(), (total / np.bincount(places)).tolist(), strict=True))
+
+    @cached_property
+    def loose(self) -> list[int]:
+        """The clusters whose samples are less alike than those of others, the worst first."""
+        values = self.separation
+        limit = max(LOOSE * float(np.median([*values.values()])), LEAST_SEPARATION) if values else 0
+        return sorted((k for k, v in values.items() if v < limit), key=values.__getitem__)
 
     @cached_property
     def pairs(self) -> list[Pair]:

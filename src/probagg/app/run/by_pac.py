@@ -21,7 +21,6 @@ from probagg.app.run.result import (
 )
 from probagg.app.run.tables import FILE, Preparation
 from probagg.errors import InputError
-from probagg.neighbours.smoothing import PER_CLUSTER
 
 if TYPE_CHECKING:
     from probagg import PAC, GraphPAC
@@ -56,6 +55,7 @@ class ByPac:
         samples = request.open(request.monitor)
         self.for_tables = options.given(*TABLES)
         self.backbone: Any = None
+        self.network = ""
         # The parameters of the estimator that differ from its own defaults.
         params = options.given("m", "metric", "balance", "n_init")
         is_images = samples.kind == "images"
@@ -84,14 +84,16 @@ class ByPac:
         # Wrong parameters are refused before hours of features, and before torch is loaded.
         self._estimator(2)._validate_params()
         if is_images:
-            from probagg.app.embed import DEFAULT, open_backbone
+            from probagg.app.embed import DEFAULT, is_available, open_backbone
             from probagg.pac.rows import check_pairwise_metric
 
             if params["metric"] not in LINEAR_METRICS:
                 check_pairwise_metric(np.eye(3, 2), params["metric"])
-            name, weights = options.backbone or DEFAULT, options.weights
+            self.network, weights = options.backbone or DEFAULT, options.weights
             weights = None if weights is None else str(weights)
-            self.backbone = open_backbone(name, weights, device=options.device or "auto")
+            if request.download or is_available(self.network, weights):
+                device = options.device or "auto"
+                self.backbone = open_backbone(self.network, weights, device=device)
 
     def _prepared(self, samples: Samples, metric: str | None) -> Samples:
         """Return the rows of a matrix, or of a table, prepared."""
@@ -150,8 +152,10 @@ class ByPac:
     def plan(self) -> tuple[str, float | None]:
         """Return what will be done, in words, and of images roughly the seconds of features."""
         N, seconds, what = len(self.samples), None, f"{len(self.samples):,} {self.samples.noun}"
-        if self.backbone is None:
+        if self.samples.images is None:
             what += f" of {self.samples.X.shape[1]:,} columns"
+        elif self.backbone is None:
+            what += f", features of {self.network} (its weights are downloaded first)"
         else:
             from probagg.app.embed import estimate
 
@@ -176,6 +180,8 @@ class ByPac:
 
     def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N rows or images are smoothed."""
+        from probagg.neighbours.smoothing import PER_CLUSTER  # which loads SciPy
+
         return self.smooth and N >= PER_CLUSTER * K
 
     def run(self, folder: RunFolder) -> Clustering:
@@ -259,6 +265,8 @@ class ByPac:
             model.fit(X)
             if self.smooth:
                 noun = self.samples.noun
+                from probagg.neighbours.smoothing import PER_CLUSTER
+
                 monitor.say(f"not smoothed: fewer than {PER_CLUSTER} {noun} per cluster")
         pac = model.pac_ if smooth else model
         for estimator in {model, pac}:

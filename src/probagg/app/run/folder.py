@@ -16,6 +16,7 @@ from probagg.processes import Held, hold
 from probagg.progress import logger
 from probagg.storage import (
     SETTINGS,
+    can_be_made,
     checksum,
     encode,
     file_version,
@@ -279,6 +280,8 @@ class RunFolder:
         """Raise where the folder cannot take a run; nothing is written."""
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file. Name a folder for the run.")
+        if not can_be_made(self.path):
+            raise RunFolderError(f"{self.path} cannot be written. Name another folder.")
         if not self.path.is_dir() or {*os.listdir(self.path)} <= {LOCK}:
             return
         if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):

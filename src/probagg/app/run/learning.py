@@ -22,10 +22,9 @@ from probagg.app.run.monitor import Monitor
 from probagg.app.run.pages import write_page
 from probagg.app.run.result import Clustering, begin, text_table, write
 from probagg.app.run.samples import Samples
+from probagg.data.labels import UNKNOWN
 from probagg.errors import InputError
-from probagg.known import UNKNOWN
 from probagg.neighbours.graph import nearest_rows
-from probagg.neighbours.joining import spread
 
 # The share of a cluster's samples, its most typical ones, that keep their cluster in a new fit: so
 # numbers stay, and what is doubtful is decided anew.
@@ -233,6 +232,8 @@ def new_groups(
 
 def _variance(points: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean squared distance to the mean of the cluster."""
+    from probagg.neighbours.joining import spread  # which loads SciPy
+
     return spread(points, labels) / max(len(points) - len(np.unique(labels)), 1)
 
 

@@ -203,6 +203,8 @@ class Request:
     monitor: Monitor
     outline: Any = None
     """In place of a source that is not to be downloaded."""
+    download: bool = True
+    """Whether weights may be downloaded."""
 
     @property
     def data(self) -> Any:

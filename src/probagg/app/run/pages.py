@@ -41,8 +41,9 @@ def write_report(
     than `max_bytes`. A run of features that has no map yet gets one.
     """
     contents = read_contents(run)
-    if contents.places is None and (X := read_features(run, len(contents.assigned))) is not None:
-        contents = replace(contents, places=save_map(run, X))
+    if (X := read_features(run, len(contents.assigned))) is not None:
+        places = save_map(run, X) if contents.places is None else contents.places
+        contents = replace(contents, places=places, features=X)
     found, reason = find_images(contents, images)
     return add_to_run(run, REPORT, render_page(contents, found, reason, max_bytes))
 

@@ -171,11 +171,12 @@ class Job:
 def plan(source: Any, options: Options, monitor: Monitor, *, download: bool = True) -> Job:
     """Check everything that can be checked before work starts (see `cluster`); return the job.
 
-    Without `download`, the plan of a set that is not on this computer can be described only.
+    Without `download`, the plan of a set or network that is not on this computer can be described
+    only.
     """
     options = options.checked(source)
     outline = None if download else _outline(source, monitor)
-    request = Request(source, options, monitor, outline)
+    request = Request(source, options, monitor, outline, download)
     RunFolder(request.out, overwrite=options.overwrite).check()
     if options.method != DPAC and has_checkpoints(request.out) and not options.overwrite:
         raise RunFolderError(

@@ -28,7 +28,6 @@ from probagg.app.run.samples import Samples
 from probagg.app.run.tables import example_cells, profiles
 from probagg.arrays import npy_bytes, npz_bytes
 from probagg.environment import environment
-from probagg.progress import duration
 from probagg.storage import PATH, TEXT, marked
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ def describe_result(clustering: Clustering, result: dict[str, Any]) -> list[str]
     method += ", smoothed" * result.get("smooth", False)
     K = result["n_clusters"]
     what = f"{result['n_samples']:,} {samples.noun} in {K} cluster{'s' * (K != 1)} by {method}"
-    lines = [f"{what}, {duration(result['seconds'])}", *bars(result["sizes"])]
+    lines = [what, *bars(result["sizes"])]
     counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
     if n := result["n_skipped"]:
         what = "row" if samples.images is None else "file"

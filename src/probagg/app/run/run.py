@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from probagg.app.assignments import Assignments, Yardstick
+from probagg.app.assignments import COLUMNS, Assignments, Yardstick
 from probagg.app.export.tools import (
     Labelled,
     unique_names,
@@ -67,10 +67,12 @@ from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.images import FolderImages
+from probagg.data.labels import Classes, read_pairs
 from probagg.data.opening import open_images
+from probagg.data.photo import BadImage
 from probagg.errors import InputError, NoData, ProbaggError, warn_user
 from probagg.metrics import evaluate
-from probagg.storage import encode, file_version, read_bytes, whole_file, whole_folder
+from probagg.storage import encode, file_version, open_regular, read_bytes, whole_file, whole_folder
 
 # The model, and its place in the run where no other is given.
 ONNX, MODEL = "onnx", "model.onnx"
@@ -174,11 +176,14 @@ class Run:
     def predict(self, source: Any, *, device: str = "auto", verbose: int = 0) -> Assignments:
         """Return the clusters of new samples: images or rows, as for `probagg.cluster`.
 
-        Nothing is fitted again. Files that cannot be read are left out with a warning.
+        Nothing is fitted again. Files that cannot be read are left out with a warning. Another says
+        where many samples are outliers, which fit no cluster.
         """
         samples, assigned = self.assign(source, device, LogMonitor() if verbose else Monitor())
         for line in samples.left_out():
             warn_user(line)
+        if assigned.is_foreign():
+            warn_user(assigned.fit_line())
         return assigned
 
     def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
@@ -193,6 +198,34 @@ class Run:
         # A sample of the run itself that a person moved stays where it was put.
         names = samples.names_in(self.config.get("source"))
         return samples, review.apply(assigned, names or [])
+
+    def onnx_inputs(self, source: Any) -> np.ndarray:
+        """Return images as the exported model takes them: uint8 (n, height, width, channels).
+
+        Photos are turned upright, scaled and cropped as for `predict`, so that both give the same
+        clusters. One that cannot be read is an error.
+        """
+        samples = self.open_new(source, Monitor())
+        if samples.images is None:
+            raise InputError(f"The model of {self.path} takes rows, not images.")
+        if (backbone := self.backbone("cpu")) is None:
+            images = samples.for_recipe(source, self.model("cpu").recipe_).pictures
+            return images.read(np.arange(len(images)))
+        if backbone.mean is None:
+            raise InputError(f"{backbone.name} has its own transform, which is not exported.")
+        from probagg.app.embed.pictures import pictures_of
+
+        rows = np.arange(len(samples))
+        pictures = pictures_of(samples.pictures, backbone.near).items(rows, [None] * len(rows))
+        found = []
+        for name, item in zip(samples.names, pictures, strict=True):
+            try:
+                found.append(backbone.prepare(item.picture()))
+            except BadImage as bad:
+                raise NoData(f"{name} cannot be read: {bad}. Leave it out.") from bad
+        # The network's input, without the normalisation that the exported model has.
+        values = np.stack(found).transpose(0, 2, 3, 1) * backbone.std + backbone.mean
+        return np.round(255.0 * values).clip(0, 255).astype(np.uint8)
 
     def _inferred(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Any, Any]:
         """Open new samples; return them with their features X and the model's P."""
@@ -689,13 +722,23 @@ def compare_with_classes(
 
 
 def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
-    """Compare the table that `probagg predict --out` wrote with known classes, as a run's."""
+    """Compare a table with known classes, as a run's.
+
+    It is one that `probagg predict --out` wrote, or a CSV file of names and clusters.
+    """
     if labels is None:
         raise NoData(
             f"{path} is a table without known classes. Give them as labels (--labels truth.csv "
             "with lines of path,class or row,class)."
         )
-    assigned = Assignments.read(path, MAX_CLUSTERS)
+    with open_regular(path) as file:
+        is_ours = ",".join(COLUMNS).encode() in file.readline(10_000)
+    if is_ours:
+        assigned = Assignments.read(path, MAX_CLUSTERS)
+    else:
+        names, found = zip(*read_pairs(path), strict=True)
+        clusters = Classes.of_text(found)
+        assigned = Assignments.given(names, clusters.y, clusters.names)
     K, review = int(assigned.cluster.max()) + 1, Review(names=assigned.cluster_names)
     return {"run": str(path), **compare_with_classes(assigned, labels, n_clusters=K, review=review)}
 

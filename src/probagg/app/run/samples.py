@@ -276,6 +276,9 @@ def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
         raise Interrupted("Interrupted; the features so far are kept.") from None
     if n_computed := len(found.X) - found.cached:
         monitor.say(f"features: {n_computed / max(found.seconds, 1e-9):.3g} images/s")
+    if n := len(found.blank):
+        shown = ", ".join(map(str, found.blank[:FEW])) + ", ..." * (n > FEW)
+        monitor.say(f"blank or nearly so: {n:,} image{'s' * (n != 1)}: {shown}")
     kept = samples.only(found.rows, found.bad)
     return replace(kept, X=found.X)
 

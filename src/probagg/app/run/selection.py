@@ -11,7 +11,6 @@ from probagg.app.report.contents import Contents
 from probagg.app.report.page.groups import Counts, select
 from probagg.arrays import unit_rows
 from probagg.neighbours.graph import nearest_rows
-from probagg.neighbours.joining import kmeans_labels, principal_axes
 
 # The most rows that are divided into parts to spread over them.
 SPREAD_ROWS = 20_000
@@ -49,6 +48,8 @@ def _spread(rows: np.ndarray, X: Any, n: int, by_angle: bool) -> list[int]:
     """Return the rows in the middle of n parts into which k-means divides them, largest first."""
     if len(rows) <= n:
         return rows.tolist()
+    from probagg.neighbours.joining import kmeans_labels, principal_axes  # which loads SciPy
+
     if len(rows) > SPREAD_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, SPREAD_ROWS, replace=False))
     points = X[rows].toarray() if hasattr(X, "toarray") else np.asarray(X[rows], np.float64)

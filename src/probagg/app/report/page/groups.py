@@ -1,4 +1,4 @@
-"""What is shown of each cluster: typical, borderline and unusual samples, and numbers."""
+"""What is shown of each cluster: typical, uncertain and far samples, and numbers."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ class Counts(NamedTuple):
     """The number of samples of each kind that are shown per cluster."""
 
     typical: int
-    borderline: int
-    unusual: int
+    uncertain: int
+    farthest: int
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class ShownCluster:
     n_outliers: int
     n_moved: int
     typical: list[int]
-    borderline: list[int]
-    unusual: list[int]
+    uncertain: list[int]
+    farthest: list[int]
     neighbours: list[Pair]
     majority: str | None
     purity: float | None
@@ -54,7 +54,7 @@ class ShownCluster:
     @property
     def rows(self) -> list[int]:
         """All samples shown."""
-        return [*self.typical, *self.borderline, *self.unusual]
+        return [*self.typical, *self.uncertain, *self.farthest]
 
 
 def describe_clusters(contents: Contents, counts: Counts) -> list[ShownCluster]:
@@ -76,7 +76,7 @@ def _describe(
     contrasts: tuple[list[str], list[str]],
 ) -> ShownCluster:
     samples, pairs = contents.samples, contents.pairs[:PAIRS]
-    typical, borderline, unusual = select(contents, members, counts)
+    typical, uncertain, farthest = select(contents, members, counts)
     majority, purity = _majority(contents.classes or [None] * len(samples), members)
     return ShownCluster(
         number=k,
@@ -91,8 +91,8 @@ def _describe(
         n_outliers=int((samples.flag[members] == OUTLIER).sum()),
         n_moved=int(contents.moved[members].sum()),
         typical=typical,
-        borderline=borderline,
-        unusual=unusual,
+        uncertain=uncertain,
+        farthest=farthest,
         neighbours=[p for p in pairs if k in (p.first, p.second) and p.samples][:3],
         majority=majority,
         purity=purity,
@@ -105,12 +105,12 @@ def _describe(
 def select(
     contents: Contents, members: np.ndarray, counts: Counts
 ) -> tuple[list[int], list[int], list[int]]:
-    """Return typical, borderline and unusual samples of a cluster; none is shown twice.
+    """Return the typical, least certain and farthest samples of a cluster; none is shown twice.
 
     Of near-duplicates, only the representative is shown.
 
-    Typical: the most probable, then the nearest. Borderline and unusual: first those with the flag,
-    then the smallest margins and the largest distances of the rest. Moved samples are the least
+    Typical: the most probable, then the nearest. Least certain: borderline samples, then the
+    smallest margins. Farthest: outliers, then the largest distances. Moved samples are the least
     typical, and count as having the smallest margins.
     """
     members = members[~contents.folded[members]]
@@ -123,12 +123,12 @@ def select(
     typical = (clear if len(clear) else by_p)[: counts.typical]
     margin = np.where(moved, -1.0, _margins(contents, members))
     by_margin = members[np.lexsort((margin, flag != BORDERLINE))]
-    borderline = _first(by_margin, counts.borderline, typical, avoid=members[flag == OUTLIER])
+    uncertain = _first(by_margin, counts.uncertain, typical, avoid=members[flag == OUTLIER])
     far = np.nan_to_num(samples.distance[members], nan=-np.inf)
     by_distance = members[np.lexsort((-far, flag != OUTLIER))]
-    taken = np.concatenate([typical, borderline])
-    unusual = _first(by_distance, counts.unusual, taken, avoid=members[flag == BORDERLINE])
-    return typical.tolist(), borderline.tolist(), unusual.tolist()
+    taken = np.concatenate([typical, uncertain])
+    farthest = _first(by_distance, counts.farthest, taken, avoid=members[flag == BORDERLINE])
+    return typical.tolist(), uncertain.tolist(), farthest.tolist()
 
 
 def _margins(contents: Contents, rows: np.ndarray) -> np.ndarray:

@@ -78,13 +78,14 @@ class Page:
         self.why_no_images = reason
         self.pixelated = thumbnails.pixelated
         self.pairs = [
-            (pair, between(contents, pair, EXAMPLES))
+            (pair, rows)
             for pair in contents.pairs[:PAIRS]
-            if pair.probability >= 0.001 or pair.samples
+            if (rows := between(contents, pair, EXAMPLES))
         ]
         self.flows = contents.flows[:PAIRS]
         self.confusion = confusion(contents)
         self.training = training(contents.records)
+        self.course = "Training" if contents.result.get("method") == "dpac" else "Convergence"
         self.selection = selection(contents)
         self._thumbnails, self._level = thumbnails, level
         self._uris: dict[int, str | None] = {}
@@ -202,11 +203,5 @@ def percent(share: float) -> str:
 
 
 def probability(p: float) -> str:
-    """Return a probability with two digits, which is 1.00 only for exactly 1.
-
-    >>> probability(0.9996), probability(0.51), probability(float("nan"))
-    ('>0.99', '0.51', '-')
-    """
-    if not math.isfinite(p):
-        return "-"
-    return ">0.99" if 0.995 <= p < 1 - 1e-9 else f"{p:.2f}"
+    """Return a probability with two digits; "-" where it is unknown."""
+    return f"{p:.2f}" if math.isfinite(p) else "-"

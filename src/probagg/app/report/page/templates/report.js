@@ -13,7 +13,7 @@
 
   // A picture is in the page once; where it is shown again, its source is copied from there.
   const pictures = new Map(
-    all('img[data-row][src]').map((image) => [image.dataset.row, image]));
+    all('main img[src]').map((image) => [image.dataset.row ?? image.dataset.copy, image]));
 
   function copyPictures() {
     for (const image of all('img:not([src])')) {

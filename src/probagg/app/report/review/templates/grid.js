@@ -31,7 +31,7 @@ export function createGrid(state, { describe, onSelect, onOpen }) {
   }
 
   function fill(tile) {
-    const { name, title, label, probability, flag, flagText, second } = describe(tile.row);
+    const { name, title, label, probability, flag, second } = describe(tile.row);
     tile.setAttribute('aria-label', label);
     tile.title = title;
     tile.replaceChildren(...[
@@ -41,7 +41,7 @@ export function createGrid(state, { describe, onSelect, onOpen }) {
         element('span', { class: 'number' }, percent(probability))),
       second && element('div', { class: 'other ellipsis' }, `${second[0]} `,
         element('bdi', {}, second[1])),
-      flag && element('span', { class: `tag ${flag}` }, flagText),
+      flag && element('span', { class: `tag ${flag}` }, flag),
       element('span', { class: 'check', 'aria-hidden': 'true' }, '✓'),
       tile.picture && element('span',
         { class: 'zoom', title: 'Enlarge (Enter)', 'aria-hidden': 'true' }, '⤢'),

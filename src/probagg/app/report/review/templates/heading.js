@@ -106,7 +106,7 @@ function facts() {
     review.names.has(cluster) && `cluster ${cluster}`,
     things(rows.length),
     flags.borderline && `${flags.borderline} borderline`,
-    flags.outlier && `${flags.outlier} unusual`,
+    flags.outlier && `${flags.outlier} outlier${flags.outlier > 1 ? 's' : ''}`,
     flags.moved && `${flags.moved} moved here`,
     flags.discarded && 'in no cluster until restored or moved',
   ];

@@ -4,7 +4,7 @@
 
 import { DISCARDED } from './model.js';
 import { button, element, thumbnail } from './parts.js';
-import { nameOf, open, sizeOf, state } from './state.js';
+import { nameOf, open, sizeOf, state, typical } from './state.js';
 
 const list = document.getElementById('clusters');
 const filter = document.getElementById('filter');
@@ -41,9 +41,7 @@ function itemOf(k) {
 }
 
 function fill(item, k, largest) {
-  const members = state.view.members.get(k);
-  const unmoved = members.filter((row) => !state.view.isMoved(row));
-  const rows = (unmoved.length ? unmoved : members).slice(0, 3);
+  const rows = typical(k, 3);
   if (state.run.pictures && item.rows !== rows.join()) {
     item.rows = rows.join();
     item.pictures = element('span', { class: 'pictures' }, ...rows.map((row) => thumbnail(row, '')));

@@ -3,7 +3,7 @@
 // The run and its review as plain data, without document or network. A review is never changed in
 // place, so that undo is a list of reviews.
 
-export const ORDERS = { typical: 'Typical', borderline: 'Borderline', unusual: 'Unusual' };
+export const ORDERS = { typical: 'Typical', uncertain: 'Least certain', farthest: 'Farthest' };
 export const MAX_NAME = 80;
 
 export const DISCARDED = -1; // the number in the place of a cluster
@@ -156,8 +156,8 @@ export function createRun(data) {
     things: data.samples.key === 'path' || data.pictures ? 'image' : 'row',
     orders: {
       typical: sorted((row) => -(samples.probability[row] ?? 0), distance),
-      borderline: sorted((row) => flagged(row, 'borderline'), margin),
-      unusual: sorted((row) => flagged(row, 'outlier'), (row) => -distance(row)),
+      uncertain: sorted((row) => flagged(row, 'borderline'), margin),
+      farthest: sorted((row) => flagged(row, 'outlier'), (row) => -distance(row)),
     },
   };
 }
@@ -232,7 +232,7 @@ export function sampleOf(run, view, row) {
 // The samples of a cluster in one of the orders; those that a person moved there come first.
 export function ordered(run, view, cluster, order) {
   const mine = run.orders[order].filter((row) => view.labels[row] === cluster);
-  const isLast = (row) => order === 'borderline' && flagOf(run, view, row) !== 'borderline';
+  const isLast = (row) => order === 'uncertain' && flagOf(run, view, row) !== 'borderline';
   const rank = (row) => (view.isMoved(row) ? 0 : 1 + isLast(row));
   return mine.sort((a, b) => rank(a) - rank(b));
 }

@@ -2,7 +2,7 @@
 
 // The dialog of "Move to..." and "Merge into...": a combo box of clusters that typing filters.
 
-import { element } from './parts.js';
+import { element, thumbnail } from './parts.js';
 
 const dialog = document.getElementById('picker');
 const title = document.getElementById('picker-title');
@@ -14,9 +14,10 @@ let shown = [];
 let active = 0;
 let decide = () => {};
 
-// choices: [{ cluster, name, detail, hint }], best first. Resolves to a cluster, or null.
+// offered: [{ cluster, name, detail, hint, rows }], best first, of which rows are shown as pictures.
+// Resolves to a cluster, or null.
 export function pick(question, offered) {
-  choices = offered;
+  choices = offered.map((one) => ({ ...one, node: option(one) }));
   title.textContent = question;
   input.value = '';
   filter();
@@ -35,14 +36,17 @@ function filter() {
   render();
 }
 
+function option({ cluster, name, detail, hint, rows }) {
+  return element('li', { id: `pick-${cluster}`, role: 'option', onclick: () => finish(cluster) },
+    rows.length > 0
+      && element('span', { class: 'pictures' }, ...rows.map((row) => thumbnail(row, ''))),
+    element('bdi', { class: 'ellipsis' }, name), hint && element('span', { class: 'tag' }, hint),
+    element('span', { class: 'number muted' }, detail));
+}
+
 function render() {
-  const options = shown.map(({ cluster, name, detail, hint }, index) => element('li', {
-    id: `pick-${cluster}`,
-    role: 'option',
-    'aria-selected': String(index === active),
-    onclick: () => finish(cluster),
-  }, element('bdi', { class: 'ellipsis' }, name), hint && element('span', { class: 'tag' }, hint),
-  element('span', { class: 'number muted' }, detail)));
+  const options = shown.map(({ node }) => node);
+  options.forEach((node, index) => node.setAttribute('aria-selected', String(index === active)));
   const nothing = element('li', { class: 'muted nothing' }, 'No cluster matches.');
   list.replaceChildren(...(options.length ? options : [nothing]));
   const chosen = options[active];

@@ -6,12 +6,12 @@ import * as model from './model.js';
 import { createGrid } from './grid.js';
 import { renderHeading, suggestions } from './heading.js';
 import { openNeighbour, renderClusters, showCurrent } from './list.js';
-import { button, element, percent } from './parts.js';
+import { button, element, percent, thumbnail } from './parts.js';
 import { pick } from './picker.js';
 import { post } from './saving.js';
 import {
   begin, discard, merge, move, moveToNew, nameOf, open, openSimilar, redo, rename, restore,
-  sizeOf, sortBy, split, state, things, titleOf, undo,
+  sizeOf, sortBy, split, state, things, titleOf, typical, undo,
 } from './state.js';
 import { createViewer } from './viewer.js';
 
@@ -91,7 +91,7 @@ function renderBar() {
   const isDiscarded = state.cluster === model.DISCARDED;
   const actions = number ? [
     button('Move to…', askMove, { class: 'primary', id: 'move', title: 'Move (M)' }),
-    button('New cluster', onSelected(moveToNew), { id: 'new', title: 'Move to a new cluster (N)' }),
+    button('New cluster…', askNew, { id: 'new', title: 'Move to a new cluster (N)' }),
     isDiscarded ? button('Restore', onSelected(restore), { id: 'restore', title: 'Restore (X)' })
       : button('Discard', onSelected(discard), { id: 'discard', title: 'Discard (X)' }),
     number === 1 && state.run.can_compare
@@ -110,17 +110,16 @@ function describe(row) {
   const sample = model.sampleOf(run, view, row);
   const { moved, second_cluster: other, second_probability: p } = sample;
   const flag = moved ? 'moved' : sample.flag;
-  const flagText = flag === 'outlier' ? 'unusual' : flag;
   const isDecided = moved || flag === 'discarded'; // by a person
   const probability = isDecided ? null : sample.probability;
   const second = other === null ? null
     : isDecided ? ['from', nameOf(other)] : ['or', `${nameOf(other)} (${percent(p)})`];
   const home = state.similar && ['in', nameOf(sample.cluster)];
   const words = [name, nameOf(sample.cluster), !isDecided && `probability ${percent(probability)}`,
-    flagText, second?.join(' ')].filter(Boolean);
+    flag, second?.join(' ')].filter(Boolean);
   return {
     name: name.split('/').at(-1), isImage: run.things === 'image', hasPicture: run.pictures,
-    label: words.join(', '), title: words.join('\n'), probability, flag, flagText,
+    label: words.join(', '), title: words.join('\n'), probability, flag,
     second: home ?? second,
   };
 }
@@ -140,6 +139,7 @@ function choices(best, hint) {
     name: nameOf(cluster),
     detail: sizeOf(cluster).toLocaleString('en'),
     hint: best.includes(cluster) && hint,
+    rows: state.run.pictures ? typical(cluster, 4) : [],
   }));
 }
 
@@ -170,17 +170,33 @@ const askMove = onSelected(async () => {
   return move(into);
 });
 
-async function askSplit() {
-  const dialog = $('splitter');
-  $('splitter-title').textContent = `Split ${nameOf(state.cluster)}`;
-  $('splitter-things').textContent = things(state.rows.length);
+// Open a dialog with a form; resolves to the value of the button that closed it.
+async function answerOf(dialog) {
   dialog.returnValue = '';
   dialog.showModal();
   await new Promise((resolve) => { dialog.addEventListener('close', resolve, { once: true }); });
-  if (!dialog.returnValue) return undefined;
+  return dialog.returnValue;
+}
+
+const askNew = onSelected(async () => {
+  const input = $('naming-input'), rows = [...state.selection];
+  $('naming-title').textContent = `New cluster of ${things(rows.length)}`;
+  $('naming-pictures').replaceChildren(
+    ...(state.run.pictures ? rows.slice(0, 12).map((row) => thumbnail(row, '')) : []));
+  input.value = '';
+  input.setCustomValidity('');
+  if (!await answerOf($('naming'))) return false;
+  return moveToNew(input.value);
+});
+
+async function askSplit() {
+  $('splitter-title').textContent = `Split ${nameOf(state.cluster)}`;
+  $('splitter-things').textContent = things(state.rows.length);
+  const parts = await answerOf($('splitter'));
+  if (!parts) return undefined;
   say('Splitting…');
   try {
-    await split(Number(dialog.returnValue));
+    await split(Number(parts));
   } catch (error) {
     return say(`Not split: ${error.message}`);
   }
@@ -253,7 +269,7 @@ const KEYS = {
   '?': () => $('help').showModal(),
   '/': () => $('filter').focus(),
   m: askMove,
-  n: onSelected(moveToNew),
+  n: askNew,
   x: onSelected(() => (state.cluster === model.DISCARDED ? restore() : discard())),
   s: () => $('split')?.click(),
   g: () => $('merge')?.click(),
@@ -265,8 +281,8 @@ const KEYS = {
   l: () => showSimilar(),
   Escape: clear,
   1: () => sortBy('typical'),
-  2: () => sortBy('borderline'),
-  3: () => sortBy('unusual'),
+  2: () => sortBy('uncertain'),
+  3: () => sortBy('farthest'),
 };
 const CONTROL_KEYS = {
   z: (event) => (event.shiftKey ? redo() : undo()),
@@ -296,6 +312,8 @@ function connect() {
   $('done').addEventListener('click', finish);
   $('keys').addEventListener('click', () => $('help').showModal());
   $('all').addEventListener('click', () => grid.select(state.rows));
+  $('naming-input').addEventListener('input', ({ target }) =>
+    target.setCustomValidity(model.nameTrouble(target.value.trim()) ?? ''));
   document.addEventListener('keydown', onKey);
   addEventListener('beforeunload', (event) => state.saver.unsaved && event.preventDefault());
 }

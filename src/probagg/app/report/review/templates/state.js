@@ -26,6 +26,12 @@ let redraw = () => {};
 
 export const nameOf = (cluster) => model.nameOf(state.review, cluster);
 export const sizeOf = (cluster) => state.view.members.get(cluster).length;
+// Samples to show a cluster by, most typical first.
+export const typical = (cluster, number) => {
+  const members = state.view.members.get(cluster);
+  const unmoved = members.filter((row) => !state.view.isMoved(row));
+  return (unmoved.length ? unmoved : members).slice(0, number);
+};
 export const titleOf = (row) => {
   const { key, name } = state.run.samples;
   return key === 'row' ? `row ${name[row]}` : name[row];
@@ -112,8 +118,10 @@ export function setRenaming(renaming) {
   redraw({ fromTop: false });
 }
 
+const cleaned = (name) => name.trim().replace(/\s+/g, ' ');
+
 export function rename(name) {
-  const clean = name.trim().replace(/\s+/g, ' ');
+  const clean = cleaned(name);
   if (clean === (state.review.names.get(state.cluster) ?? '')) {
     setRenaming(false);
     return;
@@ -139,10 +147,11 @@ export function move(into) {
   change(model.moved(state.review, state.run, state.view, rows, into), words);
 }
 
-export function moveToNew() {
+export function moveToNew(name) {
   const rows = [...state.selection];
   const { cluster, review } = model.movedToNew(state.review, state.run, state.view, rows);
-  change(review, `Moved ${things(rows.length)} to the new cluster ${cluster}.`);
+  const named = model.renamed(review, cluster, cleaned(name));
+  change(named, `Moved ${things(rows.length)} to the new ${model.nameOf(named, cluster)}.`);
 }
 
 export function discard() {
