@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What `make test-tools` installs; CI has TOOLS=anndata.
-TOOLS = label-studio-sdk anndata fiftyone
+TOOLS = label-studio-sdk anndata fiftyone lightning
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(abspath $(VENV)))
@@ -80,7 +80,7 @@ $(VENV)/.deep: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.tools: $(VENV)/.dev
 	$(PYTHON) -m venv $(VENV)-tools
 	$(BIN)/python -c "import site; print(f'import site; site.addsitedir({site.getsitepackages()[0]!r})')" > $$($(VENV)-tools/bin/python -c "import site; print(site.getsitepackages()[0])")/dev.pth
-	$(VENV)-tools/bin/python -m pip install -qq label-studio-sdk anndata fiftyone lightning
+	$(VENV)-tools/bin/python -m pip install -qq $(TOOLS)
 	$(VENV)-tools/bin/python -m pip install -qq --no-deps bertopic
 	@$(VENV)-tools/bin/python -m pip install -qq --no-deps --only-binary :all: hdbscan 2> /dev/null || \
 		echo "hdbscan is left out: it could not be installed as a wheel. BERTopic's transform is not tested."
