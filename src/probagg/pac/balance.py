@@ -273,7 +273,13 @@ def _in_range(rows: Array, metric: Metric) -> Array:
     largest = float(abs(rows).max())
     if largest == 0.0 or SMALLEST < largest < LARGEST:
         return rows
-    return rows / rows.dtype.type(2.0) ** (np.frexp(largest)[1] - 1)
+    # The power itself may overflow, and SciPy divides by multiplying with its reciprocal.
+    shift = 1 - int(np.frexp(largest)[1])
+    if not sp.issparse(rows):
+        return np.ldexp(rows, shift)
+    rows = rows.copy()
+    rows.data = np.ldexp(rows.data, shift)
+    return rows
 
 
 def _few_columns(rows: Array) -> Array:

@@ -83,7 +83,7 @@ def test_a_folder_gives_clusters_and_a_page(world):
     assert clustering_accuracy(truth, [row["cluster"] for row in table]) > 0.9
     assert "<html" in (world / "run" / "report.html").read_text()
     said = (world / "stdout").read_text()
-    assert "37 images, features of efficientnet-lite0, PAC into 3 clusters; about" in said
+    assert "37 images, features of efficientnet-lite0, PAC into 3 clusters; features about" in said
     assert "1 file skipped" in said
     assert "against the sub-folders: ACC" in said
     assert "bars/broken.jpg" in (world / "run" / "skipped.csv").read_text()
@@ -279,7 +279,7 @@ def test_the_number_of_clusters_can_be_chosen(world, tmp_path):
 def test_a_dry_run_says_what_and_writes_nothing(world, tmp_path):
     result = cluster(world / "photos", "-k", 3, *LITE, "--out", tmp_path / "run", "--dry-run")
     assert result.exit_code == 0
-    assert "PAC into 3 clusters; about" in result.stdout
+    assert "PAC into 3 clusters; features about" in result.stdout
     assert not (tmp_path / "run").exists()
 
 
@@ -357,12 +357,12 @@ def test_k_and_m_are_chosen_together(tmp_path):
 
 
 def test_a_page_that_fails_costs_only_the_page(tmp_path, blobs, monkeypatch):
-    from probagg.app.run import pipeline
+    from probagg.app.run import pages
 
     def break_down(*_, **__):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(pipeline, "write_report", break_down)
+    monkeypatch.setattr(pages, "write_report", break_down)
     np.save(tmp_path / "rows.npy", blobs[0][:40])
     result = probagg("cluster", tmp_path / "rows.npy", "-k", 3, "--out", tmp_path / "run")
     assert result.exit_code == 0
@@ -495,7 +495,7 @@ def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path, monkeypat
         preexec_fn=listen_to_interrupts,
     )
     for line in first.stderr:
-        if line.startswith("features  9"):  # every core is at its batch, which is kept
+        if line.startswith("features  1"):  # every core is at its batch, which is kept
             first.send_signal(signal.SIGINT)
             break
     said = first.stderr.read()
@@ -505,7 +505,7 @@ def test_an_interrupted_run_goes_on_from_its_features(world, tmp_path, monkeypat
     again = probagg(*words)
     assert again.exit_code == 0, again.stderr
     done = int(next(x for x in again.stderr.splitlines() if "features" in x).split()[1])
-    assert done > 9 + 8  # those of the plan's estimate, kept the first time and made the second
+    assert done > 16 + 8  # those of the plan's estimate, kept the first time and made the second
     assert (tmp_path / "run" / "manifest.json").exists()
 
 

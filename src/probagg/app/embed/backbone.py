@@ -20,6 +20,7 @@ import numpy as np
 from probagg.data.photo import pillow
 from probagg.environment import keep_memory
 from probagg.errors import InputError, first_line, missing
+from probagg.storage import read_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -234,7 +235,7 @@ def _check_model(name: str) -> None:
     if place is None or place.origin is None or "timm" in sys.modules or ":" in name:
         return
     files = Path(place.origin).parent.joinpath("models").glob("*.py")
-    text = "\n".join(file.read_text("utf-8", "replace") for file in files)
+    text = "\n".join(read_bytes(file).decode("utf-8", "replace") for file in files)
     models = re.findall(r"^def ([a-z]\w+)\(pretrained", text, re.MULTILINE)
     if models and not re.search(rf"\b{re.escape(name.partition('.')[0])}\b", text):
         raise unknown_model(name, models)
