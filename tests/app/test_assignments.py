@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from probagg.app.assignments import COLUMNS, Assignments, Yardstick, overlaps
+from probagg.app.assignments import COLUMNS, Assignments, Further, Yardstick, overlaps
 from probagg.errors import InputError
 
 
@@ -285,3 +285,14 @@ def test_copies_of_one_photo_are_not_outliers():
         distances = yardstick.distances(X, labels)
         assert (distances >= 0.0).all()
         assert (distances <= yardstick.limits[0]).all()
+
+
+def test_a_table_of_some_rows_has_no_probabilities_of_others():
+    """Further probabilities name rows of the whole table, and a merge would add them to others."""
+    table = Assignments.given(["a", "b", "c"], np.array([0, 1, 2]), [])
+    further = Further(np.array([0]), np.array([2]), np.array([0.1], np.float32))
+    some = replace(table, further=further).only([2, 1])
+    assert some.names == ["c", "b"]
+    merged = some.relabel(some.cluster, some.second_cluster, np.array([1]))
+    np.testing.assert_array_equal(merged.cluster, [2, 1])
+    np.testing.assert_array_equal(merged.second_cluster, [-1, -1])

@@ -302,9 +302,9 @@ class Assignments:
         )
 
     def only(self, rows: Sequence[int] | np.ndarray) -> Assignments:
-        """Return the table of these rows, in their order."""
+        """Return the table of these rows, in their order; `further` names rows of the whole one."""
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return replace(self, names=[self.names[row] for row in rows], **columns)
+        return replace(self, names=[self.names[row] for row in rows], further=None, **columns)
 
     def to_csv(self) -> str:
         """Return the table as text, as in assignments.csv."""

@@ -218,7 +218,7 @@ def is_available(name: str, weights: str | Path | None = None) -> bool:
 
 
 def unknown_model(name: str, known: Iterable[str]) -> BackboneError:
-    """Return the error that there is no model of a name, with the nearest of those known."""
+    """Return the error for a name that timm does not know, with similar names."""
     near = difflib.get_close_matches(name, [LITE, *known], n=3)
     hint = f"; similar names are {', '.join(near)}" if near else ""
     if name and Path(name).is_dir():

@@ -264,9 +264,9 @@ class ByPac:
         else:
             model.fit(X)
             if self.smooth:
-                noun = self.samples.noun
                 from probagg.neighbours.smoothing import PER_CLUSTER
 
+                noun = self.samples.noun
                 monitor.say(f"not smoothed: fewer than {PER_CLUSTER} {noun} per cluster")
         pac = model.pac_ if smooth else model
         for estimator in {model, pac}:

@@ -388,9 +388,10 @@ class Run:
         """Add new samples, and return a new run of all; nothing that was clustered changes.
 
         `source` is a folder of photos in or beside that of the run, or the table or matrix that was
-        clustered with more rows. New samples join the clusters. Those that are outliers of them are
-        clustered among themselves: as new clusters in the review, which `refine` turns into
-        clusters of the model; at once (`new_clusters="auto"`); or not at all ("none").
+        clustered with more rows. New samples join the clusters. Those that fit nowhere, by the
+        distance to their nearest samples, are clustered among themselves: as new clusters in the
+        review, which `refine` turns into clusters of the model; at once (`new_clusters="auto"`); or
+        not at all ("none").
         `result["updated"]` has the counts and the drift: sizes and mean distances per cluster.
 
         `out` is the new run's folder, by default RUN-updated beside this one.
