@@ -15,7 +15,7 @@ from probagg.app.assignments import Assignments
 from probagg.app.review import Review, Split
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.learning import Changes, apart, beside, known_labels_of, refit
+from probagg.app.run.learning import Changes, Parent, apart, beside, known_labels_of, refit
 from probagg.errors import InputError, NoData
 
 
@@ -165,7 +165,7 @@ def test_rows_that_are_gone_and_metrics_without_moments_are_refused(data, tmp_pa
         probagg.open_run(memory.path).refine()
     other = probagg.cluster(X, 4, out=tmp_path / "l1", metric="manhattan", report=False)
     write_review(other.path, Review(moved={"0": 1}))
-    with pytest.raises(InputError, match="metric 'manhattan', but refine fits PAC with sqeucl"):
+    with pytest.raises(InputError, match="metric 'manhattan', but refine needs sqeucl"):
         other.refine()
 
 
@@ -380,3 +380,10 @@ def test_merges_into_what_was_split_later_are_part_of_the_split():
     assert left.moved == {"2": 5}
     assert left.clusters(6) == [2, 4, 5]
     assert Review.from_json(left.to_json(), 6) == left
+
+
+def test_a_run_of_a_network_is_not_refined(tmp_path):
+    config = {"method": "dpac", "pac": {}}
+    parent = Parent(tmp_path, config, 2, None, None, Review(), None, {})
+    with pytest.raises(InputError, match="made by DPAC, but refine fits PAC"):
+        parent.check("refine")

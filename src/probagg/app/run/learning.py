@@ -65,11 +65,15 @@ class Parent:
 
     def check(self, verb: str) -> None:
         """Raise where no new run can be made from this one."""
-        if self.config["method"] != "pac" or self.metric not in LINEAR_METRICS:
+        if self.config["method"] != "pac":
             raise InputError(
-                f"The run in {self.path} was made by {self.config['method'].upper()} with the "
-                f"metric {self.metric!r}, but {verb} fits PAC with {' or '.join(LINEAR_METRICS)}. "
-                "Cluster again with these."
+                f"The run in {self.path} was made by {self.config['method'].upper()}, but {verb} "
+                "fits PAC. Cluster again with --method pac."
+            )
+        if self.metric not in LINEAR_METRICS:
+            raise InputError(
+                f"The run in {self.path} has the metric {self.metric!r}, but {verb} needs "
+                f"{' or '.join(LINEAR_METRICS)}. Cluster again with one of these."
             )
 
     def facts(self) -> dict[str, Any]:
