@@ -239,6 +239,7 @@ def test_selected_images_become_a_new_cluster(page):
     press(page, "Escape")
     assert review_of(page) == Review(), "nothing is made without an answer"
     page.click("#new")
+    wait_until(page, "document.activeElement.closest('#naming input') !== null")
     page.keyboard.type("two of a kind")
     press(page, "Enter")
     assert review_of(page).names == {3: "two of a kind"}
