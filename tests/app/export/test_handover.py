@@ -14,8 +14,8 @@ from probagg.app.assignments import Assignments
 from probagg.app.export.tools import unique_names
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError
+from probagg.app.run.handover import labelled_of, probabilities_of_run
 from probagg.app.run.pages import split_cluster
-from probagg.app.run.run import labelled_of, probabilities_of_run
 from probagg.errors import NoData
 
 FOLDERS = {"label-studio": ["config.xml", "tasks.json"],

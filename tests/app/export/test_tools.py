@@ -15,7 +15,7 @@ from PIL import Image
 
 import probagg
 from probagg import PAC
-from probagg.app.run.run import labelled_of, probabilities_of_run
+from probagg.app.run.handover import labelled_of, probabilities_of_run
 from probagg.data.photo import open_photo
 from probagg.errors import NoData
 

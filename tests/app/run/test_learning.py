@@ -15,7 +15,8 @@ from probagg.app.assignments import Assignments
 from probagg.app.review import Review, Split
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.learning import Changes, Parent, apart, beside, known_labels_of, refit
+from probagg.app.run.learning import Changes, Parent, apart, known_labels_of, refit
+from probagg.app.run.successor import beside
 from probagg.errors import InputError, NoData
 
 

@@ -14,7 +14,7 @@ from sklearn.datasets import make_moons
 import probagg
 from probagg import PAC, GraphPAC, clustering_accuracy
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.run import probabilities_of_run
+from probagg.app.run.handover import probabilities_of_run
 from probagg.errors import InputError
 from probagg.neighbours import smoothing
 

@@ -26,11 +26,13 @@ from probagg.app.cli.options import (
     takes_options,
 )
 from probagg.app.cli.terminal import Terminal, deliver, guarded, show
+from probagg.app.run.evaluation import evaluate_table
+from probagg.app.run.handover import write_export
 from probagg.app.run.options import default_out
 from probagg.app.run.output import Output, check_sorting, sort_images
 from probagg.app.run.pipeline import plan
 from probagg.app.run.result import scores_line
-from probagg.app.run.run import evaluate_table, open_run, write_export
+from probagg.app.run.run import open_run
 from probagg.data.images import FolderImages
 from probagg.data.named import IMAGE_NAMES, NAMES
 from probagg.data.opening import suggest

@@ -17,8 +17,10 @@ from probagg.app.cli.options import (
     example,
 )
 from probagg.app.cli.terminal import Terminal, deliver, guarded
+from probagg.app.run.handover import FOLDERS, write_handover
 from probagg.app.run.output import Output
-from probagg.app.run.run import FOLDERS, open_run, write_handover
+from probagg.app.run.run import open_run
+from probagg.app.run.successor import write_refined, write_updated
 from probagg.errors import InputError
 from probagg.storage import encode
 
@@ -142,7 +144,8 @@ def refine_command(
     """
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:
-        give(open_run(run).refine_with(terminal, out, report, overwrite).result)
+        new = write_refined(open_run(run), terminal, out=out, report=report, overwrite=overwrite)
+        give(new.result)
 
 
 def update_command(
@@ -174,8 +177,16 @@ def update_command(
     """Add new samples to a RUN; nothing that was clustered changes its number."""
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:
-        opened = open_run(run, trust_code=trust_code)
-        new = opened.update_with(terminal, source, out, new_clusters, device, report, overwrite)
+        new = write_updated(
+            open_run(run, trust_code=trust_code),
+            source,
+            terminal,
+            out=out,
+            new_clusters=new_clusters,
+            device=device,
+            report=report,
+            overwrite=overwrite,
+        )
         give(new.result)
 
 

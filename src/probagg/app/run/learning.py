@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 import time
 import warnings
 from collections import Counter
@@ -17,10 +15,8 @@ from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review
 from probagg.app.run.by_pac import FITTED
-from probagg.app.run.folder import CHANGES, REVIEW, RunFolder, is_finished
-from probagg.app.run.monitor import Monitor
-from probagg.app.run.pages import write_page
-from probagg.app.run.result import Clustering, begin, text_table, write
+from probagg.app.run.folder import CHANGES
+from probagg.app.run.result import Clustering, text_table
 from probagg.app.run.samples import Samples
 from probagg.data.labels import UNKNOWN
 from probagg.errors import InputError
@@ -289,37 +285,6 @@ def _clustering(
         facts=facts | {name: getattr(pac, f"{name}_") for name in FITTED},
         files={**parent.files, **files},
     )
-
-
-def write_successor(
-    parent: Parent,
-    folder: RunFolder,
-    clustering: Clustering,
-    review: Review,
-    monitor: Monitor,
-    *,
-    report: bool,
-) -> None:
-    """Write the run that was made from another one, with what is left of the review."""
-    K = clustering.P.shape[1]
-    config = parent.config | {"n_clusters": K, "parent": str(parent.path.resolve())}
-    config |= {"source": clustering.samples.source, "pac": config["pac"] | {"n_clusters": K}}
-    with folder:
-        begin(folder, config)
-        write(folder, clustering)
-        folder.write(REVIEW, review.to_bytes())
-        folder.write("log.txt", "\n".join(monitor.lines) + "\n")
-    monitor.say(f"written to {folder.path}; {parent.path} is as it was")
-    if report:
-        write_page(folder.path, clustering.X, clustering.samples.images, monitor)
-
-
-def beside(run: Path, word: str) -> Path:
-    """Return where a run made from another goes: RUN-WORD, with a number where that is taken."""
-    name = re.sub(r"-(refined|updated)(-\d+)?$", "", run.resolve().name)
-    first = run.parent / f"{name}-{word}"
-    others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
-    return next(out for out in itertools.chain([first], others) if not is_finished(out))
 
 
 def apart(review: Review, assigned: Assignments, n_clusters: int) -> tuple[Assignments, Review]:

@@ -24,8 +24,8 @@ from probagg.app.assignments import (
     parts_of,
 )
 from probagg.app.run.folder import FURTHER, RunFolder
+from probagg.app.run.profiles import example_cells, profiles
 from probagg.app.run.samples import Samples
-from probagg.app.run.tables import example_cells, profiles
 from probagg.arrays import npy_bytes, npz_bytes
 from probagg.environment import environment
 from probagg.storage import PATH, TEXT, marked

@@ -1,0 +1,249 @@
+"""OpenedRun: what a finished run folder holds, read as it is asked for."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from probagg.app.assignments import Assignments, Yardstick
+from probagg.app.review import Review
+from probagg.app.run import samples as samples_of
+from probagg.app.run.contents import (
+    ASSIGNMENTS,
+    FEATURES,
+    RESULT,
+    read_assignments,
+    read_config,
+    read_features,
+    read_n_clusters,
+    read_result,
+    read_review,
+)
+from probagg.app.run.folder import (
+    CONFIG,
+    REVIEW,
+    RunFolderError,
+    changed_files,
+    identity_of,
+    is_being_written,
+    is_finished,
+    verified,
+)
+from probagg.app.run.monitor import Monitor
+from probagg.app.run.output import photo_of
+from probagg.app.run.result import Predicted
+from probagg.app.run.samples import Samples
+from probagg.app.run.tables import FILE, Preparation
+from probagg.data.images import FolderImages
+from probagg.errors import InputError, NoData, warn_user
+from probagg.storage import file_version
+
+
+class OpenedRun:
+    """A finished run: its table, its model, its samples, with the review applied.
+
+    `images` and `rows` are what was clustered, where it was in memory.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        images: Any = None,
+        rows: Any = None,
+        trust_code: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.images, self.rows, self.trust_code = images, rows, trust_code
+        self._assignments: tuple[Any, Assignments] | None = None
+        if not self.path.is_dir():
+            raise NoData(f"{path} is not a folder. Name a run folder that probagg cluster wrote.")
+        if not (self.path / CONFIG).is_file() and not is_being_written(self.path):
+            raise NoData(f"{path} holds no run (no {CONFIG}). Name a folder of probagg cluster.")
+        if not is_finished(self.path):
+            raise RunFolderError(
+                f"The run in {path} is not finished. Run its probagg cluster command again first."
+            )
+        self.config = read_config(self.path)
+        if not {"kind", "method"} <= self.config.keys():
+            raise RunFolderError(
+                f"{self.path / CONFIG} does not say the kind and the method of the run. Copy the "
+                "whole run there again."
+            )
+        self._identity = identity_of(self.path)
+        if changed := changed_files(self.path):
+            warn_user(
+                f"{', '.join(changed)} {'was' if len(changed) == 1 else 'were'} changed after the "
+                f"run had finished ({self.path}). If you did not do that, copy the whole run there "
+                "again."
+            )
+
+    def __repr__(self) -> str:
+        result = self.result
+        noun = "images" if self.config["kind"] == "images" else "rows"
+        return (
+            f"Run({str(self.path)!r}: {result['n_samples']:,} {noun} in {result['n_clusters']} "
+            f"clusters by {result['method'].upper()})"
+        )
+
+    def file(self, name: str) -> Path:
+        """Return a file of the run that was opened; a damaged one or another run is an error."""
+        if identity_of(self.path) != self._identity:
+            raise RunFolderError(
+                f"The run in {self.path} was replaced after it had been samples_of. Open it again."
+            )
+        return verified(self.path, name)
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """The summary of the run: sizes, scores, seconds."""
+        return read_result(self.file(RESULT).parent)
+
+    @property
+    def review(self) -> Review:
+        """What a person changed, as saved last."""
+        return read_review(self.file(REVIEW).parent)
+
+    @property
+    def n_clusters(self) -> int:
+        """K, before merges."""
+        return self.config.get("n_clusters") or read_n_clusters(self.path)
+
+    @property
+    def yardstick(self) -> Yardstick:
+        """What measures distances of new samples."""
+        return Yardstick.load(self.file("yardstick.safetensors"))
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """How the columns of a table became numbers; None for other runs."""
+        file = self.file(FILE)
+        return Preparation.load(file) if file.is_file() else None
+
+    @property
+    def assignments(self) -> Assignments:
+        """The table of the run with the review applied: one entry per sample in each column."""
+        files = [self.file(name) for name in (ASSIGNMENTS, REVIEW)]
+        version = [file_version(file) for file in files]
+        if self._assignments is None or self._assignments[0] != version:
+            table = read_assignments(files[0].parent, self.n_clusters)
+            self._assignments = version, self.review.apply(table)
+        return self._assignments[1]
+
+    @property
+    def embeddings(self) -> np.ndarray | None:
+        """The features of the images, (n, D), memory-mapped; None for a matrix."""
+        return read_features(self.file(FEATURES).parent)
+
+    def model(self, device: str = "auto") -> Any:
+        """Return what assigns samples: PAC, GraphPAC where it was smoothed, or DPAC."""
+        # Estimators are taken by name: PAC alone needs no torch.
+        import probagg
+
+        file = self.file("model.safetensors")
+        if self.config["method"] == "dpac":
+            return probagg.DPAC.load(file, device=device)
+        return (probagg.GraphPAC if self.config.get("smooth") else probagg.PAC).load(file)
+
+    def backbone(self, device: str = "auto") -> Any:
+        """Return the network whose features were clustered, or None where there is none."""
+        if "embed" not in self.config:
+            return None
+        from probagg.app.embed import reopen_backbone
+
+        return reopen_backbone(self.config["embed"], device, trust_code=self.trust_code)
+
+    def open_new(self, source: Any, monitor: Monitor) -> Samples:
+        """Open new samples: images, or rows prepared as those of the run; not of another kind."""
+        wanted, preparation = self.config["kind"], self.preparation
+        samples = samples_of.open_samples(source, monitor, prefer=wanted)
+        if (samples.kind == "images") != (wanted == "images"):
+            noun = "images" if wanted == "images" else "a matrix"
+            raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
+        if samples.images is not None:
+            return samples
+        if preparation is None:
+            return samples.select(self.config.get("columns"))
+        prepared = preparation.apply(samples.as_table())
+        for line in prepared.lines:
+            monitor.say(line)
+        return samples.prepared(preparation, prepared)
+
+    def infer(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Any, Any]:
+        """Open new samples; return them with their features X and the model's P."""
+        samples, model = self.open_new(source, monitor), self.model(device)
+        if samples.images is None:
+            if samples.X.shape[1] != model.n_features_in_:
+                raise NoData(
+                    f"{samples.source or 'The matrix'} gives {samples.X.shape[1]:,} columns, but "
+                    f"the model in {self.path} takes {model.n_features_in_:,}. Give rows like "
+                    "those that were clustered."
+                )
+            return samples, samples.X, Predicted(model, samples.X)
+        if (backbone := self.backbone(device)) is not None:
+            samples = samples_of.embed_images(samples, backbone, monitor)
+            return samples, samples.X, model.predict_proba(samples.X)
+        samples = samples_of.readable(samples.for_recipe(source, model.recipe_), monitor)
+        return samples, *model.infer(samples.pictures)
+
+    def assign(self, source: Any, device: str, monitor: Monitor) -> tuple[Samples, Assignments]:
+        """Open new samples and assign them (see `predict`)."""
+        # A damaged file fails before work.
+        yardstick = self.yardstick
+        samples, X, P = self.infer(source, device, monitor)
+        review = self.review
+        K = P.shape[1]
+        groups = partial(review.regions, K) if review.splits else review.groups(K)[:K]
+        assigned = Assignments.of(P, X, yardstick, samples.names, groups, heading=samples.heading)
+        # A sample of the run itself that a person moved stays where it was put.
+        names = samples.names_in(self.config.get("source"))
+        return samples, review.apply(assigned, names or [])
+
+    def clustered_rows(self, n_samples: int) -> Any:
+        """Return the features of images, or the rows as they were clustered; None where unknown."""
+        X = self.rows if self.embeddings is None else self.embeddings
+        if X is None and "source" in self.config:
+            X = self.open_new(self.config["source"], Monitor()).X
+        if X is not None and X.shape[0] != n_samples:
+            raise NoData(
+                f"{self.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
+                "clustered. Cluster it again."
+            )
+        return X
+
+    def compared_rows(self, n_samples: int) -> tuple[Any, str]:
+        """Return the rows as they were clustered, which must be there, and the metric."""
+        X = self.clustered_rows(n_samples)
+        if X is None:
+            raise NoData(
+                f"The rows of the run in {self.path} were in memory and are not in its folder. Do "
+                "this in the program that clusters them, or cluster a file."
+            )
+        return X, self.yardstick.metric
+
+    def photos(self, names: list[str]) -> tuple[Path, list[Path]]:
+        """Return the folder of the photos and the path of each."""
+        if isinstance(self.images, FolderImages):
+            folder = self.images.folder.resolve()
+        elif "source" in self.config:
+            source = Path(self.config["source"])
+            folder = source if source.is_dir() else source.parent
+        elif all(os.path.isabs(name) for name in names):
+            folder = Path("/")
+        else:
+            raise InputError(
+                f"The run in {self.path} was made from a list of paths in memory, which are "
+                "relative to a folder that is not known. Cluster the folder, or export in the same "
+                "program."
+            )
+        if "source" in self.config and self.images is None:
+            return folder, [photo_of(folder, name) for name in names]
+        files = [folder / name for name in names]
+        if not all(file.is_relative_to(folder) for file in files) or folder == Path("/"):
+            folder = Path(os.path.commonpath([file.parent for file in files]))
+        return folder, files

@@ -1,0 +1,237 @@
+"""A run made from another: by its review (refine), or of more samples (update)."""
+
+import itertools
+import re
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from probagg.app.report.contents import Contents
+from probagg.app.review import Review
+from probagg.app.run import samples as samples_of
+from probagg.app.run.contents import ASSIGNMENTS, read_contents
+from probagg.app.run.folder import DUPLICATES, REVIEW, SUGGESTIONS, RunFolder, is_finished
+from probagg.app.run.learning import NEW_CLUSTERS, Parent, refine_run, update_lines, update_run
+from probagg.app.run.monitor import Monitor
+from probagg.app.run.opened import OpenedRun
+from probagg.app.run.pages import find_images, write_page
+from probagg.app.run.result import Clustering, begin, write
+from probagg.app.run.samples import Samples, classes_of
+from probagg.app.run.tables import FILE
+from probagg.data.opening import open_images
+from probagg.errors import InputError, NoData
+from probagg.storage import read_bytes
+
+# Files that a run made from another takes over.
+CARRIED = (DUPLICATES, SUGGESTIONS, FILE, "skipped.csv")
+AnyRun = TypeVar("AnyRun", bound=OpenedRun)
+Target = str | PathLike[str] | None
+
+
+def write_refined(
+    run: AnyRun, monitor: Monitor, *, out: Target, report: bool, overwrite: bool
+) -> AnyRun:
+    """Cluster a run again with what its review holds, into a new one (see `Run.refine`)."""
+    folder = _successor(run, out, "refined", overwrite)
+    parent = _parent(run, monitor)
+    clustering, review, changes = refine_run(parent)
+    for line in changes.lines(parent.samples.noun):
+        monitor.say(line)
+    write_successor(parent, folder, clustering, review, monitor, report=report)
+    return _open_as(run, folder.path, clustering)
+
+
+def write_updated(
+    run: AnyRun,
+    source: Any,
+    monitor: Monitor,
+    *,
+    out: Target,
+    new_clusters: str,
+    device: str,
+    report: bool,
+    overwrite: bool,
+) -> AnyRun:
+    """Add new samples to a run, into a new one of all (see `Run.update`)."""
+    if new_clusters not in NEW_CLUSTERS:
+        raise InputError(
+            f"new_clusters is {new_clusters!r}; possible are {', '.join(NEW_CLUSTERS)}."
+        )
+    folder = _successor(run, out, "updated", overwrite)
+    is_images = run.config["kind"] == "images"
+    parent = _parent(run, monitor) if is_images else _parent_in(run, source, monitor)
+    parent.check("update")
+    joined = parent.samples
+    if is_images:
+        parent, joined = _with_photos(run, parent, source, device, monitor)
+    if len(joined) == len(parent.assigned):
+        raise NoData(
+            f"{joined.source or 'The source'} has no samples that are not in the run in "
+            f"{run.path}. Give new ones."
+        )
+    model = run.model(device)
+    P = np.array(model.predict_proba(joined.X), np.float64)
+    clustering, review, found = update_run(parent, joined, P, model, run.yardstick, new_clusters)
+    for line in update_lines(found, joined.noun):
+        monitor.say(line)
+    write_successor(parent, folder, clustering, review, monitor, report=report)
+    return _open_as(run, folder.path, clustering)
+
+
+def _open_as(run: AnyRun, path: Path, clustering: Clustering) -> AnyRun:
+    """Return the run in a folder, opened as another one, with what was clustered."""
+    images = clustering.samples.images
+    rows = clustering.X if images is None else None
+    return type(run)(path, images=images, rows=rows, trust_code=run.trust_code)
+
+
+def _with_photos(
+    run: OpenedRun, parent: Parent, source: Any, device: str, monitor: Monitor
+) -> tuple[Parent, Samples]:
+    """Return this run and its photos with new ones, by names in one folder."""
+    place, old = samples_of.place_of(source), run.config.get("source")
+    if place is None or old is None or not Path(place).is_dir() or not Path(old).is_dir():
+        raise InputError(
+            f"update takes a folder of photos for a run of a folder, but was given {source} "
+            f"for one of {old or 'images in memory'}. Put the photos into a folder."
+        )
+    home, prefix = Path(old), ""
+    if not Path(place).is_relative_to(home):
+        home, prefix = home.parent, f"{home.name}/"
+        if Path(place).parent != home:
+            raise InputError(
+                f"{place} lies neither in {old}, which was clustered, nor beside it in {home}. "
+                "Move the new photos there."
+            )
+    table, files = parent.assigned, dict(parent.files)
+    if prefix:
+        # Its names of photos are no longer right.
+        files.pop(DUPLICATES, None)
+    names = [prefix + name for name in table.names]
+    review = parent.review.renamed_samples(prefix)
+    new = samples_of.embed_images(run.open_new(source, monitor), run.backbone(device), monitor)
+    for line in new.left_out():
+        monitor.say(line)
+    found, known = new.names_in(str(home)) or [], set(names)
+    fresh = [row for row, name in enumerate(found) if name not in known]
+    classes: dict[str, str] = {}
+    for some, called in ((parent.samples, names), (new, found)):
+        if some.classes is not None:
+            pairs = zip(called, some.classes.y.tolist(), strict=True)
+            classes |= {name: some.classes.names[k] for name, k in pairs if k >= 0}
+    joined = Samples(
+        source=str(home),
+        names=names + [found[row] for row in fresh],
+        heading="path",
+        X=np.concatenate([parent.samples.X, new.X[fresh]]),
+        images=open_images(home),
+    ).label(classes or None)
+    parent = replace(parent, assigned=replace(table, names=names), review=review, files=files)
+    return parent, joined
+
+
+def _parent_in(run: OpenedRun, source: Any, monitor: Monitor) -> Parent:
+    """Return this run with the samples of a table that has its rows and more, those first."""
+    contents = read_contents(run.file(ASSIGNMENTS).parent)
+    samples, table = run.open_new(source, monitor), contents.assigned
+    places = {name: row for row, name in enumerate(samples.names)}
+    if missing := [name for name in table.names if name not in places]:
+        raise NoData(
+            f"{samples.source or 'The source'} has {len(samples):,} rows, without "
+            f"{len(missing):,} of those that were clustered, such as {missing[0]}. Give a "
+            "table with all of them and the new ones."
+        )
+    known = set(table.names)
+    order = [places[name] for name in table.names]
+    order += [row for name, row in places.items() if name not in known]
+    if order != list(range(len(samples))):
+        samples = samples.in_order(order)
+    return _parent_of(run, contents, samples)
+
+
+def _successor(run: OpenedRun, out: Target, word: str, overwrite: bool) -> RunFolder:
+    """Return the folder of a run that is made from this one, which must not be this one."""
+    path = beside(run.path, word) if out is None else Path(out)
+    if path.resolve() == run.path.resolve():
+        raise InputError(f"--out {path} is the run itself. Name another folder, or none.")
+    folder = RunFolder(path, overwrite=overwrite)
+    folder.check()
+    return folder
+
+
+def _parent(run: OpenedRun, monitor: Monitor) -> Parent:
+    """Return this run as a new one is made from it; its samples must still be there."""
+    contents = read_contents(run.file(ASSIGNMENTS).parent)
+    table, source = contents.assigned, run.config.get("source")
+    if run.config["kind"] == "images":
+        X, _ = run.compared_rows(len(table))
+        images, why = find_images(contents, run.images)
+        if images is None:
+            raise NoData(
+                f"The images of the run in {run.path} cannot be read: {why} Put them back, or "
+                "cluster them again."
+            )
+        samples = Samples(source, table.names, table.heading, X, images)
+    elif source is not None:
+        samples = run.open_new(source, monitor)
+        if samples.names != table.names:
+            raise NoData(
+                f"{source} no longer has the {len(table):,} rows that were clustered, but "
+                f"{len(samples):,}. Restore it, or cluster it again."
+            )
+    else:
+        X, _ = run.compared_rows(len(table))
+        columns = run.config.get("columns")
+        samples = Samples(None, table.names, table.heading, X, columns=columns)
+    return _parent_of(run, contents, samples)
+
+
+def _parent_of(run: OpenedRun, contents: Contents, samples: Samples) -> Parent:
+    """Return this run, of these samples."""
+    if (classes := run.file("classes.csv")).is_file():
+        samples = replace(samples, classes=classes_of(classes, samples.names))
+    files = {name: run.file(name) for name in CARRIED}
+    return Parent(
+        path=run.path,
+        config=run.config,
+        n_clusters=contents.n_clusters,
+        samples=samples,
+        assigned=contents.assigned,
+        review=contents.review,
+        representatives=contents.representatives if run.config.get("deduplicate") else None,
+        files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
+    )
+
+
+def write_successor(
+    parent: Parent,
+    folder: RunFolder,
+    clustering: Clustering,
+    review: Review,
+    monitor: Monitor,
+    *,
+    report: bool,
+) -> None:
+    """Write the run that was made from another one, with what is left of the review."""
+    K = clustering.P.shape[1]
+    config = parent.config | {"n_clusters": K, "parent": str(parent.path.resolve())}
+    config |= {"source": clustering.samples.source, "pac": config["pac"] | {"n_clusters": K}}
+    with folder:
+        begin(folder, config)
+        write(folder, clustering)
+        folder.write(REVIEW, review.to_bytes())
+        folder.write("log.txt", "\n".join(monitor.lines) + "\n")
+    monitor.say(f"written to {folder.path}; {parent.path} is as it was")
+    if report:
+        write_page(folder.path, clustering.X, clustering.samples.images, monitor)
+
+
+def beside(run: Path, word: str) -> Path:
+    """Return where a run made from another goes: RUN-WORD, with a number where that is taken."""
+    name = re.sub(r"-(refined|updated)(-\d+)?$", "", run.resolve().name)
+    first = run.parent / f"{name}-{word}"
+    others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
+    return next(out for out in itertools.chain([first], others) if not is_finished(out))
