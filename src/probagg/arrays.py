@@ -12,6 +12,9 @@ import numpy as np
 
 from probagg.errors import InputError
 
+# The label of a row whose cluster or class is not known.
+UNKNOWN = -1
+
 
 def is_tensor(X: Any) -> bool:
     """Return whether X is a torch tensor."""

@@ -7,10 +7,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
-from probagg.arrays import like, to_numpy
+from probagg.arrays import UNKNOWN, like, to_numpy
 from probagg.errors import InputError
 
-UNKNOWN = -1
 LEAST = 1e-3  # the probability that a known row has in any cluster when clusters are matched
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from probagg.arrays import UNKNOWN
 from probagg.errors import NoData, reading, warn_user
 from probagg.storage import TEXT, read_bytes, unmarked
 
-UNKNOWN = -1
 # Column names in the order in which they are looked for; "cluster" is of a table of probagg.
 _NAME_HEADS = ("path", "file", "filename", "image", "row", "index", "id", "name")
 _CLASS_HEADS = ("class", "label", "category", "target", "truth", "y", "cluster")

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from probagg.known import UNKNOWN, match_clusters, with_known
+from probagg.arrays import UNKNOWN
+from probagg.known import match_clusters, with_known
 from probagg.neighbours.graph import kappa, mean_over, share_by_chance
 
 PAC, KMEANS, PARTS = "PAC's clusters", "clusters of k-means", "joined parts"

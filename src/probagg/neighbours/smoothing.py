@@ -12,9 +12,9 @@ from typing import Any, Self
 import numpy as np
 
 from probagg.aggregation import LINEAR_METRICS, Array, embed, namespace
-from probagg.arrays import chunks
+from probagg.arrays import UNKNOWN, chunks
 from probagg.errors import ClusteringWarning, InputError, warn_user
-from probagg.known import UNKNOWN, with_known
+from probagg.known import with_known
 from probagg.neighbours.graph import mean_over, nearest_rows
 from probagg.neighbours.joining import choose_clusters
 from probagg.progress import Progress

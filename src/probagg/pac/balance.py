@@ -20,13 +20,13 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from probagg.aggregation import LINEAR_METRICS, Array
-from probagg.arrays import is_tensor, to_numpy
+from probagg.arrays import UNKNOWN, is_tensor, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
-from probagg.known import UNKNOWN, match_clusters
+from probagg.known import match_clusters
 from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
 from probagg.neighbours.joining import kmeans_labels
-from probagg.pac.known import weights_of
+from probagg.pac.fixed_rows import weights_of
 from probagg.pac.out_of_core import Chunks
 from probagg.pac.rows import Metric, check_pairwise_metric, training_distances
 from probagg.pac.solver import Parameters, Solution, solve

@@ -35,6 +35,7 @@ from probagg.pac.assignment import MANY, labels_of_entries
 from probagg.pac.balance import choose_balance
 from probagg.pac.clusters import Clusters, LinearClusters
 from probagg.pac.dask import is_dask
+from probagg.pac.fixed_rows import keep_known, without_known
 from probagg.pac.inputs import (
     CONSTRAINTS,
     RowSource,
@@ -49,7 +50,6 @@ from probagg.pac.inputs import (
     open_rows,
     to_solve,
 )
-from probagg.pac.known import keep_known, without_known
 from probagg.pac.rows import Metric
 from probagg.pac.solver import Parameters, solve
 from probagg.pac.stream import Stream, check_continues

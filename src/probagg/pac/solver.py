@@ -19,15 +19,15 @@ from probagg.aggregation import (
     critical_m_from_growth,
     mass_factor,
 )
-from probagg.arrays import is_tensor, like, to_numpy
+from probagg.arrays import UNKNOWN, is_tensor, like, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
-from probagg.known import UNKNOWN, match_clusters, reorder_clusters, with_known
+from probagg.known import match_clusters, reorder_clusters, with_known
 from probagg.pac.assignment import Update, labels_of_entries
 from probagg.pac.clusters import Clusters, LinearClusters, PairwiseClusters
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.files import FileChunks, MappedRows
-from probagg.pac.known import fix_rows, fixed_sums, weights_of, without_known
+from probagg.pac.fixed_rows import fix_rows, fixed_sums, weights_of, without_known
 from probagg.pac.out_of_core import TRACKED_ROWS, Chunks, ChunkSweeps, FitCheckpoint, RowSample
 from probagg.pac.rows import LinearRows, Metric, PairwiseRows, Rows, training_distances
 from probagg.pac.sweeps import (

@@ -15,13 +15,13 @@ import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
 from probagg.aggregation import Array
-from probagg.arrays import chunks
+from probagg.arrays import UNKNOWN, chunks
 from probagg.errors import InputError
-from probagg.known import UNKNOWN, with_known
+from probagg.known import with_known
 from probagg.pac.advice import problems
 from probagg.pac.clusters import Clusters, LinearClusters
 from probagg.pac.coordinates import Coordinates
-from probagg.pac.known import fix_rows
+from probagg.pac.fixed_rows import fix_rows
 from probagg.pac.rows import LinearRows
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.pac.sweeps import LARGEST_BLOCK, BlockSweeps, converge

@@ -28,8 +28,9 @@ from probagg.app.run.folder import (
     verified,
 )
 from probagg.app.run.tables import FILE, Preparation
+from probagg.arrays import UNKNOWN
 from probagg.data.arrays import read_npz
-from probagg.data.labels import UNKNOWN, read_labels
+from probagg.data.labels import read_labels
 from probagg.errors import NoData, reading
 from probagg.storage import PATH, TEXT, decode_text, map_array, parse_toml, read_bytes, unmarked
 

@@ -18,7 +18,7 @@ from probagg.app.run.by_pac import FITTED
 from probagg.app.run.folder import CHANGES
 from probagg.app.run.result import Clustering, text_table
 from probagg.app.run.samples import Samples
-from probagg.data.labels import UNKNOWN
+from probagg.arrays import UNKNOWN
 from probagg.errors import InputError
 from probagg.neighbours.graph import nearest_rows
 

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from probagg import PAC, GraphPAC, select_n_clusters
 from probagg.aggregation import assign
 from probagg.errors import InputError
-from probagg.pac.known import pulls
+from probagg.pac.fixed_rows import pulls
 
 
 def some_of(y, n, rng):

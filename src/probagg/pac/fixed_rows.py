@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from probagg.aggregation import Array
-from probagg.arrays import chunks, is_tensor, like, numpy_dtype
-from probagg.known import UNKNOWN, one_hot, with_known
+from probagg.arrays import UNKNOWN, chunks, is_tensor, like, numpy_dtype
+from probagg.known import one_hot, with_known
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.dask import DaskArray, is_dask
 from probagg.pac.out_of_core import Chunks
