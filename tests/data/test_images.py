@@ -43,10 +43,21 @@ def test_an_array_is_read_in_the_given_order(array):
     np.testing.assert_array_equal(picked, array.reshape(*array.shape[:3], -1)[[3, 0, 3]])
 
 
+def test_floats_are_the_same_images_in_an_array_a_file_and_a_dataset(tmp_path):
+    expected = COLOUR / 255.0
+    np.save(tmp_path / "floats.npy", expected.astype(np.float32))
+    for source in (expected, tmp_path / "floats.npy", Items(list(expected))):
+        np.testing.assert_array_equal(open_images(source).read(np.arange(5)), COLOUR[:5])
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.zeros((5, 4, 4)), r"float64 .* Pass \(255 \* x\)\.astype\(np\.uint8\)"),
+        (
+            np.full((5, 4, 4), 16.0),
+            r"float64 .* 16 to 16, but \[0, 1\] .* divide by the largest",
+        ),
+        (np.full((5, 4, 4), np.nan), r"values from nan to nan"),
         (np.zeros((5, 4, 4), np.int64), r"Pass x\.astype\(np\.uint8\)"),
         (np.zeros((5, 3, 8, 8), np.uint8), r"x\.transpose\(0, 2, 3, 1\)"),
         (np.zeros((5, 8, 8, 4), np.uint8), r"4 channels, not 1 or 3.*x\[\.\.\., :3\]"),
@@ -119,8 +130,8 @@ def test_files_without_images_are_named(tmp_path):
     (tmp_path / "text.npy").write_text("no array")
     with pytest.raises(NoData, match="cannot be read as a NumPy file"):
         open_images(tmp_path / "text.npy")
-    np.save(tmp_path / "floats.npy", np.zeros((5, 4, 4)))
-    with pytest.raises(NoData, match="pixels must be uint8"):
+    np.save(tmp_path / "floats.npy", np.full((5, 4, 4), 9.0))
+    with pytest.raises(NoData, match=r"\[0, 1\] is needed"):
         open_images(tmp_path / "floats.npy")
     (tmp_path / "table.csv").write_text("1,2")
     with pytest.raises(NoData, match=r"table\.csv is neither a folder of images nor a \.npz"):
@@ -209,10 +220,11 @@ def test_a_set_is_opened_at_another_size_and_in_other_channels():
         Image.fromarray,
         lambda x: (Image.fromarray(x), 3),
         np.asarray,
+        lambda x: x / 255,
         lambda x: (torch.from_numpy(x).permute(2, 0, 1), 3, "more"),
         lambda x: torch.from_numpy(x).permute(2, 0, 1) / 255,
     ],
-    ids=["pillow", "pillow and class", "array", "uint8 tensor", "float tensor"],
+    ids=["pillow", "pillow and class", "array", "float array", "uint8 tensor", "float tensor"],
 )
 def test_a_dataset_may_return_any_kind_of_image(wrap):
     images = open_images(Items([wrap(x) for x in COLOUR]))
@@ -239,7 +251,7 @@ def test_a_dataset_of_grey_images_has_one_channel():
     [
         ([], "is empty"),
         ([{"image": 1}], "Item 0 is a dict"),
-        ([COLOUR[0] / 255], "array of float64; uint8 is needed"),
+        ([COLOUR[0] / 1.0], r"array of float64 with values from .* \[0, 1\] is needed"),
         ([torch.randn(3, 4, 4)], r"\[0, 1\] is needed\. Leave Normalize out"),
         ([torch.zeros(3, 4, 4, dtype=torch.int64)], r"tensor of torch\.int64"),
         ([torch.zeros(4, 4, 4)], "drop its transparency"),

@@ -18,7 +18,7 @@ def test_an_interrupted_reader_does_not_load_what_still_waits():
         if piece == 0:
             time.sleep(0.3)  # until the reader waits for this piece
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            time.sleep(0.3)
+            time.sleep(1.0)
         loaded.append(piece)
         return piece
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from probagg.arrays import chunks
 from probagg.data.arrays import numpy_of_tensor
 from probagg.data.photo import (
     BadImage,
@@ -67,7 +68,9 @@ class ImageSet(ABC):
 
 
 class ArrayImages(ImageSet):
-    """An array of images: uint8 (N, H, W) or (N, H, W, C), C = 1 or 3; a memory map stays one.
+    """An array of images (N, H, W) or (N, H, W, C), C = 1 or 3: uint8, or float in [0, 1].
+
+    A memory map of uint8 stays one.
 
     >>> images = ArrayImages(np.zeros((5, 8, 8), np.uint8))
     >>> images.read(np.array([3, 1])).shape
@@ -83,7 +86,8 @@ class ArrayImages(ImageSet):
         *,
         class_names: list[str] | None = None,
     ) -> None:
-        _check_array(array)
+        _check_shape(array)
+        array = grey_levels(array, f"The images are {array.dtype} of shape {array.shape}")
         self._array = array if array.ndim == 4 else array[..., None]
         self.y = None if y is None else _checked_classes(y, len(array))
         self.name = name
@@ -110,7 +114,7 @@ class ArrayImages(ImageSet):
 class DatasetImages(ImageSet):
     """The images `dataset[i]`, alone or first in a tuple, for i in range(len(dataset)).
 
-    An image is a PIL image, a uint8 array (H, W) or (H, W, C), or a tensor (H, W) or (C, H, W),
+    An image is a PIL image, an array (H, W) or (H, W, C), or a tensor (H, W) or (C, H, W); both are
     uint8 or float in [0, 1]. All must have one size. Classes are not read: that would decode all.
     Random transforms change the fingerprint each time.
     """
@@ -119,7 +123,7 @@ class DatasetImages(ImageSet):
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise NoData(
                 f"{type(dataset).__name__} has no length or no items. Pass a folder, a .npz or "
-                ".npy file, a list of image files, a uint8 array, or a map-style Dataset (with "
+                ".npy file, a list of image files, an array, or a map-style Dataset (with "
                 "__len__ and __getitem__)."
             )
         if len(dataset) == 0:
@@ -158,12 +162,13 @@ class DatasetImages(ImageSet):
             pixels = np.asarray(to_channels(image, channels))
             return pixels.reshape(image.height, image.width, channels)
         if isinstance(image, np.ndarray):
-            return _from_array(image, row)
+            pixels = grey_levels(image, f"Image {row} is an array of {image.dtype}")
+            return _last_is_channel(pixels, row, "(H, W) or (H, W, C)")
         if hasattr(image, "detach"):
             return _from_tensor(image, row)
         raise NoData(
-            f"Item {row} is a {type(image).__name__}. A Dataset must return an image (PIL, uint8 "
-            "array or tensor), or a tuple that begins with one. Pass rows of numbers as an array."
+            f"Item {row} is a {type(image).__name__}. A Dataset must return an image (PIL, array "
+            "or tensor), or a tuple that begins with one. Pass rows of numbers as an array."
         )
 
     def _fitting(self, row: int) -> np.ndarray:
@@ -185,30 +190,36 @@ def _by(size: tuple[int, ...] | None) -> str:
     return " x ".join(map(str, (size or ())[:2]))
 
 
-def _from_array(image: np.ndarray, row: int) -> np.ndarray:
-    if image.dtype != np.uint8:
-        raise NoData(
-            f"Image {row} is an array of {image.dtype}; uint8 is needed. Return "
-            "(255 * x).astype(np.uint8) where its values are in [0, 1]."
-        )
-    return _last_is_channel(image, row, "(H, W) or (H, W, C)")
-
-
 def _from_tensor(image: Any, row: int) -> np.ndarray:
-    pixels = numpy_of_tensor(image)
-    if pixels.dtype.kind == "f":
-        low, high = float(pixels.min()), float(pixels.max())
-        if not (low >= 0.0 and high <= 1.0):
-            raise NoData(
-                f"Image {row} is a float tensor with values from {low:.3g} to {high:.3g}; [0, 1] "
-                "is needed. Leave Normalize out of the Dataset's transform."
-            )
-        pixels = np.rint(255.0 * pixels).astype(np.uint8)
-    if pixels.dtype != np.uint8:
-        raise NoData(f"Image {row} is a tensor of {image.dtype}. Return uint8 or float in [0, 1].")
+    pixels = grey_levels(numpy_of_tensor(image), f"Image {row} is a tensor of {image.dtype}")
     if pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     return _last_is_channel(pixels, row, "(H, W) or (C, H, W)")
+
+
+def grey_levels(pixels: np.ndarray, given: str) -> np.ndarray:
+    """Return pixels that are uint8 or float in [0, 1] as uint8; others are an error.
+
+    >>> grey_levels(np.array([0.0, 0.5, 1.0]), "The image")
+    array([  0, 128, 255], dtype=uint8)
+    """
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype.kind != "f":
+        raise NoData(
+            f"{given}, but uint8, or float in [0, 1], is needed. Pass x.astype(np.uint8) where the "
+            "values are in 0..255."
+        )
+    found = np.empty(pixels.shape, np.uint8)
+    for rows in chunks(len(pixels), 1024):
+        low, high = float(pixels[rows].min()), float(pixels[rows].max())
+        if not (low >= 0.0 and high <= 1.0):
+            raise NoData(
+                f"{given} with values from {low:.3g} to {high:.3g}, but [0, 1] is needed. Leave "
+                "Normalize out, or divide by the largest value that a pixel can have."
+            )
+        found[rows] = np.rint(255.0 * pixels[rows])
+    return found
 
 
 def _last_is_channel(pixels: np.ndarray, row: int, needed: str) -> np.ndarray:
@@ -438,7 +449,7 @@ def converted(images: ImageSet, size: int | None, channels: int | None) -> Image
     return ConvertedImages(images, size, channels)
 
 
-def _check_array(array: np.ndarray) -> None:
+def _check_shape(array: np.ndarray) -> None:
     given = f"The images are {array.dtype} of shape {array.shape}"
     shape = array.shape
     if array.ndim == 2:
@@ -457,11 +468,6 @@ def _check_array(array: np.ndarray) -> None:
             raise NoData(f"{given}: channels must come last. Pass x.transpose(0, 2, 3, 1).")
         cut = {4: " Drop the transparency: x[..., :3].", 2: " Drop the transparency: x[..., :1]."}
         raise NoData(f"{given}: {shape[3]} channels, not 1 or 3.{cut.get(shape[3], '')}")
-    if array.dtype != np.uint8:
-        conversion = "(255 * x).astype(np.uint8) where the values are in [0, 1]"
-        if array.dtype.kind in "iu":
-            conversion = "x.astype(np.uint8) where the values are in 0..255"
-        raise NoData(f"{given}, but pixels must be uint8. Pass {conversion}.")
 
 
 def _checked_classes(y: np.ndarray, n_images: int) -> np.ndarray:

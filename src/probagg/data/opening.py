@@ -31,7 +31,7 @@ FILES = f".npz, .npy, .h5ad, {', '.join(SUFFIXES)} or image file"
 def open_source(source: Any, *, prefer: str = "images") -> ImageSet | Matrix | Table:
     """Return the images, the matrix or the table of a source; its `kind` says which it is.
 
-    Images are a folder, an image file or a list of them, a uint8 array or a .npz (X, and y if
+    Images are a folder, an image file or a list of them, an array or a .npz (X, and y if
     known) or .npy file of one, a map-style Dataset, or an image set. A matrix is an array of two
     dimensions, dense or sparse, or a file of one, or AnnData. A table is a .csv, .tsv, .txt or
     .parquet file, a DataFrame, or an Arrow table. Of a named set that is both images and a matrix,
@@ -81,7 +81,7 @@ def open_images(source: Any, *, size: int | None = None, channels: int | None = 
         where = str(source) if _is_path(source) else f"The {type(source).__name__}"
         raise NoData(
             f"{where} is neither a folder of images nor a .npz, .npy or image file with images: it "
-            f"holds a {found.kind}. Pass one of these, a uint8 array, or a Dataset."
+            f"holds a {found.kind}. Pass one of these, an array, or a Dataset."
         )
     return converted(found, size, channels)
 

@@ -163,8 +163,8 @@ class DPAC(ClusterMixin, BaseEstimator):
         Parameters
         ----------
         images : array, path, name or Dataset
-            A uint8 array (n, height, width[, channels]), a folder of photos, an .npz or .npy file,
-            the name of a data set, or a map-style torch Dataset.
+            An array (n, height, width[, channels]), uint8 or float in [0, 1], a folder of photos,
+            an .npz or .npy file, the name of a data set, or a map-style torch Dataset.
         y : ignored
             Labels are never used.
         """

@@ -55,8 +55,8 @@ def cluster(
     ----------
     source : path, str, array, DataFrame, Arrow table, AnnData, list of paths, or Dataset
         A folder of images, a file (.npz, .npy, .csv, .parquet, .h5ad, an image), the name of a set,
-        images as a uint8 array (n, height, width[, channels]), a matrix (n, columns), a table, or a
-        map-style Dataset of images, as torch has them.
+        images as an array (n, height, width[, channels]), uint8 or float in [0, 1], a matrix (n,
+        columns), a table, or a map-style Dataset of images, as torch has them.
     n_clusters : int, "auto", (low, high) or None
         K, or the range to choose it from. None is the number of classes of a named set.
     out : path, default="runs/SOURCE-TIME"
