@@ -138,8 +138,8 @@ def reorder_clusters(P: Any, order: np.ndarray) -> Any:
     return P[:, order] if sp.issparse(P) else P.T[like(order, P)].T
 
 
-def with_known(P: Any, known: np.ndarray | None) -> Any:
-    """Return P (N, K), or labels (N,), with known rows set."""
+def with_known(P: Any, known: np.ndarray | None, weight: float = 1.0) -> Any:
+    """Return P (N, K), or labels (N,), with known rows set; in P they count `weight` rows."""
     if known is None or P is None:
         return P
     rows = np.flatnonzero(known != UNKNOWN)
@@ -147,9 +147,9 @@ def with_known(P: Any, known: np.ndarray | None) -> Any:
         P[like(rows, P)] = like(known[rows], P)
     elif sp.issparse(P):
         P = sp.diags_array((known == UNKNOWN).astype(P.dtype)) @ P
-        P = sp.csr_array(P + one_hot(known, P.shape[1], P.dtype))
+        P = sp.csr_array(P + weight * one_hot(known, P.shape[1], P.dtype))
         P.eliminate_zeros()
     else:
         P[like(rows, P)] = 0.0
-        P[like(rows, P), like(known[rows], P)] = 1.0
+        P[like(rows, P), like(known[rows], P)] = weight
     return P

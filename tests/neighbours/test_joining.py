@@ -8,11 +8,12 @@ from probagg import PAC, GraphPAC, clustering_accuracy
 from probagg.errors import ClusteringWarning
 from probagg.neighbours.joining import (
     GUESSES,
+    NEW,
+    Grouping,
     count_edges,
-    half_of,
     join,
+    part_classes,
     refine,
-    share_wrong,
     without_themselves,
 )
 from probagg.neighbours.smoothing import Smoothing
@@ -141,8 +142,36 @@ def test_known_labels_of_both_ends_keep_a_chain_apart(rng):
     assert (labels[300:600] == 0).all()
 
 
-def test_hidden_labels_are_half_of_each_class_and_judge_without_being_seen():
+def test_the_share_of_known_labels_that_clusters_contradict_counts(rng):
+    """Ten guesses are added, half of them wrong: one label alone decides little."""
     known = np.repeat([0, 1, 2, -1], [5, 4, 1, 20])
-    seen = half_of(known, 0)
-    assert np.bincount(seen[seen >= 0]).tolist() == [2, 2]
-    assert share_wrong(known.clip(0), known, seen, 3) == 0.5 * GUESSES / (GUESSES + 6)
+    labels = np.where(known == 1, 0, known.clip(0))
+    X, near = rng.normal(size=(30, 2)), rng.integers(30, size=(30, 3))
+    found = Grouping.of("joined parts", labels, near, X, known)
+    assert found.wrong == (GUESSES / 2 + 4) / (GUESSES + 10)
+    without = Grouping.of("joined parts", labels, near, X)
+    assert without.score(1.0) - found.score(1.0) == pytest.approx(np.log(found.wrong))
+
+
+def test_parts_that_lack_known_rows_are_joined_with_none_of_their_classes(rng):
+    """Half of class 0 is known, so a part without such rows is of a class to find."""
+    parts = np.repeat(np.arange(6), 40)
+    known = np.where((parts < 2) & (np.arange(240) % 2 == 0), 0, -1)
+    classes = part_classes(parts, 3, known)[1]
+    assert classes.tolist() == [0, 0, NEW, NEW, NEW, NEW]
+    assert part_classes(parts, 1, known)[1].tolist() == [0, 0, -1, -1, -1, -1]
+    edges = np.ones((6, 6)) + 9.0 * np.eye(6)
+    edges[1, 2] = edges[2, 1] = 20.0
+    edges[2, 3] = edges[3, 2] = edges[4, 5] = edges[5, 4] = 15.0
+    groups = refine(edges, join(edges, 3, "modularity", classes), classes)
+    assert groups.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_one_label_that_contradicts_the_graph_does_not_tear_a_cluster(rng):
+    """A row of class 1 lies in the midst of class 0: it keeps its label, and its cluster stays."""
+    X = np.vstack([rng.normal(10.0 * k, 1, (200, 4)) for k in range(3)])
+    known = np.full(600, -1)
+    known[[0, 1, 200, 400]] = 0, 1, 1, 2
+    labels = GraphPAC(3, random_state=0).fit(X, known_labels=known).labels_
+    assert labels[1] == 1
+    assert (np.delete(labels, 1) == np.delete(np.repeat([0, 1, 2], 200), 1)).all()

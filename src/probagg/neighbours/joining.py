@@ -12,14 +12,14 @@ their rows, the better. Each counts by its logarithm, so by ratios.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from probagg.arrays import UNKNOWN
-from probagg.known import match_clusters, with_known
+from probagg.known import match_clusters
 from probagg.neighbours.graph import kappa, mean_over, share_by_chance
 
 PAC, KMEANS, PARTS = "PAC's clusters", "clusters of k-means", "joined parts"
@@ -33,8 +33,10 @@ DIVISIONS, AXES = 4, 50
 SIZES = 1.6
 # How far, in score, other clusters must be ahead of PAC's.
 AHEAD = 0.25
-# So many labels, half of them wrong, are added to those that are hidden, so that few decide little.
-GUESSES = 20
+# So many labels, half of them wrong, are added to the known ones, so that few decide little.
+GUESSES = 10
+# What a part is that too few known rows are in for any of their classes, and how many would be one.
+NEW, FEWEST = -2, 10
 # From this agreement on, candidates are equal to the graph, and the most compact is taken.
 SEPARATE = 0.995
 # Below this adjusted Rand index clusters are other ones.
@@ -50,13 +52,22 @@ class Grouping:
     inside: float  # the share of edges with both ends in one cluster
     by_chance: float  # that of random labels of the same sizes
     spread: float  # the sum of squares within clusters, as a share of that of all rows
-    wrong: float = 1.0  # the share of known labels that are not found where they are hidden
+    wrong: float = 1.0  # the share of known labels that are other ones
 
     @classmethod
     def of(
-        cls, name: str, labels: np.ndarray, near: np.ndarray, X: np.ndarray, wrong: float = 1.0
+        cls,
+        name: str,
+        labels: np.ndarray,
+        near: np.ndarray,
+        X: np.ndarray,
+        known: np.ndarray | None = None,
     ) -> Grouping:
         """Return the grouping with these labels of the rows X of a graph."""
+        wrong = 1.0
+        if known is not None:
+            is_wrong = (labels != known)[known != UNKNOWN]
+            wrong = (GUESSES / 2.0 + is_wrong.sum()) / (GUESSES + len(is_wrong))
         inside = float((labels[near] == labels[:, None]).mean())
         compact = spread(X, labels) / max(spread(X, np.zeros_like(labels)), 1e-300)
         return cls(name, labels, inside, share_by_chance(labels), max(compact, 1e-9), wrong)
@@ -79,9 +90,9 @@ class Grouping:
     def score(self, balance: float) -> float:
         """Return how well clusters fit: few edges cut, little spread and, by balance, equal sizes.
 
-        Where labels are known, few of those that were hidden are wrong. Ratios count, so all are
-        logarithms. The share of edges cut is taken a standard error above what it is, so that a few
-        edges decide nothing.
+        Where labels are known, few of them are other ones. Ratios count, so all are logarithms. The
+        share of edges cut is taken a standard error above what it is, so that a few edges decide
+        nothing.
         """
         N, cut, sizes = len(self.labels), 1.0 - self.inside, np.bincount(self.labels).clip(1)
         most = (cut + (cut / N) ** 0.5 + 1.0 / N) / max(1.0 - self.by_chance, 1e-12)
@@ -98,7 +109,6 @@ def choose_clusters(
     balance: float = 1.0,
     random_state: int = 0,
     known: np.ndarray | None = None,
-    blind: np.ndarray | None = None,
 ) -> tuple[Grouping | None, str, str | None]:
     """Return joined parts or the clusters of k-means, None where PAC's are kept; why; and a doubt.
 
@@ -107,53 +117,31 @@ def choose_clusters(
     edges, and can only be compared with clusters that do. `balance` is PAC's: how much clusters of
     equal size are preferred.
 
-    Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it. Each candidate is also found
-    without these labels, which its score is of, and with half of them, to count how many of the
-    others it finds. `blind` are PAC's probabilities without any.
+    Where clusters of rows are `known`, (N,) with -1 elsewhere, parts are joined with and without
+    these labels. The labels count in the score by how many of them clusters contradict: where they
+    are few, clusters that contradict one may fit the graph better.
     """
     K = P.shape[1]
     if K < 2 or len(near) < PER_PART * K:
         return None, PAC, None
-    others, given, before = without_themselves(near), [known], [P]
-    if known is not None:
-        seen = half_of(known, random_state)
-        given += [seen, None]
-        blind = P if blind is None else blind
-        blind = blind[:, match_clusters(blind, known)]
-        before += [blind, blind]
-    labels_of: dict[Grouping, np.ndarray] = {}
-
-    def grouping(name: str, Q: list[np.ndarray]) -> Grouping:
-        if name != PARTS:
-            Q = [smoothed(each, known=some) for each, some in zip(Q, given, strict=True)]
-        labels = [each.argmax(1) for each in Q]
-        wrong = 1.0 if known is None else share_wrong(labels[1], known, seen, K)
-        found = Grouping.of(name, labels[-1], others, X, wrong)
-        labels_of[found] = labels[0]
-        return found
-
-    candidates = [grouping(PAC, before)]
-    for name, labels in _candidates(X, others, K, random_state, given):
-        new = grouping(name, [np.eye(K)[each] for each in labels])
-        candidates += [new] if len(np.unique(labels_of[new])) == K else []
+    others = without_themselves(near)
+    candidates = [Grouping.of(PAC, smoothed(P).argmax(1), others, X, known)]
+    for name, labels in _candidates(X, others, K, random_state, known):
+        labels = smoothed(np.eye(K)[labels]).argmax(1) if name == KMEANS else labels
+        if len(np.unique(labels)) == K:
+            candidates.append(Grouping.of(name, _numbered(labels, K, known), others, X, known))
     chosen = best_grouping(candidates, balance)
     reason = f"{chosen.name}: {chosen.percent} of neighbours share a cluster"
     if chosen is not candidates[0]:
         reason += f", in PAC's {candidates[0].percent}"
     doubt = _doubt(chosen, best_grouping(candidates, balance / 2.0), balance)
-    if chosen is candidates[0]:
-        return None, reason, doubt
-    if known is not None:
-        same = [each for each in candidates if each.name == chosen.name]
-        found = [Grouping.of(chosen.name, labels_of[c], others, X, c.wrong) for c in same]
-        chosen = best_grouping(found, balance)
-    return chosen, reason, doubt
+    return (None if chosen is candidates[0] else chosen), reason, doubt
 
 
 def best_grouping(candidates: list[Grouping], balance: float) -> Grouping:
     """Return the clusters with the highest score, or the most compact of those without a cut.
 
-    Known labels that were hidden count before compactness.
+    Known labels count before compactness.
     """
     best = max(candidates, key=lambda each: each.score(balance))
     if best.kappa < SEPARATE:
@@ -178,15 +166,11 @@ def _doubt(chosen: Grouping, rival: Grouping, balance: float) -> str | None:
 
 
 def _candidates(
-    X: np.ndarray, near: np.ndarray, K: int, random_state: int, given: Sequence[np.ndarray | None]
-) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Yield labels of all rows, from k-means and from several divisions into parts.
-
-    Each is yielded as all of the labels that are `given` lead to it.
-    """
+    X: np.ndarray, near: np.ndarray, K: int, random_state: int, known: np.ndarray | None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield labels of all rows, from k-means and from several divisions into parts."""
     N = len(X)
-    labels = kmeans_labels(principal_axes(X), K, random_state, n_init=10)
-    yield KMEANS, [_matched(labels, K, known) for known in given]
+    yield KMEANS, kmeans_labels(principal_axes(X), K, random_state, n_init=10)
     n_parts = count_parts(N, K)
     if n_parts <= K:
         return
@@ -196,72 +180,50 @@ def _candidates(
     rows = principal_axes(rows)
     for number in range(DIVISIONS):
         parts = kmeans_labels(rows, n_parts, random_state + number, n_init=1)
-        found = [join_parts(near, parts, K, known) for known in given]
-        yield from ((PARTS, list(labels)) for labels in zip(*found, strict=True))
-
-
-def join_parts(
-    near: np.ndarray, parts: np.ndarray, K: int, known: np.ndarray | None
-) -> list[np.ndarray]:
-    """Return labels of all rows from parts that are joined by modularity, and by ratio."""
-    parts, classes = part_classes(parts, K, known)
-    edges = count_edges(near, parts, len(classes))
-    modular = refine(edges, join(edges, K, "modularity", classes), classes)
-    return [
-        _matched(groups[parts], K, known) for groups in (modular, join(edges, K, "ratio", classes))
-    ]
+        edges = count_edges(near, parts, int(parts.max()) + 1)
+        yield PARTS, refine(edges, join(edges, K, "modularity"))[parts]
+        yield PARTS, join(edges, K, "ratio")[parts]
+        if known is not None:
+            parts, classes = part_classes(parts, K, known)
+            edges = count_edges(near, parts, len(classes))
+            yield PARTS, refine(edges, join(edges, K, "modularity", classes), classes)[parts]
 
 
 def part_classes(
-    parts: np.ndarray, n_clusters: int, known: np.ndarray | None
+    parts: np.ndarray, n_clusters: int, known: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the part of each row, and the class that most known rows of each part have, or -1.
 
     A part with less than half of the known rows that a part of the class would have is of no class:
-    a few rows may lie among those of a new one. The known rows of a class that no part has are a
-    part of their own.
+    a few rows may lie among those of a new one. Where classes are left to find, and a part of any
+    known class would have at least FEWEST known rows, such a part is of a class to find, NEW. The
+    known rows of a class that no part has are a part of their own.
 
     >>> part_classes(np.array([0, 0, 0, 1]), 3, np.array([2, 2, 1, -1]))
     (array([0, 0, 2, 1]), array([ 2, -1,  1]))
     """
     n_parts, parts = int(parts.max()) + 1, parts.copy()
-    if known is None:
-        return parts, np.full(n_parts, UNKNOWN)
     rows = np.flatnonzero(known != UNKNOWN)
     counts = np.zeros((n_parts, n_clusters), np.int64)
     np.add.at(counts, (parts[rows], known[rows]), 1)
-    most, sizes = counts.max(1), np.bincount(parts, minlength=n_parts)
-    share = counts.sum(0)[counts.argmax(1)] * n_clusters / len(parts)
-    classes = np.where(most > 0.5 * np.minimum(share, 1.0) * sizes, counts.argmax(1), UNKNOWN)
+    sizes, n_known = np.bincount(parts, minlength=n_parts), counts.sum(0)
+    share = np.minimum(n_known * n_clusters / len(parts), 1.0)
+    most = counts.argmax(1)
+    classes = np.where(counts.max(1) > 0.5 * share[most] * sizes, most, UNKNOWN)
+    if not n_known.all():
+        expected = sizes * share[n_known > 0].min()
+        classes[(classes == UNKNOWN) & (expected >= FEWEST)] = NEW
     without = np.setdiff1d(known[rows], classes)
     for number, label in enumerate(without.tolist()):
         parts[known == label] = n_parts + number
     return parts, np.append(classes, without)
 
 
-def half_of(known: np.ndarray, random_state: int) -> np.ndarray:
-    """Return known labels, half of those of each class (or one more) hidden."""
-    seen, generator = known.copy(), np.random.default_rng(random_state)
-    for label in np.unique(known[known != UNKNOWN]):
-        rows = generator.permutation(np.flatnonzero(known == label))
-        seen[rows[len(rows) // 2 :]] = UNKNOWN
-    return seen
-
-
-def share_wrong(labels: np.ndarray, known: np.ndarray, seen: np.ndarray, K: int) -> float:
-    """Return which share of the hidden labels is wrong, as if so many GUESSES were among them."""
-    found = np.argsort(match_clusters(np.eye(K)[labels], known))[labels]
-    hidden = known != seen
-    n_wrong = np.count_nonzero((found != known)[hidden])
-    return (GUESSES / 2.0 + n_wrong) / (GUESSES + np.count_nonzero(hidden))
-
-
-def _matched(labels: np.ndarray, K: int, known: np.ndarray | None) -> np.ndarray:
-    """Return labels numbered as the known ones of some rows, which are set."""
+def _numbered(labels: np.ndarray, K: int, known: np.ndarray | None) -> np.ndarray:
+    """Return labels numbered as the known ones of some rows."""
     if known is None:
         return labels
-    order = match_clusters(np.eye(K)[labels], known)
-    return with_known(np.argsort(order)[labels], known)
+    return np.argsort(match_clusters(np.eye(K)[labels], known))[labels]
 
 
 def count_parts(n: int, n_clusters: int) -> int:
@@ -328,7 +290,8 @@ def join(
     By "modularity" the two are those whose union gains most: edges inside, less those by chance. By
     "ratio" they are those with the most edges between them compared with the edges of either: a
     small group then joins its only neighbour, however large. Parts of one class, where `classes`
-    (parts,) has it, are joined first, and never with parts of another; -1 is no class.
+    (parts,) has it, are joined first, and never with parts of another; -1 is no class, and NEW is
+    none of the known ones.
 
     >>> chain = np.diag([9.0] * 4) + np.diag([5.0, 1.0, 5.0], 1) + np.diag([5.0, 1.0, 5.0], -1)
     >>> join(chain, 2, "modularity").tolist(), join(chain, 2, "ratio").tolist()
@@ -349,7 +312,7 @@ def join(
             found = edges[rows] - degrees[rows, None] * degrees / total
         has_class = (classes[rows, None] != UNKNOWN) & (classes != UNKNOWN)
         same = classes[rows, None] == classes
-        found[has_class & same], found[has_class & ~same] = np.inf, -np.inf
+        found[same & (classes >= 0)], found[has_class & ~same] = np.inf, -np.inf
         found[:, ~left] = -np.inf
         return found
 
@@ -360,7 +323,8 @@ def join(
         edges[first] += edges[second]
         edges[:, first] += edges[:, second]
         degrees[first] += degrees[second]
-        classes[first] = max(classes[first], classes[second])
+        if classes[first] == UNKNOWN:
+            classes[first] = classes[second]
         left[second] = False
         groups[groups == second] = first
         gain[second], gain[:, second] = -np.inf, -np.inf
@@ -374,7 +338,7 @@ def refine(
 ) -> np.ndarray:
     """Return the groups after moves of single parts that gain modularity.
 
-    A group keeps at least one part, and parts of a class stay.
+    A group keeps at least one part, and parts of a class, or of a new one, stay.
 
     >>> pairs = np.kron(np.eye(2), [[0.0, 5.0], [5.0, 0.0]]) + 1.0
     >>> refine(pairs, np.array([0, 1, 1, 1])).tolist()

@@ -26,6 +26,7 @@ PHOTO_ROUNDS = 5  # of `Smoothing`; with 20, one of 16 sets of photos loses 0.7 
 PER_CLUSTER = 20  # rows per cluster, below which a tenth of one is less than two rows
 SAMPLE = 10_000  # rows that are kept to label others by
 CHUNK = 2_000  # rows that are labelled at a time
+KNOWN = 5.0  # neighbours that one whose cluster is known counts as
 
 
 def count_nearest(n: int, n_clusters: int) -> int:
@@ -58,17 +59,19 @@ def smooth(
     """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
 
     Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P. Rows whose
-    cluster is `known`, (N,) with -1 elsewhere, keep it in every round.
+    cluster is `known`, (N,) with -1 elsewhere, keep it in every round, and count as five: so do
+    they in what is returned.
 
     >>> near = np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
     >>> P = np.array([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
     >>> smooth(near, P).argmax(1).tolist()
     [0, 0, 0, 1, 1]
     """
-    Q, mass = P, P.sum(0) if mass is None else mass
+    mass = P.sum(0) if mass is None else mass
+    Q = P if known is None else with_known(P.copy(), known, KNOWN)
     for _ in range(rounds):
         T = mean_over(near, Q)
-        Q = with_known(_normalise(T * _factor(T, mass)), known)
+        Q = with_known(_normalise(T * _factor(T, mass)), known, KNOWN)
     return Q
 
 
@@ -157,13 +160,12 @@ class Smoothing:
         metric: str = "cosine",
         balance: float = 1.0,
         known: np.ndarray | None = None,
-        blind: Any = None,
     ) -> tuple[Self, np.ndarray]:
         """Return the smoothing of PAC's P (N, K) of X (N, D), and the new P (N, K).
 
-        `balance` is PAC's, and so is `known`, the clusters of rows that keep them; `blind` is PAC's
-        P without these labels. `progress` is called with the number of rows done and of all, beyond
-        one sample.
+        `balance` is PAC's, and so is `known`, the clusters of rows that keep them: P is what PAC
+        gives these rows by itself. `progress` is called with the number of rows done and of all,
+        beyond one sample.
         """
         N, K = P.shape
         kept = _sampled_rows(N, known, np.random.default_rng(random_state))
@@ -173,20 +175,14 @@ class Smoothing:
         near = _nearest(points, rows.astype(np.float64), count_nearest(len(kept), K), metric)
         smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS)
         chosen, reason, doubt = choose_clusters(
-            points,
-            near,
-            before,
-            smoothed,
-            balance,
-            random_state,
-            some,
-            None if blind is None else np.asarray(blind[kept], np.float64),
+            points, near, before, smoothed, balance, random_state, some
         )
         if doubt is not None:
             warn_user(doubt, ClusteringWarning)
         confidence = sharpness(before)
         if chosen is not None:
             before, confidence = np.eye(K)[chosen.labels], chosen.inside
+        before = with_known(before, some)
         Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1, known=some).astype(np.float32)
         T = mean_over(near, Q.astype(np.float64))
         factor = _factor(T, before.sum(0))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClusterMixin, clone
+from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import ClassifierTags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -140,11 +140,10 @@ class GraphPAC(ClusterMixin, BaseEstimator):
             warnings.filterwarnings("ignore", FORCED_SIZES, ClusteringWarning)
             pac = PAC(**self.get_params() | {"random_state": seed})
             given = to_numpy(X) if is_tensor(X) else X
-            blind = None if known is None else clone(pac).fit(given).predict_proba(rows)
             self.pac_ = pac.fit(given, known_labels=known)
-        P = getattr(self.pac_, "probabilities_", None)
-        P = with_known(self.pac_.predict_proba(rows), known) if P is None else P
-        self.smoothing_, self.probabilities_ = None, P
+        P = getattr(self.pac_, "probabilities_", None) if known is None else None
+        P = self.pac_.predict_proba(rows) if P is None else P
+        self.smoothing_: Smoothing | None = None
         if n_samples >= PER_CLUSTER * int(self.n_clusters):
             self.smoothing_, self.probabilities_ = Smoothing.fit(
                 rows,
@@ -154,8 +153,9 @@ class GraphPAC(ClusterMixin, BaseEstimator):
                 metric=self.metric,
                 balance=float(self.pac_.balance_),
                 known=known,
-                blind=blind,
             )
+        else:
+            self.probabilities_ = with_known(P, known)
         self.labels_ = labels_of(self.probabilities_)
         return self
 
