@@ -15,7 +15,14 @@ from probagg.app.assignments import Assignments
 from probagg.app.review import Review, Split
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.learning import Changes, Parent, apart, known_labels_of, refit
+from probagg.app.run.learning import (
+    Changes,
+    Parent,
+    apart,
+    known_labels_of,
+    new_samples,
+    refit,
+)
 from probagg.app.run.successor import beside
 from probagg.errors import InputError, NoData
 
@@ -325,6 +332,16 @@ def test_photos_that_came_into_the_folder_join_under_their_names(photo_run, tmp_
 
 
 # ---- its parts
+
+
+def test_a_dense_class_within_a_loose_cluster_is_new_and_a_class_that_grows_is_not(rng):
+    """Its samples are not far for the loose cluster, but near to each other alone."""
+    loose, dense = rng.normal(0, 1, (45, 20)), rng.normal(0.5, 0.4, (44, 20))
+    found = new_samples(np.vstack([loose, dense]), 45, np.zeros(89, int), "sqeuclidean")
+    assert len(found) > 40
+    more = rng.normal(0, 1, (90, 20))
+    found = new_samples(np.vstack([loose, more]), 45, np.zeros(135, int), "sqeuclidean")
+    assert len(found) < 5
 
 
 def test_a_run_made_from_another_has_its_name_and_a_word(tmp_path):

@@ -32,6 +32,8 @@ LEAST_NEW, MOST_NEW = 5, 20
 # Whether a sample fits is told by the distance to this nearest of so many others, which is beyond
 # that of this share of its cluster where it does not.
 NEIGHBOUR, COMPARED, FITTING = 5, 10_000, 0.95
+# The number of new samples near one, itself included, that are a class of their own.
+CROWD = 10
 NEW_CLUSTERS = ("review", "auto", "none")
 # Parameters of the estimator that a new fit takes over.
 KEPT = ("m", "metric", "balance", "n_init")
@@ -179,18 +181,39 @@ def new_samples(X: Any, n: int, clusters: np.ndarray, metric: str) -> np.ndarray
 
     A row fits nowhere if its fifth nearest row below n is farther than that of 95 % of the rows in
     its cluster. At most 10,000 rows below n are compared with. Not the distance to the centre of
-    the cluster decides: clusters need not be compact.
+    the cluster decides: clusters need not be compact. In a loose cluster few rows are that far, so
+    rows that are `among_new` fit nowhere either.
     """
-    drawn = np.random.default_rng(0).choice(n, min(n, COMPARED), replace=False)
-    old, new = _points(X[np.sort(drawn)], metric), _points(X[n:], metric)
+    drawn = np.sort(np.random.default_rng(0).choice(n, min(n, COMPARED), replace=False))
+    old, new = _points(X[drawn], metric), _points(X[n:], metric)
     own, of_new = neighbour_distances(old), neighbour_distances(new, old)
-    labels, limits = clusters[np.sort(drawn)], np.zeros(clusters.max() + 1)
+    labels, limits = clusters[drawn], np.zeros(clusters.max() + 1)
     for k in np.unique(labels):
         limits[k] = np.quantile(own[labels == k], FITTING)
+    found = among_new(old, new, labels, clusters[n:])
     far = np.flatnonzero(of_new > limits[clusters[n:]])
-    if len(far) <= NEIGHBOUR:
-        return np.empty(0, np.int64)
-    return n + far[neighbour_distances(new[far]) < of_new[far]]
+    if len(far) > NEIGHBOUR:
+        found[far[neighbour_distances(new[far]) < of_new[far]]] = True
+    return n + np.flatnonzero(found)
+
+
+def among_new(
+    old: np.ndarray, new: np.ndarray, old_labels: np.ndarray, new_labels: np.ndarray
+) -> np.ndarray:
+    """Return whether ten of the eleven nearest points of the same cluster are new, (new points,).
+
+    No more new points are compared with than the cluster has old ones, so that of a class that
+    grows at most half of the nearest are new. A point counts itself.
+    """
+    found = np.zeros(len(new), bool)
+    for k in np.unique(new_labels):
+        mine, before = np.flatnonzero(new_labels == k), old[old_labels == k]
+        some = np.random.default_rng(0).permutation(mine)[: len(before)]
+        if len(before) + len(some) > CROWD:
+            both = np.concatenate([before, new[some]])
+            near = nearest_rows(new[mine], CROWD + 1, among=both)
+            found[mine] = (near >= len(before)).sum(1) >= CROWD
+    return found
 
 
 def _points(X: Any, metric: str) -> np.ndarray:
