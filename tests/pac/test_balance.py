@@ -14,7 +14,13 @@ from sklearn.neighbors import NearestNeighbors
 from probagg import PAC, clustering_accuracy
 from probagg.neighbours.graph import NeighbourAgreement
 from probagg.pac import balance
-from probagg.pac.balance import BalanceCandidate, BalanceChoice, Comparison, best_candidate
+from probagg.pac.balance import (
+    BalanceCandidate,
+    BalanceChoice,
+    Comparison,
+    best_candidate,
+    short_kmeans,
+)
 from probagg.pac.solver import Parameters
 
 
@@ -237,6 +243,17 @@ def test_a_warning_says_that_equal_sizes_are_forced(unequal):
 def test_a_warning_says_that_kmeans_fits_better(X):
     (text,) = warnings_of(X, 4)
     assert "k-means' clusters fit better" in text
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_short_runs_of_kmeans_end_near_those_of_scikit_learn(digits, kind):
+    X, labels = digits[0], short_kmeans(kind(digits[0]), 10)
+    within = sum(X[labels == k].var(0).sum() * (labels == k).sum() for k in range(10))
+    assert within < 1.02 * KMeans(10, n_init=10, random_state=0).fit(X).inertia_
+
+
+def test_short_runs_of_kmeans_take_fewer_distinct_rows_than_clusters():
+    assert set(short_kmeans(np.repeat([[0.0, 1.0], [5.0, 5.0]], 30, axis=0), 4)) == {0, 1}
 
 
 def test_a_warning_says_that_many_clusters_are_tiny(digits):

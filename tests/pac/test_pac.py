@@ -49,15 +49,30 @@ def test_the_best_of_several_starts_is_kept(digits, caplog):
 def test_annealed_runs_end_lower_on_the_whole(digits, caplog):
     """At 20 clusters digits have many optima; at 10 all runs end in the same one."""
     X = digits[0]
-    plain = [PAC(20, random_state=seed).fit(X).objective_ for seed in range(8)]
+    plain = [PAC(20, random_state=seed).fit(X).objective_ for seed in range(16)]
     with caplog.at_level(logging.INFO, "probagg"):
         annealed = [
             PAC(20, init="annealed", random_state=seed, verbose=1).fit(X).objective_
-            for seed in range(8)
+            for seed in range(16)
         ]
-    assert [message.partition(":")[0] for message in caplog.messages] == ["annealing", "run"] * 8
+    assert [message.partition(":")[0] for message in caplog.messages] == ["annealing", "run"] * 16
     assert np.mean(annealed) < np.mean(plain)
     assert max(annealed) < max(plain)
+
+
+def test_momentum_saves_sweeps_where_clusters_settle_slowly(rng, monkeypatch):
+    """Rows without groups: of the last sweeps each changes P by most of what the last one did."""
+    X = rng.normal(size=(2000, 6)) * [3, 2, 1, 1, 1, 1]
+
+    def fitted():
+        return [PAC(8, random_state=seed).fit(X) for seed in range(5)]
+
+    fast = fitted()
+    monkeypatch.setattr("probagg.pac.sweeps.MOMENTUM", 0.0)
+    plain = fitted()
+    assert sum(pac.n_iter_ for pac in fast) < 0.8 * sum(pac.n_iter_ for pac in plain)
+    ends = [np.mean([pac.objective_ for pac in runs]) for runs in (fast, plain)]
+    np.testing.assert_allclose(*ends, rtol=1e-3)
 
 
 def test_annealing_begins_below_the_critical_m_but_never_below_m(digits, monkeypatch):

@@ -241,7 +241,6 @@ def kmeans_labels(
     random_state: int,
     *,
     n_init: int,
-    max_iter: int = 300,
     weights: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return labels by k-means; equal rows may leave fewer than K clusters."""
@@ -250,7 +249,7 @@ def kmeans_labels(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        kmeans = KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=random_state)
+        kmeans = KMeans(n_clusters, n_init=n_init, random_state=random_state)
         return kmeans.fit_predict(rows, sample_weight=weights)
 
 
