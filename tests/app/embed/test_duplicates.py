@@ -3,11 +3,11 @@ import csv
 import numpy as np
 import pytest
 from commands import reseal
-from PIL import Image
+from PIL import Image, ImageFilter
 
 import probagg
 from probagg.app.embed import duplicates
-from probagg.app.embed.duplicates import find_duplicates, similar_pairs, stars
+from probagg.app.embed.duplicates import best_photos, find_duplicates, similar_pairs, stars
 from probagg.app.run.contents import read_contents
 from probagg.app.run.folder import RunFolderError
 from probagg.data.images import ArrayImages
@@ -170,3 +170,23 @@ def test_more_clusters_than_photos_that_can_be_read_are_refused(tmp_path):
 def test_deduplicate_is_for_images(tmp_path):
     with pytest.raises(InputError, match="deduplicate is for images"):
         probagg.cluster(np.eye(9), 3, out=tmp_path / "run", deduplicate=True)
+
+
+def test_the_best_of_near_duplicates_is_the_largest_of_the_sharp_ones(tmp_path):
+    """A small copy, one that was enlarged from it, and a blurred one are not the best."""
+    noise = np.random.default_rng(0).integers(0, 256, (400, 400), dtype=np.uint8)
+    sharp = Image.fromarray(noise).filter(ImageFilter.GaussianBlur(1))
+    small = sharp.resize((300, 300), Image.Resampling.LANCZOS)
+    kinds = {
+        "blurred": sharp.filter(ImageFilter.GaussianBlur(4)),
+        "enlarged": sharp.resize((60, 60)).resize((800, 800)),
+        "sharp": sharp,
+        "small": small,
+        "other": sharp,
+    }
+    paths = [tmp_path / f"{name}.png" for name in kinds]
+    for path, image in zip(paths, kinds.values(), strict=True):
+        image.save(path)
+    assert best_photos(paths, [7, 7, 7, 7, 4]) == [2, 4]
+    paths[2].write_bytes(b"broken")
+    assert best_photos(paths, [7, 7, 7, 7, 4]) == [3, 4]

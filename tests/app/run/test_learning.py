@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from commands import probagg as probagg_command
 from exported import tinted
 from PIL import Image
 from sklearn.datasets import make_blobs
@@ -319,6 +320,25 @@ def test_photos_beside_the_old_ones_join_under_names_of_both(photo_run, tmp_path
     assert again.assignments.names == table.names
     with pytest.raises(InputError, match=r"lies neither in .* nor beside it"):
         old.update(tmp_path)
+
+
+def test_sidecars_and_sorted_copies_have_the_names_of_clusters(photo_run, tmp_path):
+    home = shutil.copytree(photo_run.path.parent / "photos", tmp_path / "photos")
+    (home / "zz-copy.png").write_bytes((home / "00.png").read_bytes())
+    options = {"backbone": "efficientnet-lite0", "report": False}
+    run = probagg.cluster(home, 3, out=tmp_path / "run", **options)
+    write_review(run.path, Review(names={0: "beach & sea"}))
+    table, n = run.assignments, len(run.assignments)
+    assert run.sort_images(tmp_path / "all", xmp=True) == n
+    assert len(list((tmp_path / "all").rglob("*.png.xmp"))) == n
+    assert run.sort_images(tmp_path / "best", keep_best=True) < n
+    mine = probagg_command("sort", run.path, "--xmp", "--json")
+    assert json.loads(mine.stdout)["n_sidecars"] == n
+    name = table.names[int(np.flatnonzero(table.cluster == 0)[0])]
+    assert "beach &amp; sea" in (home / f"{name}.xmp").read_text()
+    again = probagg_command("sort", run.path, "--xmp")
+    assert f"{n} have a sidecar already, which stays: 00.png" in again.stderr + again.stdout
+    assert "FOLDER is missing" in probagg_command("sort", run.path).stderr
 
 
 def test_photos_that_came_into_the_folder_join_under_their_names(photo_run, tmp_path):

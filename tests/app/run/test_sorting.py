@@ -2,12 +2,19 @@
 
 import os
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
 from probagg.app.run import output
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.output import Output, check_sorting, check_target, sort_images
+from probagg.app.run.output import (
+    Output,
+    check_sorting,
+    check_target,
+    sort_images,
+    write_sidecar,
+)
 from probagg.errors import InputError, NoData
 
 
@@ -192,3 +199,22 @@ def test_a_target_without_permission_is_refused_before_any_work(photos, locked, 
 def test_an_output_without_permission_is_refused_before_any_work(locked):
     with pytest.raises(InputError, match=r"--out .*new\.csv cannot be written"):
         Output(locked / "new.csv").check()
+
+
+def keyword(sidecar):
+    """The subject that a reader of XMP finds in a file."""
+    return ElementTree.parse(sidecar).find(".//{http://purl.org/dc/elements/1.1/}subject//*/*").text
+
+
+def test_a_sidecar_has_the_name_of_the_cluster_and_one_that_exists_stays(tmp_path, photos):
+    paths = fill(photos, "a.jpg", "b.jpg", "b.jpg.xmp", "c.jpg", "c.xmp")
+    assert write_sidecar(photos / "a.jpg", 'R&D <\x00"1">')
+    assert keyword(photos / "a.jpg.xmp") == 'R&D < "1">'
+    assert not write_sidecar(photos / "a.jpg", "other")
+    assert not write_sidecar(photos / "b.jpg", "other")
+    assert not write_sidecar(photos / "c.jpg", "other")
+    assert (photos / "b.jpg.xmp").read_text() == "b.jpg.xmp"
+    assert not (photos / "c.jpg.xmp").exists()
+    target = tmp_path / "sorted"
+    sort_images(photos, paths[:1], [2], {}, target, link=False, xmp=True)
+    assert keyword(target / "2" / "a.jpg.xmp") == "cluster 2"

@@ -192,13 +192,39 @@ def update_command(
 
 def sort_command(
     run: RunPath,
-    folder: Annotated[Path, typer.Argument(help="A new folder for one folder per cluster.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="A new folder for one folder per cluster. Not needed with --xmp."),
+    ] = None,
     link: Annotated[bool, typer.Option("--link", help="Link instead of copying.")] = False,
+    xmp: Annotated[
+        bool,
+        typer.Option(
+            "--xmp",
+            help="Write the name of the cluster as a keyword into PHOTO.xmp, which Immich, digiKam "
+            "and darktable read: beside the copies or, without FOLDER, beside the photos. A "
+            "sidecar that exists stays as it is.",
+        ),
+    ] = False,
+    keep_best: Annotated[
+        bool,
+        typer.Option("--keep-best", help="Of near-duplicates, only the largest sharp photo."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Copy the images of a RUN into one folder per cluster, as they were reviewed."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
-        n = open_run(run).sort_images(folder, link=link)
+        if folder is None:
+            if not xmp or link or keep_best:
+                raise InputError("FOLDER is missing: a new folder, for instance sorted/.")
+            n, skipped = open_run(run).write_sidecars()
+            terminal.say(f"{n:,} photos have a sidecar with the name of their cluster")
+            if skipped:
+                shown = ", ".join(skipped[:3]) + ", ..." * (len(skipped) > 3)
+                terminal.warn(f"{len(skipped):,} have a sidecar already, which stays: {shown}")
+            give({"run": str(run), "n_sidecars": n, "skipped": skipped})
+            return
+        n = open_run(run).sort_images(folder, link=link, xmp=xmp, keep_best=keep_best)
         terminal.say(f"{n:,} images {'linked' if link else 'copied'} to {folder}")
         give({"run": str(run), "folder": str(folder), "n_images": n})

@@ -6,6 +6,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from probagg.app.embed.backbone import Backbone
 from probagg.app.embed.features import extract_features
 from probagg.arrays import chunks, unit_rows
 from probagg.data.images import ArrayImages, FolderImages, ImageSet
-from probagg.data.photo import pillow
+from probagg.data.photo import BadImage, open_photo, pillow
 from probagg.errors import NoData
 from probagg.progress import Progress
 
@@ -29,6 +30,8 @@ PIECE = 2**17  # pairs whose hashes are compared at a time
 BLOCK = 4096  # rows of features compared at a time
 SIDE = 8  # the hash compares places of an 8 x 8 grid
 BITS = 2 * SIDE * SIDE
+VIEW = 256  # pixels of the longer side at which sharpness is compared
+SHARP = 0.9  # the share of the highest sharpness from which on photos are sharp
 MOST = 10  # candidates per photo in a block; with more on average, each keeps its nearest
 
 
@@ -172,3 +175,36 @@ def stars(pairs: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
             representative[members] = row
             taken.update(members, [row])
     return representative
+
+
+def best_photos(photos: Sequence[Path], groups: Sequence[int]) -> list[int]:
+    """Return which photos are the best of their groups, in order: of the sharp ones, the largest.
+
+    Sharpness is compared at one size, so that a copy that was enlarged is not better.
+    """
+    members = defaultdict(list)
+    for row, group in enumerate(groups):
+        members[group].append(row)
+    return sorted(
+        rows[0] if len(rows) == 1 else rows[_best([photos[row] for row in rows])]
+        for rows in members.values()
+    )
+
+
+def _best(photos: Sequence[Path]) -> int:
+    found = [_sharpness_and_size(photo) for photo in photos]
+    least = SHARP * max(sharpness for sharpness, _ in found)
+    return max(range(len(found)), key=lambda i: found[i][1] if found[i][0] >= least else -1)
+
+
+def _sharpness_and_size(photo: Path) -> tuple[float, int]:
+    """Return the variance of the Laplacian of a photo, and its number of pixels; 0 if broken."""
+    try:
+        image = open_photo(photo, None, 1)
+    except BadImage:
+        return 0.0, 0
+    n_pixels = image.width * image.height
+    image.thumbnail((VIEW, VIEW))
+    grey = np.pad(np.asarray(image.convert("L"), float), 1, mode="edge")
+    beside = grey[:-2, 1:-1] + grey[2:, 1:-1] + grey[1:-1, :-2] + grey[1:-1, 2:]
+    return float((4.0 * grey[1:-1, 1:-1] - beside).var()), n_pixels

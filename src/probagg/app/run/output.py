@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
+from xml.sax.saxutils import escape
 
 from probagg.app.run.folder import RUN_FILES, UNFINISHED, RunFolderError, listed
 from probagg.data.images import check_inside
@@ -14,6 +15,16 @@ from probagg.storage import can_be_made, copy_file, fingerprint, whole_folder, w
 
 # Bytes in a name that common file systems hold.
 LONGEST = 255
+# A keyword of a photo, as Immich, digiKam, darktable and Lightroom read it.
+SIDECAR = """<?xml version="1.0" encoding="UTF-8"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/">
+ <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+  <rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/">
+   <dc:subject><rdf:Bag><rdf:li>{}</rdf:li></rdf:Bag></dc:subject>
+  </rdf:Description>
+ </rdf:RDF>
+</x:xmpmeta>
+"""
 
 
 @dataclass(frozen=True)
@@ -120,12 +131,12 @@ def _meeting(target: Path, other: Path) -> str | None:
 
 def sort_images(
     source: Path, paths: list[str], clusters: list[int], names: dict[int, str], target: Path,
-    *, link: bool,
+    *, link: bool, xmp: bool = False,
 ) -> int:  # fmt: skip
     """Copy or link each image to TARGET/CLUSTER[-NAME]/, all or none; return how many.
 
     Sub-folders of the source become part of the file's name: a/b.jpg is a__b.jpg. Discarded images,
-    of cluster -1, are left out.
+    of cluster -1, are left out. With `xmp` each has a sidecar with the name of its cluster.
     """
     if not source.is_dir() and not _is_image(source):
         raise NoData(f"{source} is not a folder of images, so there are no files to sort.")
@@ -142,7 +153,26 @@ def sort_images(
                 place.symlink_to(file.resolve())
             else:
                 copy_file(file, place)
+            if xmp:
+                write_sidecar(place, names.get(cluster, f"cluster {cluster}"))
     return len(kept)
+
+
+def write_sidecar(photo: Path, keyword: str) -> bool:
+    """Write PHOTO.xmp with a keyword; return False where the photo has a sidecar, which stays.
+
+    It may have one under the name without the ending of the photo, too.
+    """
+    beside = photo.with_name(f"{photo.name}.xmp")
+    if photo.with_suffix(".xmp").exists():
+        return False
+    plain = "".join(letter if letter.isprintable() else " " for letter in keyword)
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            file.write(SIDECAR.format(escape(plain)))
+    except FileExistsError:
+        return False
+    return True
 
 
 def photo_of(folder: Path, name: str) -> Path:

@@ -18,7 +18,7 @@ from probagg.app.run.folder import add_to_run
 from probagg.app.run.handover import write_export
 from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.opened import OpenedRun
-from probagg.app.run.output import sort_images
+from probagg.app.run.output import photo_of, sort_images, write_sidecar
 from probagg.app.run.pages import review_session, write_report
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.successor import write_refined, write_updated
@@ -246,18 +246,52 @@ class Run(OpenedRun):
         target: str | PathLike[str],
         *,
         link: bool = False,
+        xmp: bool = False,
+        keep_best: bool = False,
         table: Assignments | None = None,
     ) -> int:
         """Copy or link the images into one folder per cluster under `target`; return how many.
 
-        They are all of the run, or those of a `table` of it, such as `select` returns.
+        They are all of the run, or those of a `table` of it, such as `select` returns. With `xmp` a
+        sidecar beside each has the name of its cluster as a keyword. `keep_best` leaves out all
+        near-duplicates but the largest of the sharp ones.
         """
+        source, assigned = self._photos("sort"), self.assignments if table is None else table
+        contents = read_contents(self.file(ASSIGNMENTS).parent) if keep_best else None
+        if contents is not None and contents.representatives is not None:
+            from probagg.app.embed.duplicates import best_photos  # which loads the backbones
+
+            first = dict(zip(contents.samples.names, contents.representatives, strict=True))
+            rows = np.flatnonzero(assigned.cluster >= 0)
+            groups = [first[assigned.names[row]] for row in rows]
+            photos = [photo_of(source, assigned.names[row]) for row in rows]
+            assigned = assigned.only(rows[best_photos(photos, groups)])
+        clusters, names = assigned.cluster.tolist(), self.review.names
+        return sort_images(
+            source, assigned.names, clusters, names, Path(target), link=link, xmp=xmp
+        )
+
+    def write_sidecars(self) -> tuple[int, list[str]]:
+        """Write an XMP sidecar beside each photo, with the name of its cluster as a keyword.
+
+        Return how many, and the names of photos that have one, which stays.
+        """
+        source, table, review = self._photos("write keywords for"), self.assignments, self.review
+        photos = [(name, k) for name, k in zip(table.names, table.cluster, strict=True) if k >= 0]
+        skipped = [
+            name
+            for name, k in photos
+            if not write_sidecar(photo_of(source, name), review.name_of(k))
+        ]
+        return len(photos) - len(skipped), skipped
+
+    def _photos(self, what: str) -> Path:
+        """Return the source of the run, a folder of photos."""
         if "source" not in self.config:
-            raise InputError("The run was made from data in memory, so there are no files to sort.")
-        assigned = self.assignments if table is None else table
-        source, names = Path(self.config["source"]), self.review.names
-        clusters = assigned.cluster.tolist()
-        return sort_images(source, assigned.names, clusters, names, Path(target), link=link)
+            raise InputError(
+                f"The run was made from data in memory, so there are no files to {what}."
+            )
+        return Path(self.config["source"])
 
 
 def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
