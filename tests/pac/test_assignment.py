@@ -68,9 +68,9 @@ def test_a_sweep_without_tails_is_a_sweep(small_blocks, rng, balance, aggregate,
 
 
 def test_clusters_of_clusters_end_at_the_objective_of_a_uniform_start(small_blocks, digits):
-    X = digits[0].astype(np.float32)
-    auto = [PAC(32, random_state=seed).fit(X) for seed in range(3)]
-    uniform = [PAC(32, init="uniform", random_state=seed).fit(X) for seed in range(3)]
+    X = digits[0][::2].astype(np.float32)
+    auto = [PAC(32, random_state=seed).fit(X) for seed in range(2)]
+    uniform = [PAC(32, init="uniform", random_state=seed).fit(X) for seed in range(2)]
     assert np.mean([pac.objective_ for pac in auto]) < 1.005 * np.mean(
         [pac.objective_ for pac in uniform]
     )
