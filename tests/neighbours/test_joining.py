@@ -7,7 +7,6 @@ from sklearn.datasets import load_digits, load_iris, make_blobs, make_circles, m
 from probagg import PAC, GraphPAC, clustering_accuracy
 from probagg.errors import ClusteringWarning
 from probagg.neighbours.joining import (
-    GUESSES,
     NEW,
     Grouping,
     count_edges,
@@ -143,12 +142,12 @@ def test_known_labels_of_both_ends_keep_a_chain_apart(rng):
 
 
 def test_the_share_of_known_labels_that_clusters_contradict_counts(rng):
-    """Ten guesses are added, half of them wrong: one label alone decides little."""
+    """One label per cluster is added, half of them wrong: a single one decides little."""
     known = np.repeat([0, 1, 2, -1], [5, 4, 1, 20])
     labels = np.where(known == 1, 0, known.clip(0))
     X, near = rng.normal(size=(30, 2)), rng.integers(30, size=(30, 3))
     found = Grouping.of("joined parts", labels, near, X, known)
-    assert found.wrong == (GUESSES / 2 + 4) / (GUESSES + 10)
+    assert found.wrong == (1.5 + 4) / (3 + 10)
     without = Grouping.of("joined parts", labels, near, X)
     assert without.score(1.0) - found.score(1.0) == pytest.approx(np.log(found.wrong))
 

@@ -33,8 +33,6 @@ DIVISIONS, AXES = 4, 50
 SIZES = 1.6
 # How far, in score, other clusters must be ahead of PAC's.
 AHEAD = 0.25
-# So many labels, half of them wrong, are added to the known ones, so that few decide little.
-GUESSES = 10
 # What a part is that too few known rows are in for any of their classes, and how many would be one.
 NEW, FEWEST = -2, 10
 # From this agreement on, candidates are equal to the graph, and the most compact is taken.
@@ -63,11 +61,15 @@ class Grouping:
         X: np.ndarray,
         known: np.ndarray | None = None,
     ) -> Grouping:
-        """Return the grouping with these labels of the rows X of a graph."""
+        """Return the grouping with these labels of the rows X of a graph.
+
+        One label per cluster, half of them wrong, is added to the known ones, so that few decide
+        little.
+        """
         wrong = 1.0
         if known is not None:
-            is_wrong = (labels != known)[known != UNKNOWN]
-            wrong = (GUESSES / 2.0 + is_wrong.sum()) / (GUESSES + len(is_wrong))
+            is_wrong, n_added = (labels != known)[known != UNKNOWN], int(labels.max()) + 1
+            wrong = (n_added / 2.0 + is_wrong.sum()) / (n_added + len(is_wrong))
         inside = float((labels[near] == labels[:, None]).mean())
         compact = spread(X, labels) / max(spread(X, np.zeros_like(labels)), 1e-300)
         return cls(name, labels, inside, share_by_chance(labels), max(compact, 1e-9), wrong)
