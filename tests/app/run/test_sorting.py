@@ -94,6 +94,19 @@ def test_sorting_is_checked_against_source_and_run(tmp_path, photos):
     check_sorting(photos, tmp_path / "sorted", tmp_path / "run")
 
 
+def test_images_of_joined_folders_are_sorted_beside_them_but_not_into_them(tmp_path):
+    """After an update, the source is the folder above both, often the working folder."""
+    paths = fill(tmp_path, "photos/a.jpg", "new/b.jpg")
+    for target, how in (("new/sorted", "lies in"), ("photos", "is"), (".", "holds")):
+        with pytest.raises(RunFolderError, match=how):
+            sort_images(tmp_path, paths, [0, 1], {}, tmp_path / target, link=False, joined=True)
+    sort_images(tmp_path, paths, [0, 1], {}, tmp_path / "sorted", link=False, joined=True)
+    assert set(contents(tmp_path / "sorted")) == {"0/photos__a.jpg", "1/new__b.jpg"}
+    above = [*paths, *fill(tmp_path, "c.jpg")]
+    with pytest.raises(RunFolderError, match="lies in"):
+        sort_images(tmp_path, above, [0, 1, 1], {}, tmp_path / "again", link=False, joined=True)
+
+
 def test_sorting_never_writes_into_its_source(photos):
     paths = fill(photos, "a.jpg")
     with pytest.raises(RunFolderError, match="lies in"):

@@ -267,8 +267,10 @@ class Run(OpenedRun):
             photos = [photo_of(source, assigned.names[row]) for row in rows]
             assigned = assigned.only(rows[best_photos(photos, groups)])
         clusters, names = assigned.cluster.tolist(), self.review.names
+        # `update` clusters photos of several folders as those of the folder above.
+        joined = "parent" in self.config
         return sort_images(
-            source, assigned.names, clusters, names, Path(target), link=link, xmp=xmp
+            source, assigned.names, clusters, names, Path(target), link=link, xmp=xmp, joined=joined
         )
 
     def write_sidecars(self) -> tuple[int, list[str]]:
