@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_wine, make_blobs
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
@@ -353,3 +353,26 @@ def test_the_page_shows_what_was_done_and_the_units(run, frame, tmp_path):
     assert f"<dt>income</dt><dd><bdi>{frame['income'][row]:.6g}</bdi></dd>" in page
     assert f"<dt>city</dt><dd><bdi>{frame['city'][row]}</bdi></dd>" in page
     assert "row C0" not in page
+
+
+def test_every_row_on_the_page_shows_its_cells(tmp_path):
+    """The page reads rounded probabilities, by which other rows are typical than by exact ones."""
+    X = make_blobs([200] * 3, n_features=5, center_box=(-5, 5), random_state=0)[0]
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    run = probagg.cluster(frame, 3, out=tmp_path / "run", smooth=False)
+    html = (run.path / "report.html").read_text()
+    cards = html.count('class="placeholder"')
+    assert cards == html.count('<dl class="cells">') > 40
+
+
+def test_the_page_begins_with_what_tells_the_clusters_apart_in_their_units(tmp_path):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"mass": [10.0, 80.0] * 40, "length": rng.normal(size=80)})
+    run = probagg.cluster(frame, 2, out=tmp_path / "run", scale="standard")
+    html = (run.path / "report.html").read_text()
+    sheet = html[html.index('<ul class="card sheet') : html.index('<dl class="figures">')]
+    lines = [line for line in sheet.splitlines() if 'class="traits' in line]
+    light = [line for line in lines if "low <bdi>mass</bdi> 10" in line]
+    heavy = [line for line in lines if "high <bdi>mass</bdi> 80" in line]
+    assert len(lines) == 2
+    assert len(light) == len(heavy) == 1

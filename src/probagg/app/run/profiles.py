@@ -16,7 +16,7 @@ LARGE, SAMPLE = 2**26, 2**24
 MOST_COLUMNS = 60
 QUARTILES = (0.25, 0.5, 0.75)
 # A page shows so many cells of a row; they are kept of so many rows of each kind per cluster.
-FEW_COLUMNS, EXAMPLES = 4, 30
+FEW_COLUMNS, EXAMPLES = 4, 100
 
 
 def profiles(
@@ -66,8 +66,10 @@ def example_cells(
     owners = [part.name for part in parts for _ in part.outputs]
     order = _telling(*_some(units, assigned.cluster), K)[2]
     shown = list(dict.fromkeys(owners[j] for j in order))[:FEW_COLUMNS]
-    found, p = set[int](), assigned.probability
-    for key in ((assigned.distance, -p), (p - assigned.second_probability,), (-assigned.distance,)):
+    # The page reads the table, in which most probabilities are 1.000000 and distances decide.
+    p, second = assigned.probability.round(6), assigned.second_probability.round(6)
+    found = set[int]()
+    for key in ((assigned.distance, -p), (p - second,), (-assigned.distance,)):
         ranked = np.lexsort((*key, assigned.cluster))
         first = np.searchsorted(assigned.cluster[ranked], np.arange(K))
         place = np.arange(len(ranked)) - first[assigned.cluster[ranked]]
