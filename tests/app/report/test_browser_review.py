@@ -5,12 +5,14 @@ import shutil
 import threading
 import time
 
+import numpy as np
 import pytest
+from commands import reseal
 
 from probagg import clustering_accuracy
 from probagg.app.report.review.server import ReviewServer
 from probagg.app.review import Review
-from probagg.app.run.contents import read_review
+from probagg.app.run.contents import read_contents, read_review
 from probagg.app.run.pages import review_session
 
 
@@ -385,6 +387,7 @@ def test_help_opens_by_its_key_and_closes(page):
     press(page, "?")
     assert page.locator("#help").is_visible()
     assert page.locator("#help kbd:text-is('M')").is_visible()
+    assert page.evaluate("document.getElementById('help').scrollTop") == 0, "it begins at the top"
     press(page, "Escape")
     assert not page.locator("#help").is_visible()
 
@@ -425,11 +428,32 @@ def test_done_ends_the_server_and_says_what_was_saved(page):
     name_cluster(page, "discs")
     page.click("#done")
     page.wait_for_selector("#end")
-    assert (
-        "1 name, 0 merges, 0 splits, 0 moves and 0 images discarded are saved"
-        in page.text_content("#end")
-    )
+    text = page.text_content("#end")
+    assert "1 name: saved in review.json" in text
+    assert "refine" not in text, "a name is nothing to learn from"
     assert read_review(page.run).names == {0: "discs"}
+
+
+def test_done_names_the_command_that_learns_from_corrections(page):
+    press(page, "ArrowRight", "Space", "x")
+    page.click("#done")
+    page.wait_for_selector("#end")
+    text = page.text_content("#end")
+    assert "1 image discarded: saved in review.json" in text
+    assert "probagg refine RUN clusters again with the corrections" in text
+
+
+def test_the_heading_says_that_a_cluster_is_loose(open_review, photo_run):
+    rng = np.random.default_rng(0)
+    cluster = read_contents(photo_run).samples.cluster
+    X = rng.normal(0, 0.1, (120, 8)) + np.eye(8)[cluster]
+    X[cluster == 1] = rng.normal(size=((cluster == 1).sum(), 8))
+    np.save(photo_run / "embeddings.npy", X.astype(np.float32))
+    reseal(photo_run)
+    page = open_review(photo_run)
+    assert page.locator("#heading .tag.loose").count() == 0
+    press(page, "j")
+    assert page.locator("#heading .tag.loose").is_visible()
 
 
 def test_without_the_server_the_page_says_that_nothing_is_saved(open_review, photo_run):

@@ -101,6 +101,7 @@ def review_session(
     read, save = functools.partial(read_review, run), functools.partial(write_review, run)
     X, split = read_features(run, len(contents.assigned)), None
     if X is not None:
+        contents = replace(contents, features=X)
         split = functools.partial(split_cluster, X, contents.assigned, contents.n_clusters)
         rows = rows or (lambda: (X, FEATURE_DEFAULTS["metric"]))
     similar = None if rows is None else functools.partial(_similar_samples, rows)

@@ -98,7 +98,7 @@ def _describe(
         purity=purity,
         high=contrasts[0],
         low=contrasts[1],
-        suggestions=contents.suggestions.get(k, []) if k not in contents.review.names else [],
+        suggestions=[] if k in contents.review.names else _looks(contents).get(k, []),
     )
 
 
@@ -165,9 +165,14 @@ def _contrasts(contents: Contents) -> dict[int, tuple[list[str], list[str]]]:
     return contrasts
 
 
+def _looks(contents: Contents) -> dict[int, list[str]]:
+    """Return names by the backbone's classifier; none fits a loose cluster."""
+    return {k: names for k, names in contents.suggestions.items() if k not in contents.loose}
+
+
 def suggested_names(contents: Contents) -> dict[int, list[str]]:
     """Return names for clusters: classes of ImageNet, or the columns that tell them from others."""
-    found = dict(contents.suggestions)
+    found = _looks(contents)
     for k, (high, low) in _contrasts(contents).items():
         words = [f"high {column}" for column in high] + [f"low {column}" for column in low]
         if words:

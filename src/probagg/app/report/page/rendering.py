@@ -80,7 +80,7 @@ class Page:
         self.pairs = [
             (pair, rows)
             for pair in contents.pairs[:PAIRS]
-            if (rows := between(contents, pair, EXAMPLES))
+            if pair.samples and (rows := between(contents, pair, EXAMPLES))
         ]
         self.flows = contents.flows[:PAIRS]
         self.confusion = confusion(contents)

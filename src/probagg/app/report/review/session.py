@@ -90,6 +90,7 @@ class Session:
             "samples": columns(self.samples),
             "overlaps": [{"pair": pair, "samples": n} for pair, n in pairs.items()],
             "suggestions": {str(k): names for k, names in suggested_names(self._contents).items()},
+            "loose": self._contents.loose,
             "review": review.to_json(),
             "version": version_of(review),
         }

@@ -110,7 +110,9 @@ function facts() {
     flags.moved && `${flags.moved} moved here`,
     flags.discarded && 'in no cluster until restored or moved',
   ];
-  return element('p', { class: 'muted' }, words.filter(Boolean).join(' · '));
+  return element('p', { class: 'muted' }, words.filter(Boolean).join(' · '), ' ',
+    run.loose.includes(cluster)
+      && element('span', { class: 'tag loose', title: 'Hardly nearer to its centre than to the next' }, 'loose'));
 }
 
 // Names for a cluster that has none: what its photos look like, or how its rows differ.

@@ -245,15 +245,18 @@ function renderEnd() {
   const { names, merged, splits, moved, discarded } = state.review;
   const parts = [
     [names.size, 'name'], [merged.size, 'merge'], [splits.length, 'split'], [moved.size, 'move'],
-  ].map(([number, word]) => model.count(number, word));
+  ].filter(([number]) => number).map(([number, word]) => model.count(number, word));
+  if (discarded.size) parts.push(`${things(discarded.size)} discarded`);
   $('review').remove();
   document.querySelector('.tools').remove();
   $('end').hidden = false;
   $('end').replaceChildren(
     element('h2', {}, 'Done. You can close this page.'),
-    element('p', {}, `${parts.join(', ')} and ${things(discarded.size)} discarded are saved in `
-      + 'review.json of the run. New predictions, exports and the next report use them.'),
-    element('p', { class: 'muted' }, 'To continue, run the same command again.'));
+    element('p', {}, `${parts.join(', ') || 'No changes'}: saved in review.json of the run. `
+      + 'New predictions, exports and the next report use them.'),
+    (merged.size || splits.length || moved.size || discarded.size)
+      ? element('p', {}, element('code', {}, 'probagg refine RUN'), ' clusters again with the corrections.') : '',
+    element('p', { class: 'muted' }, 'To continue the review, run the same command again.'));
   $('end').focus();
 }
 
