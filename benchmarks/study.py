@@ -141,7 +141,7 @@ def time_left(done: Iterable[Row], missing: Iterable[Cell]) -> str:
     total = sum(fmean(seconds[key]) for key in known)
     total += sum(fmean(pretraining.get((data, setting), [0.0])) for data, setting, _ in first)
     others = len(missing) - len(known)
-    more = f" without {others} of which none is recorded" if others else ""
+    more = f", and {others} more whose time is not known" if others else ""
     return f", about {duration(total)} left{more}"
 
 

@@ -96,7 +96,7 @@ def test_the_time_of_another_method_or_setting_is_not_guessed():
     done = [recorded("digits", "pac", 2), recorded("digits", "k-means", 4)]
     assert time_left(done, [Cell("digits", "fcm")]) == ""
     missing = [Cell("digits", "pac", seed=5), Cell("digits", "pac", "paper")]
-    expected = ", about 2.0 s left without 1 of which none is recorded"
+    expected = ", about 2.0 s left, and 1 more whose time is not known"
     assert time_left(done, missing) == expected
 
 

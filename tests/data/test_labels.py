@@ -128,7 +128,7 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 def test_lines_that_match_no_sample_cause_a_warning(tmp_path):
     file = write(tmp_path, "a,dog\nz.jpg,cat\n")
-    with pytest.warns(UserWarning, match=r"1 lines of .* match no sample, the first is 'z.jpg'"):
+    with pytest.warns(UserWarning, match=r"1 line of .* matches no sample, the first is 'z.jpg'"):
         read_labels(file, ["a", "b"])
 
 

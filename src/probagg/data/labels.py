@@ -72,7 +72,9 @@ def read_labels(path: Path, samples: Sequence[str], folder: str | None = None) -
             "in assignments.csv."
         )
     if others:
-        warn_user(f"{len(others)} lines of {path} match no sample, the first is {others[0][0]!r}.")
+        lines = "1 line" if len(others) == 1 else f"{len(others):,} lines"
+        verb = "matches" if len(others) == 1 else "match"
+        warn_user(f"{lines} of {path} {verb} no sample, the first is {others[0][0]!r}.")
     return Classes.of_text([found.get(sample) or None for sample in samples])
 
 

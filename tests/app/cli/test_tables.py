@@ -107,5 +107,5 @@ def test_a_matrix_in_place_of_a_table_with_dates_is_one_clear_error(tmp_path):
 def test_labels_that_are_neither_a_file_nor_a_column_are_an_error(orders, tmp_path):
     result = cluster(orders, "-k", 2, "--labels", "Fabre", "--out", tmp_path / "run")
     assert result.exit_code == 3
-    assert "'Fabre', which is neither a file nor a column" in result.stderr
+    assert "'Fabre', which is neither a file nor a column of the table (" in result.stderr
     assert "Did you mean 'Farbe'?" in result.stderr

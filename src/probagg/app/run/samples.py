@@ -175,8 +175,8 @@ class Samples:
         if self.table is not None and _is_name(labels):
             columns = self.table.names
             raise NoData(
-                f"labels is {str(labels)!r}, which is neither a file nor a column of "
-                f"{self.table.where} ({', '.join(columns)}).{did_you_mean(str(labels), columns)}"
+                f"labels is {str(labels)!r}, which is neither a file nor a column of the "
+                f"table ({', '.join(columns)}).{did_you_mean(str(labels), columns)}"
             )
         return replace(self, classes=classes_of(labels, self.names, self.source))
 
