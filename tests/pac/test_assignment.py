@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
 
 from probagg import PAC
 from probagg.aggregation import TAIL, assign, assign_nearest
 from probagg.environment import blas_threads
+from probagg.pac import rows as rows_module
 from probagg.pac.assignment import Update, without_tails
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.rows import LinearRows
@@ -147,19 +149,27 @@ def test_threads_do_not_change_the_result(monkeypatch, small_blocks):
     np.testing.assert_array_equal(*found)
 
 
-def test_products_of_a_sweep_use_one_thread(monkeypatch, digits):
+def test_products_of_small_chunks_use_one_thread(monkeypatch, digits):
     """Beside another process a second thread makes small products several times as slow."""
-    seen, sweep = [], BlockSweeps._sweep_all
+    seen = {}
 
-    def watched(self):
-        seen.append(blas_threads())
-        return sweep(self)
+    def watch(owner, name):
+        original = getattr(owner, name)
 
-    monkeypatch.setattr(BlockSweeps, "_sweep_all", watched)
-    before = blas_threads()
-    PAC(10, random_state=0).fit(digits[0])
-    assert set(seen) == {1}
-    assert blas_threads() == before
+        def watched(*given):
+            seen.setdefault(name, set()).add(blas_threads())
+            return original(*given)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(rows_module, "lifted_growth")
+    watch(LinearRows, "scores")
+    watch(LinearRows, "absorb")
+    with threadpool_limits(2, "blas"):
+        before = blas_threads()
+        PAC(10, random_state=0).fit(digits[0])
+        assert blas_threads() == before
+    assert seen == {"lifted_growth": {1}, "scores": {1}, "absorb": {1}}
 
 
 def test_rows_in_memory_are_clustered_as_from_a_file(monkeypatch, tmp_path):

@@ -22,7 +22,7 @@ from probagg.aggregation import (
     lifted_growth,
 )
 from probagg.arrays import chunks
-from probagg.environment import check_memory
+from probagg.environment import check_memory, one_blas_thread
 from probagg.errors import InputError
 from probagg.pac.coordinates import Coordinates, chunks_of, linear_floor, linear_scores
 
@@ -154,8 +154,9 @@ class LinearRows(Rows):
 
     def start(self, A: Array) -> None:
         self.sums = np.zeros((A.shape[0], self.X.shape[1] + 2)) + self.fixed
-        for rows in self.chunks():
-            self.absorb(rows, A[:, rows])
+        with one_blas_thread():
+            for rows in self.chunks():
+                self.absorb(rows, A[:, rows])
 
     def fix(self) -> None:
         self.fixed = 1.0 * self.sums  # a copy
@@ -199,7 +200,8 @@ class LinearRows(Rows):
                 w = self.sample_weight
                 yield self.lifted(rows), 1.0 if w is None else w[rows]
 
-        return lifted_growth(weighted)
+        with one_blas_thread():
+            return lifted_growth(weighted)
 
 
 class PairwiseRows(Rows):

@@ -354,8 +354,9 @@ def converge(
 def read_out(rows: Rows, P: Array, update: Update) -> Array:
     """Return P, dense or CSR as it is, with every row set from the current sums of `rows`."""
     if not sp.issparse(P):
-        for chunk in rows.chunks():
-            P[chunk] = update.assign(rows.scores(chunk), rows.mass, rows.floor).T
+        with one_blas_thread():
+            for chunk in rows.chunks():
+                P[chunk] = update.assign(rows.scores(chunk), rows.mass, rows.floor).T
         return P
     assert isinstance(rows, LinearRows)
     found = [assign_rows(rows.lifted(chunk), rows.sums, update) for chunk in rows.chunks()]
