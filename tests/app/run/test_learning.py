@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from sklearn.datasets import make_blobs
 import probagg
 from probagg.app.assignments import Assignments
 from probagg.app.review import Review, Split
+from probagg.app.run import successor
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError
 from probagg.app.run.learning import (
@@ -248,6 +250,29 @@ def test_new_clusters_are_of_the_model_at_once_or_not_at_all(run, grown, tmp_pat
     assert set(none.assignments.cluster) == {0, 1, 2, 3}
     with pytest.raises(InputError, match="new_clusters is 'maybe'; possible are review, auto"):
         run.update(path, new_clusters="maybe")
+
+
+@pytest.mark.parametrize("verb", ["refine", "update"])
+def test_what_is_interrupted_while_it_writes_leaves_nothing_and_is_run_again(
+    verb, run, data, grown, monkeypatch
+):
+    write_review(run.path, Review(moved={"0": cluster_of(run, data[2], 2)}))
+    before, real = contents(run.path), successor.write
+
+    def interrupted(folder, clustering):
+        real(folder, clustering)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(successor, "write", interrupted)
+    again = partial(run.refine) if verb == "refine" else partial(run.update, grown[0])
+    with pytest.raises(KeyboardInterrupt):
+        again(report=False)
+    assert contents(run.path) == before
+    assert not run.path.with_name(f"rows-{verb}d").exists()
+    monkeypatch.setattr(successor, "write", real)
+    new = again(report=False)
+    assert new.path.name == f"rows-{verb}d"
+    assert len(new.assignments) >= len(run.assignments)
 
 
 def test_a_review_goes_on_to_hold_in_an_updated_run(run, data, grown):
