@@ -185,8 +185,7 @@ def _candidates(
         edges = count_edges(near, parts, int(parts.max()) + 1)
         yield PARTS, refine(edges, join(edges, K, "modularity"))[parts]
         yield PARTS, join(edges, K, "ratio")[parts]
-        # Few parts are too coarse to be named by known rows.
-        if known is not None and n_parts > PER_CLUSTER * K:
+        if known is not None:
             parts, classes = part_classes(parts, K, known)
             edges = count_edges(near, parts, len(classes))
             yield PARTS, refine(edges, join(edges, K, "modularity", classes), classes)[parts]

@@ -26,7 +26,7 @@ PHOTO_ROUNDS = 5  # of `Smoothing`; with 20, one of 16 sets of photos loses 0.7 
 PER_CLUSTER = 20  # rows per cluster, below which a tenth of one is less than two rows
 SAMPLE = 10_000  # rows that are kept to label others by
 CHUNK = 2_000  # rows that are labelled at a time
-KNOWN = 0.25  # of its neighbours: as so many a row counts whose cluster is known
+KNOWN = 5.0  # neighbours that one whose cluster is known counts as
 
 
 def count_nearest(n: int, n_clusters: int) -> int:
@@ -59,8 +59,8 @@ def smooth(
     """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
 
     Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P. Rows whose
-    cluster is `known`, (N,) with -1 elsewhere, keep it in every round, and count as a quarter of
-    the neighbours: so do they in what is returned.
+    cluster is `known`, (N,) with -1 elsewhere, keep it in every round, and count as five: so do
+    they in what is returned.
 
     >>> near = np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
     >>> P = np.array([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
@@ -68,11 +68,10 @@ def smooth(
     [0, 0, 0, 1, 1]
     """
     mass = P.sum(0) if mass is None else mass
-    weight = max(KNOWN * near.shape[1], 1.0)
-    Q = P if known is None else with_known(P.copy(), known, weight)
+    Q = P if known is None else with_known(P.copy(), known, KNOWN)
     for _ in range(rounds):
         T = mean_over(near, Q)
-        Q = with_known(_normalise(T * _factor(T, mass)), known, weight)
+        Q = with_known(_normalise(T * _factor(T, mass)), known, KNOWN)
     return Q
 
 
