@@ -183,3 +183,13 @@ def test_a_damaged_file_is_refused(model, tmp_path, changes, problem):
     write_safetensors(tmp_path / "x", "probagg.graph-pac/1", arrays, description)
     with pytest.raises(InputError, match=f"x cannot be read .*{problem}"):
         GraphPAC.load(tmp_path / "x")
+
+
+def test_clusters_that_are_fitted_again_are_of_the_kind_that_they_were():
+    """Labels that come from clusters do not decide which kind of clusters fits them best."""
+    X, y = make_moons(600, noise=0.05, random_state=0)
+    known = np.where(np.arange(600) % 4 == 0, y, -1)
+    for joined, kind in ((True, "joined parts"), (False, "PAC's clusters")):
+        model = GraphPAC(2, random_state=0)._fit(X, known, joined=joined)
+        assert model.reason_.startswith(kind)
+        assert (model.labels_ == known)[known >= 0].all()

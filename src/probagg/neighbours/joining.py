@@ -111,6 +111,7 @@ def choose_clusters(
     balance: float = 1.0,
     random_state: int = 0,
     known: np.ndarray | None = None,
+    joined: bool | None = None,
 ) -> tuple[Grouping | None, str, str | None]:
     """Return joined parts or the clusters of k-means, None where PAC's are kept; why; and a doubt.
 
@@ -121,23 +122,27 @@ def choose_clusters(
 
     Where clusters of rows are `known`, (N,) with -1 elsewhere, parts are joined with and without
     these labels. The labels count in the score by how many of them clusters contradict: where they
-    are few, clusters that contradict one may fit the graph better.
+    are few, clusters that contradict one may fit the graph better. With `joined`, only joined parts
+    are compared; False keeps PAC's clusters.
     """
     K = P.shape[1]
     if K < 2 or len(near) < PER_PART * K:
         return None, PAC, None
     others = without_themselves(near)
     candidates = [Grouping.of(PAC, smoothed(P).argmax(1), others, X, known)]
-    for name, labels in _candidates(X, others, K, random_state, known):
+    for name, labels in () if joined is False else _candidates(X, others, K, random_state, known):
         labels = smoothed(np.eye(K)[labels]).argmax(1) if name == KMEANS else labels
         if len(np.unique(labels)) == K:
             candidates.append(Grouping.of(name, _numbered(labels, K, known), others, X, known))
+    pac = candidates[0]
+    if joined:
+        candidates = [each for each in candidates if each.name == PARTS] or [pac]
     chosen = best_grouping(candidates, balance)
     reason = f"{chosen.name}: {chosen.percent} of neighbours share a cluster"
-    if chosen is not candidates[0]:
-        reason += f", in PAC's {candidates[0].percent}"
+    if chosen is not pac:
+        reason += f", in PAC's {pac.percent}"
     doubt = _doubt(chosen, best_grouping(candidates, balance / 2.0), balance)
-    return (None if chosen is candidates[0] else chosen), reason, doubt
+    return (None if chosen is pac else chosen), reason, doubt
 
 
 def best_grouping(candidates: list[Grouping], balance: float) -> Grouping:

@@ -55,12 +55,13 @@ def smooth(
     *,
     rounds: int = ROUNDS,
     known: np.ndarray | None = None,
+    weight: float = KNOWN,
 ) -> Array:
     """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
 
     Without rescaling, large clusters would grow. `mass` (K,) replaces the masses of P. Rows whose
-    cluster is `known`, (N,) with -1 elsewhere, keep it in every round, and count as five: so do
-    they in what is returned.
+    cluster is `known`, (N,) with -1 elsewhere, keep it in every round, and count as `weight` rows,
+    also in what is returned.
 
     >>> near = np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 4], [4, 3, 3]])
     >>> P = np.array([[0.9, 0.1], [0.4, 0.6], [0.9, 0.1], [0.2, 0.8], [0.1, 0.9]])
@@ -68,10 +69,10 @@ def smooth(
     [0, 0, 0, 1, 1]
     """
     mass = P.sum(0) if mass is None else mass
-    Q = P if known is None else with_known(P.copy(), known, KNOWN)
+    Q = P if known is None else with_known(P.copy(), known, weight)
     for _ in range(rounds):
         T = mean_over(near, Q)
-        Q = with_known(_normalise(T * _factor(T, mass)), known, KNOWN)
+        Q = with_known(_normalise(T * _factor(T, mass)), known, weight)
     return Q
 
 
@@ -160,11 +161,14 @@ class Smoothing:
         metric: str = "cosine",
         balance: float = 1.0,
         known: np.ndarray | None = None,
+        joined: bool | None = None,
     ) -> tuple[Self, np.ndarray]:
         """Return the smoothing of PAC's P (N, K) of X (N, D), and the new P (N, K).
 
         `balance` is PAC's, and so is `known`, the clusters of rows that keep them: P is what PAC
-        gives these rows by itself. `progress` is called with the number of rows done and of all,
+        gives these rows by itself. `joined` says whether clusters that are fitted again were joined
+        parts, and stay so; most known labels are their own then, and count one row. `progress` is
+        called with the number of rows done and of all,
         beyond one sample.
         """
         N, K = P.shape
@@ -175,7 +179,7 @@ class Smoothing:
         near = _nearest(points, rows.astype(np.float64), count_nearest(len(kept), K), metric)
         smoothed = partial(smooth, near, rounds=PHOTO_ROUNDS)
         chosen, reason, doubt = choose_clusters(
-            points, near, before, smoothed, balance, random_state, some
+            points, near, before, smoothed, balance, random_state, some, joined
         )
         if doubt is not None:
             warn_user(doubt, ClusteringWarning)
@@ -183,7 +187,9 @@ class Smoothing:
         if chosen is not None:
             before, confidence = np.eye(K)[chosen.labels], chosen.inside
         before = with_known(before, some)
-        Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1, known=some).astype(np.float32)
+        weight = KNOWN if joined is None else 1.0
+        Q = smooth(near, before, rounds=PHOTO_ROUNDS - 1, known=some, weight=weight)
+        Q = Q.astype(np.float32)
         T = mean_over(near, Q.astype(np.float64))
         factor = _factor(T, before.sum(0))
         power = find_power(T * factor, confidence)

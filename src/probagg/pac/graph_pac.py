@@ -126,6 +126,17 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         Rows have no weights: the graph counts each once. `progress` is called with the number of
         rows assigned and of all, where there are more than 10,000.
         """
+        return self._fit(X, known_labels, progress)
+
+    def _fit(
+        self,
+        X: Any,
+        known_labels: Any,
+        progress: Progress | None = None,
+        *,
+        joined: bool | None = None,
+    ) -> Self:
+        """Fit; `joined` says whether the clusters of an earlier fit were joined parts."""
         check_parameters(self)
         rows, is_seed = self._checked(X, reset=True), isinstance(self.random_state, Integral)
         seed = self.random_state if is_seed else draw_seed(self.random_state)
@@ -153,6 +164,7 @@ class GraphPAC(ClusterMixin, BaseEstimator):
                 metric=self.metric,
                 balance=float(self.pac_.balance_),
                 known=known,
+                joined=joined,
             )
         else:
             self.probabilities_ = with_known(P, known)

@@ -44,7 +44,8 @@ class Parent:
     """A run from which a new one is made.
 
     `samples` have features, `assigned` is the table before the review, `representatives` (N,) are
-    the rows that count for near-duplicates, where these count once. `files` go to the new run.
+    the rows that count for near-duplicates, where these count once. `joined` says whether its
+    clusters are joined parts (see `neighbours.joining`). `files` go to the new run.
     """
 
     path: Path
@@ -55,6 +56,7 @@ class Parent:
     review: Review
     representatives: np.ndarray | None
     files: dict[str, bytes]
+    joined: bool = False
 
     @property
     def metric(self) -> str:
@@ -283,7 +285,7 @@ def _refit(parent: Parent, known: np.ndarray, K: int, rows: np.ndarray) -> tuple
     params = {name: parent.config["pac"][name] for name in KEPT if name in parent.config["pac"]}
     params["random_state"] = parent.config.get("seed", 0)
     smooth = bool(parent.config.get("smooth"))
-    return refit(parent.samples.X, known, K, params, smooth, rows)
+    return refit(parent.samples.X, known, K, params, smooth, rows, parent.joined)
 
 
 def _clustering(
@@ -352,9 +354,17 @@ def known_labels_of(table: Assignments, moved: dict[str, int], share: float) -> 
 
 
 def refit(
-    X: Any, known: np.ndarray, n_clusters: int, params: dict[str, Any], smooth: bool, rows: Any
+    X: Any,
+    known: np.ndarray,
+    n_clusters: int,
+    params: dict[str, Any],
+    smooth: bool,
+    rows: Any,
+    joined: bool = False,
 ) -> tuple[Any, np.ndarray]:
     """Fit PAC, smoothed or not, on some rows of X; return the model and P (N, n_clusters) of all.
+
+    Clusters that were `joined` parts are so again. Others are PAC's, anchored by their own rows.
 
     Only numbers with known labels are clusters of the fit: no sample is in the others.
     """
@@ -362,9 +372,12 @@ def refit(
 
     numbers = np.unique(known[rows][known[rows] != UNKNOWN])
     compact = np.where(known == UNKNOWN, UNKNOWN, np.searchsorted(numbers, known))
-    estimator = probagg.GraphPAC if smooth else probagg.PAC
-    model: Any = estimator(len(numbers), **params)
-    model.fit(X[rows], known_labels=compact[rows])
+    model: Any
+    if smooth:
+        model = probagg.GraphPAC(len(numbers), **params)
+        model._fit(X[rows], compact[rows], joined=joined)
+    else:
+        model = probagg.PAC(len(numbers), **params).fit(X[rows], known_labels=compact[rows])
     others = np.setdiff1d(np.arange(X.shape[0]), rows)
     P = np.zeros((X.shape[0], n_clusters), np.float64)
     P[np.ix_(rows, numbers)] = model.probabilities_

@@ -23,6 +23,7 @@ from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.tables import FILE
 from probagg.data.opening import open_images
 from probagg.errors import InputError, NoData
+from probagg.neighbours.joining import PARTS
 from probagg.storage import read_bytes
 
 # Files that a run made from another takes over.
@@ -202,6 +203,7 @@ def _parent_of(run: OpenedRun, contents: Contents, samples: Samples) -> Parent:
         assigned=contents.assigned,
         review=contents.review,
         representatives=contents.representatives if run.config.get("deduplicate") else None,
+        joined=str(run.result.get("clusters", "")).startswith(PARTS),
         files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
     )
 
