@@ -113,7 +113,7 @@ def test_a_run_that_names_a_file_elsewhere_copies_and_lists_nothing(photos, tmp_
         with pytest.raises(RunFolderError, match=r"which is not in .*photos"):
             sort_images(photos, ["0.png", name], [0, 0], {}, target, link=link)
     assert not target.exists()
-    run = SimpleNamespace(config={"source": str(photos)}, _images=None)
+    run = SimpleNamespace(config={"source": str(photos)}, images=None)
     with pytest.raises(RunFolderError, match=r"which is not in .*photos"):
         Run.photos(run, ["0.png", name])
     assert Run.photos(run, ["0.png"]) == (photos, [photos / "0.png"])

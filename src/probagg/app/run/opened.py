@@ -95,7 +95,7 @@ class OpenedRun:
         """Return a file of the run that was opened; a damaged one or another run is an error."""
         if identity_of(self.path) != self._identity:
             raise RunFolderError(
-                f"The run in {self.path} was replaced after it had been samples_of. Open it again."
+                f"The run in {self.path} was replaced after it had been opened. Open it again."
             )
         return verified(self.path, name)
 

@@ -167,14 +167,10 @@ def write_sidecar(photo: Path, keyword: str) -> bool:
     It may have one under the name without the ending of the photo, too.
     """
     beside = photo.with_name(f"{photo.name}.xmp")
-    if photo.with_suffix(".xmp").exists():
+    if any(os.path.lexists(path) for path in (beside, photo.with_suffix(".xmp"))):
         return False
     plain = "".join(letter if letter.isprintable() else " " for letter in keyword)
-    try:
-        with beside.open("x", encoding="utf-8") as file:
-            file.write(SIDECAR.format(escape(plain)))
-    except FileExistsError:
-        return False
+    write_atomically(beside, SIDECAR.format(escape(plain)).encode())
     return True
 
 

@@ -23,7 +23,6 @@ from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.tables import FILE
 from probagg.data.opening import open_images
 from probagg.errors import InputError, NoData
-from probagg.neighbours.joining import PARTS
 from probagg.storage import read_bytes
 
 # Files that a run made from another takes over.
@@ -192,6 +191,8 @@ def _parent(run: OpenedRun, monitor: Monitor) -> Parent:
 
 def _parent_of(run: OpenedRun, contents: Contents, samples: Samples) -> Parent:
     """Return this run, of these samples."""
+    from probagg.neighbours.joining import PARTS  # which loads SciPy
+
     if (classes := run.file("classes.csv")).is_file():
         samples = replace(samples, classes=classes_of(classes, samples.names))
     files = {name: run.file(name) for name in CARRIED}
