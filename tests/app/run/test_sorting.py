@@ -99,12 +99,16 @@ def test_images_of_joined_folders_are_sorted_beside_them_but_not_into_them(tmp_p
     paths = fill(tmp_path, "photos/a.jpg", "new/b.jpg")
     for target, how in (("new/sorted", "lies in"), ("photos", "is"), (".", "holds")):
         with pytest.raises(RunFolderError, match=how):
-            sort_images(tmp_path, paths, [0, 1], {}, tmp_path / target, link=False, joined=True)
-    sort_images(tmp_path, paths, [0, 1], {}, tmp_path / "sorted", link=False, joined=True)
+            sort_images(
+                tmp_path, paths, [0, 1], {}, tmp_path / target, link=False, may_be_above=True
+            )
+    sort_images(tmp_path, paths, [0, 1], {}, tmp_path / "sorted", link=False, may_be_above=True)
     assert set(contents(tmp_path / "sorted")) == {"0/photos__a.jpg", "1/new__b.jpg"}
     above = [*paths, *fill(tmp_path, "c.jpg")]
     with pytest.raises(RunFolderError, match="lies in"):
-        sort_images(tmp_path, above, [0, 1, 1], {}, tmp_path / "again", link=False, joined=True)
+        sort_images(
+            tmp_path, above, [0, 1, 1], {}, tmp_path / "again", link=False, may_be_above=True
+        )
 
 
 def test_sorting_never_writes_into_its_source(photos):

@@ -131,18 +131,19 @@ def _meeting(target: Path, other: Path) -> str | None:
 
 def sort_images(
     source: Path, paths: list[str], clusters: list[int], names: dict[int, str], target: Path,
-    *, link: bool, xmp: bool = False, joined: bool = False,
+    *, link: bool, xmp: bool = False, may_be_above: bool = False,
 ) -> int:  # fmt: skip
     """Copy or link each image to TARGET/CLUSTER[-NAME]/, all or none; return how many.
 
     Sub-folders of the source become part of the file's name: a/b.jpg is a__b.jpg. Discarded images,
-    of cluster -1, are left out. With `xmp` each has a sidecar with the name of its cluster. If the
-    source is `joined`, the folder above those that were given, the target may lie beside them.
+    of cluster -1, are left out. With `xmp` each has a sidecar with the name of its cluster. Where
+    the source may be the folder above those that were given, as after an update, and no photo lies
+    in it, the target may lie beside them.
     """
     if not source.is_dir() and not _is_image(source):
         raise NoData(f"{source} is not a folder of images, so there are no files to sort.")
     tops = {PurePath(path).parts[0] for path in paths}
-    is_above = joined and not tops.intersection(paths)
+    is_above = may_be_above and not tops.intersection(paths)
     check_target(target, *([source / top for top in sorted(tops)] if is_above else [source]))
     home = source if source.is_dir() else source.parent
     width = len(str(max(clusters, default=0)))

@@ -268,9 +268,16 @@ class Run(OpenedRun):
             assigned = assigned.only(rows[best_photos(photos, groups)])
         clusters, names = assigned.cluster.tolist(), self.review.names
         # `update` clusters photos of several folders as those of the folder above.
-        joined = "parent" in self.config
+        has_parent = "parent" in self.config
         return sort_images(
-            source, assigned.names, clusters, names, Path(target), link=link, xmp=xmp, joined=joined
+            source,
+            assigned.names,
+            clusters,
+            names,
+            Path(target),
+            link=link,
+            xmp=xmp,
+            may_be_above=has_parent,
         )
 
     def write_sidecars(self) -> tuple[int, list[str]]:
