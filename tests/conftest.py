@@ -11,6 +11,11 @@ from probagg.data import photo
 from probagg.dpac import start as classifier_start
 
 
+def pytest_configure():
+    """Let Ctrl-C end the tests' processes, also where the shell started them in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def digits():
     return load_digits(return_X_y=True)
