@@ -259,30 +259,49 @@ def test_the_fixed_images_are_those_whose_neighbours_agree_most():
     label = P.argmax(1)
     near = smoothing_graph(features, K, setup.recipe.cluster.metric)
     agreement = (label[near] == label[:, None]).float().mean(1)
+    pictures = torch.from_numpy(setup.feed.images.array)
+    rows = torch.tensor([int((pictures == i).flatten(1).all(1).nonzero()) for i in stage.images])
     for k in label.unique():
-        fixed = stage.rows[(stage.labels == k) & (label[stage.rows] == k)]
+        fixed = rows[(stage.labels == k) & (label[rows] == k)]
         others = [i for i in range(60) if label[i] == k and i not in fixed]
         assert len(fixed) == min(10, int((label == k).sum()))
         assert not others or agreement[fixed].min() >= agreement[others].max()
-    assert torch.equal(stage.images, torch.from_numpy(setup.feed.images.array[stage.rows]))
+
+
+def test_the_clusters_are_smoothed_every_few_epochs_at_the_masses_of_the_start():
+    setup, _ = setup_of(MATCHED, "self_label.refresh_epochs=2")
+    stage = MatchedLabels(setup)
+    stage.before_epoch(0)
+    mass = stage.mass.clone()
+    with torch.no_grad():
+        setup.model.classifier[-1].bias[0] += 0.1
+    stage.clusters.fill_(0)
+    stage.before_epoch(1)
+    assert not stage.clusters.any()
+    stage.before_epoch(2)
+    features, P = infer_all(setup)
+    near = smoothing_graph(features, K, setup.recipe.cluster.metric)
+    assert torch.equal(stage.clusters, smooth(near, P, mass=mass).argmax(1))
+    assert torch.equal(stage.mass, mass)
 
 
 def test_the_loss_is_that_of_fixed_labels_sure_labels_and_improbable_clusters():
     setup, batch = setup_of(MATCHED)
     model, stage = setup.model, MatchedLabels(setup)
     stage.before_epoch(0)
+    stage.clusters.copy_(torch.arange(60) % K)
     model.train()
     fixed, labels, mild, strong = views = stage.prepare(batch)
     assert len(fixed) == 3
     found = stage.loss(batch, views)
-    logits = model.self_labeller(model.backbone(torch.cat([fixed, mild, strong]))).detach()
+    logits = model.classifier(model.backbone(torch.cat([fixed, mild, strong]))).detach()
     known, weak, learnt = logits.split([3, 20, 20])
     P, Q, running = weak.softmax(1), learnt.softmax(1), stage.running
     sure = negative = 0.0
-    for p, q in zip(P, Q, strict=True):
+    for p, q, c in zip(P, Q, stage.clusters[batch.samples].tolist(), strict=True):
         k = int(p.argmax())
-        sure += -q[k].log() / 20 if p[k] >= running[k, k] else 0.0
-        wrong = sum(q[j] for j in range(K) if j != k and p[j] < running[k, j])
+        sure += -(q[k] * q[c]).log() / 2 / 20 if p[k] >= running[k, k] else 0.0
+        wrong = sum(q[j] for j in range(K) if j not in (k, c) and p[j] < running[k, j])
         negative += -0.5 * torch.log(torch.as_tensor(1.0 - wrong)) / 20
     torch.testing.assert_close(found["fixed"], F.cross_entropy(known, labels), atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(found["self_label"], torch.as_tensor(sure), atol=1e-4, rtol=1e-3)

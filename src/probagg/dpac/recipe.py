@@ -247,8 +247,8 @@ class SelfLabelSettings(Training):
     `labels` says whose they are: "memory" keeps the classifier's most confident ones of clean
     views, as TCL, which the paper follows; "classifier" takes those of the weak view at each step;
     "neighbours" takes the linear head's probabilities, smoothed over the kNN graph of the features
-    every `refresh_epochs`; "matched" keeps those of a few images whose neighbours agree, and labels
-    the others anew at every step.
+    every `refresh_epochs`; "matched" trains the classifier with labels of a mild view at each step,
+    and of the smoothed clusters.
     """
 
     confidence: float = 0.95

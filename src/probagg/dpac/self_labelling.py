@@ -245,11 +245,13 @@ class SmoothedLabels(SelfLabelStage):
 
 
 class MatchedLabels(SelfLabelStage):
-    """Fixed labels where neighbours agree; elsewhere a mild view's label trains the strong view.
+    """After ClusMatch (Wu et al., 2025): a mild view's label trains the strong view.
 
-    A label is used where its probability is above the running mean of its cluster. Clusters whose
-    probability is below their running mean for that label are pushed down. There is no pretext
-    task. The averaged weights are the result.
+    The label is used where its probability is above the running mean of its cluster. Half of it is
+    the image's cluster, which is the classifier's, smoothed over the kNN graph every
+    `refresh_epochs`. Clusters whose probability is below their running mean for that label are
+    pushed down. A few images whose neighbours agree keep their labels. The classifier is trained
+    with the backbone, without a pretext task, and the averaged weights are the result.
     """
 
     def __init__(self, setup: Setup) -> None:
@@ -258,20 +260,19 @@ class MatchedLabels(SelfLabelStage):
         self.mild = Views(
             replace(setup.recipe.views, crop=(0.75, 1.0), jitter_probability=0.0, grayscale=0.0)
         )
-        self.current = nn.ModuleList([self.model.backbone, self.model.self_labeller])
+        self.current = nn.ModuleList([self.model.backbone, self.model.classifier])
         self.average = nn.ModuleList(map(start_average, self.current))
         count = K * min(FIXED_PER_CLUSTER, max(1, n // (2 * K)))
-        self.clusters = torch.full((n, K), 1.0 / K, device=device)
-        self.running = torch.full((K, K), 1.0 / K, device=device)
         self.images = torch.zeros(count, *self.feed.shape, dtype=torch.uint8, device=device)
-        self.rows, self.labels = (
-            torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2)
-        )
+        self.labels = torch.arange(K, device=device).repeat_interleave(count // K)  # of `images`
+        self.clusters = torch.zeros(n, dtype=torch.int64, device=device)
+        self.mass = torch.full((K,), n / K, device=device)  # each cluster's, as the stage begins
+        self.running = torch.full((K, K), 1.0 / K, device=device)
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """Return the clusters at the start, the fixed images, thresholds and averaged weights."""
-        names = "clusters", "running", "images", "rows", "labels"
+        """Return fixed images, clusters and their masses, thresholds and averaged weights."""
+        names = "images", "clusters", "mass", "running"
         averages = {f"average.{k}": v for k, v in self.average.state_dict().items()}
         return {**{name: getattr(self, name) for name in names}, **averages}
 
@@ -283,10 +284,10 @@ class MatchedLabels(SelfLabelStage):
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return mild views of some fixed images, their labels, mild and strong views."""
         some = batch.samples[: math.ceil(len(batch.samples) / BATCH_PER_FIXED)]
-        drawn = uniforms(batch.key, some, 1, FIXED_DRAWS)[:, 0] * len(self.rows)
-        drawn = drawn.long().clamp(max=len(self.rows) - 1)
+        drawn = uniforms(batch.key, some, 1, FIXED_DRAWS)[:, 0] * len(self.images)
+        drawn = drawn.long().clamp(max=len(self.images) - 1)
         return [
-            self.mild.weak(self.images[drawn], self.rows[drawn], batch.key, copy=1),
+            self.mild.weak(self.images[drawn], some, batch.key, copy=1),
             self.labels[drawn],
             self.mild.weak(batch.images, batch.samples, batch.key),
             self.views.strong(batch.images, batch.samples, batch.key),
@@ -299,60 +300,65 @@ class MatchedLabels(SelfLabelStage):
             update_average(self.average, self.current, AVERAGING)
             for a, c in zip(self.average.buffers(), self.current.buffers(), strict=True):
                 a.copy_(c)
-        logits = as_float(
-            self.model.self_labeller(self.model.backbone(torch.cat([fixed, mild, strong])))
-        )
-        sizes = [len(fixed), len(mild), len(strong)]
-        known, weak, learnt = logits.split(sizes)
+        features = self.model.backbone(torch.cat([fixed, mild, strong]))
+        logits = as_float(self.model.classifier(features))
+        known, weak, learnt = logits.split([len(fixed), len(mild), len(strong)])
         P = weak.detach().softmax(1)
+        K = P.shape[1]
         confidence, label = P.max(1)
-        self._update_thresholds(P, label)
+        self.running.lerp_(mean_by_label(P, label, self.running), 1.0 - RUNNING)
         mean = self.running[label]
         sure = confidence >= mean.gather(1, label[:, None])[:, 0]
-        improbable = (mean > P) & (torch.arange(P.shape[1], device=P.device) != label[:, None])
-        wrong = (learnt.softmax(1) * improbable).sum(1)
+        positive = (F.one_hot(label, K) + F.one_hot(self.clusters[batch.samples], K)) / 2
+        wrong = (learnt.softmax(1) * ((mean > P) & (positive == 0))).sum(1)
         terms = {
             "fixed": F.cross_entropy(known, labels),
-            "self_label": (sure * F.cross_entropy(learnt, label, reduction="none")).mean(),
+            "self_label": (sure * F.cross_entropy(learnt, positive, reduction="none")).mean(),
             "negative": -NEGATIVE * (1.0 - wrong).clamp(min=1e-8).log().mean(),
         }
         return {"loss": total(terms), **terms, "confident": sure.float().mean()}
 
-    @torch.no_grad()
-    def _update_thresholds(self, P: Tensor, label: Tensor) -> None:
-        """Move the mean probabilities of the rows of each label; a label without rows keeps its."""
-        member = (label[:, None] == torch.arange(P.shape[1], device=P.device)).float()
-        count = member.sum(0)[:, None]
-        mean = torch.where(count > 0, member.T @ P / count.clamp(min=1), self.running)
-        self.running.lerp_(mean, 1.0 - RUNNING)
-
     def before_epoch(self, epoch: int) -> None:
-        """Fit the head to the clusters and fix the images whose neighbours agree, once."""
-        if epoch > 0:
+        """Refresh the clusters every `refresh_epochs`, at first also what the stage begins with."""
+        if epoch % self.recipe.self_label.refresh_epochs:
             return
-        features, P = self.infer()
-        features = features.to(self.clusters.device)
-        self.clusters.copy_(P)
-        label = self.clusters.argmax(1)
+        features, P = (tensor.to(self.mass.device) for tensor in self.infer())
         near = smoothing_graph(features, self.model.n_clusters, self.recipe.cluster.metric)
+        if epoch == 0:
+            self.mass.copy_(P.sum(0))
+            self.running.copy_(mean_by_label(P, P.argmax(1), self.running))
+            self._fix_images(near, P)
+            self.average.load_state_dict(self.current.state_dict())
+        self.clusters.copy_(smooth(near, P, mass=self.mass).argmax(1))
+
+    def _fix_images(self, near: Tensor, P: Tensor) -> None:
+        """Take the images of each cluster with the most neighbours in it."""
+        label = P.argmax(1)
         agreement = (label[near] == label[:, None]).double().mean(1)
         member = label[:, None] == torch.arange(P.shape[1], device=label.device)
         # Equal agreement is decided by confidence, which is at most 1 and so never outweighs it.
-        score = agreement + 1e-3 * self.clusters.amax(1)
-        score = torch.where(member.T, score, -1.0 + 1e-3 * self.clusters.T)
-        best = score.topk(len(self.rows) // P.shape[1], dim=1).indices
-        self.rows.copy_(best.flatten())
-        self.labels.copy_(torch.arange(P.shape[1]).repeat_interleave(best.shape[1]))
-        ((images, _),) = self.feed.batches([self.rows.cpu()])
+        score = agreement + 1e-3 * P.amax(1)
+        score = torch.where(member.T, score, -1.0 + 1e-3 * P.T)
+        best = score.topk(len(self.images) // P.shape[1], dim=1).indices.flatten()
+        ((images, _),) = self.feed.batches([best.cpu()])
         self.images.copy_(images)
-        fit_head(self.model.self_labeller, features, self.clusters, self.setup.seed)
-        self.average.load_state_dict(self.current.state_dict())
 
     def finish(self) -> None:
-        """Take over the averaged weights, and use the head if it still reproduces the clusters."""
+        """Take over the averaged weights; the classifier makes the predictions."""
         self.current.load_state_dict(self.average.state_dict())
-        features, _ = infer(self.model, self.views, self.feed)
-        self.choose_head(features, self.clusters.cpu())
+
+
+@torch.no_grad()
+def mean_by_label(P: Tensor, label: Tensor, otherwise: Tensor) -> Tensor:
+    """Return the mean probabilities (K, K) of the rows of each label, `otherwise` without rows.
+
+    >>> P = torch.tensor([[0.75, 0.25], [0.5, 0.5]])
+    >>> mean_by_label(P, torch.tensor([0, 0]), torch.zeros(2, 2)).tolist()
+    [[0.625, 0.375], [0.0, 0.0]]
+    """
+    member = (label[:, None] == torch.arange(P.shape[1], device=P.device)).float()
+    count = member.sum(0)[:, None]
+    return torch.where(count > 0, member.T @ P / count.clamp(min=1), otherwise)
 
 
 # By the name that `self_label.labels` has for it.
