@@ -485,15 +485,14 @@ def readme() -> str:
     took = f"{min(ratios):.1f} to {max(ratios):.1f} times the time of `KMeans(n_init=1)`"
     times = studied("graph_cost")
     small = [name for name, runs in times.items() if len(runs["pac"]) > 1]
-    pac, auto, graph = (
-        times_of_kmeans([times[name] for name in small], method)
-        for method in ("pac", "pac-auto", "graph-pac")
+    pac, graph = (
+        times_of_kmeans([times[name] for name in small], method) for method in ("pac", "graph-pac")
     )
     large = [cpu_seconds(times[name]["graph-pac"]) for name in times if name not in small]
     timed = (
         f"`PAC.fit` took {took} on the first four matrices and on\na million rows. On "
-        f"{len(small)} sets of 150 to 10,992 rows it took {pac} times,\nwith "
-        f'`balance="auto"` {auto} times and `GraphPAC` {graph} times (CPU seconds of one thread).\n'
+        f"{len(small)} sets of 150 to 10,992 rows it took {pac} times and\n`GraphPAC` "
+        f"{graph} times (CPU seconds of one thread).\n"
         f"`GraphPAC` takes {min(large):.0f} to {max(large):.0f} CPU seconds for 100,000 rows of 50 "
         "columns."
     )

@@ -1,4 +1,4 @@
-"""CPU seconds of `PAC`, `balance="auto"` and `GraphPAC` beside one start of k-means; memory.
+"""CPU seconds of `PAC` and `GraphPAC` beside one start of k-means; memory.
 
 python -m benchmarks graph_cost [--only blobs graph-pac]
 
@@ -36,7 +36,6 @@ N, D, K = 100_000, 50, 10
 METHODS: dict[str, Callable[[int, int], Any]] = {
     "k-means": lambda K, seed: KMeans(K, n_init=1, random_state=seed),
     "pac": lambda K, seed: PAC(K, random_state=seed),
-    "pac-auto": lambda K, seed: PAC(K, balance="auto", random_state=seed),
     "graph-pac": lambda K, seed: GraphPAC(K, random_state=seed),
 }
 

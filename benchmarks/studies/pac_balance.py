@@ -1,9 +1,9 @@
-"""Groups of unequal size: PAC at balance 1 and "auto" and GraphPAC beside k-means, and warnings.
+"""Groups of unequal size: PAC at balance 1 and GraphPAC beside k-means, and their warnings.
 
 Blobs in two columns, in five, and in five with columns that are unrelated to the groups; and real
 sets: 2,000 rows of all classes, or classes of at most 400 whose sizes fall geometrically by a
-factor, in a random order. All methods are given K, and k-means has ten starts. notes/sizes.md says
-on which draws the rule of "auto" was chosen. Features of photos are EfficientNet-Lite0's.
+factor, in a random order. All methods are given K, and k-means has ten starts. Features of photos
+are EfficientNet-Lite0's.
 
 The last lines are the share of runs in which PAC is more than three points below k-means, and of
 those without a warning.
@@ -47,7 +47,7 @@ REAL = (
     "imagenet-dogs",
 )
 TAILS = ("1:1", "1:3", "1:10", "1:50")
-METHODS = ("k-means", "balance 1", "balance auto", "graph")
+METHODS = ("k-means", "balance 1", "graph")
 MOST, MOST_OF_CLASS = 2000, 400
 OTHER_DRAWS = 100  # added to the seed of the data
 FAR = 0.03  # more than three points
@@ -75,13 +75,10 @@ def run(cell: Cell, size: str) -> Run:
         labels = KMeans(K, n_init=10, random_state=cell.seed).fit_predict(rows)
     else:
         kind = GraphPAC if cell.method == "graph" else PAC
-        balance = "auto" if cell.method == "balance auto" else 1.0
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model = kind(K, metric=metric, balance=balance, random_state=cell.seed).fit(X)
-        labels = model.labels_
-        pac = model.pac_ if isinstance(model, GraphPAC) else model
-        found = {"balance": pac.balance_, "warned": bool(caught)}
+            labels = kind(K, metric=metric, random_state=cell.seed).fit(X).labels_
+        found = {"warned": bool(caught)}
     seconds = time.perf_counter() - began
     acc = clustering_accuracy(y, labels)
     return {"acc": acc, **found, "seconds": seconds, "settings": {"n": len(X), "K": K}}
@@ -129,7 +126,7 @@ def tail(
 
 
 def lines(study: Study, rows: list[Row]) -> Iterator[str]:
-    """Yield the accuracies, then how often each balance is far below k-means."""
+    """Yield the accuracies, then how often each method is far below k-means."""
     yield from beside_paper(study, rows)
     kmeans = {(row.data, row.setting, row.seed): row["acc"] for row in rows if "k-" in row.method}
     for method in METHODS[1:]:

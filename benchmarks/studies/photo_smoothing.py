@@ -2,7 +2,7 @@
 
     python -m benchmarks photo_smoothing [NAME ...]      needs PROBAGG_DATA
 
-PAC runs as in `probagg cluster photos/` (cosine, m="auto", balance="auto", three starts per seed),
+PAC runs as in `probagg cluster photos/` (cosine, m="auto", three starts per seed),
 five seeds per set. For each start: ACC of PAC, of its smoothed probabilities, and of the clusters
 whose sums are those of the smoothed probabilities ("refitted", which `predict` could use); and what
 is known without labels. A rule is derived on the sets of `DERIVE` and tested on those of `TEST`.
@@ -46,14 +46,12 @@ def measure(name: str) -> list[Row]:
     n_clusters = len(np.unique(y))
     near = smoothing_graph(torch.from_numpy(X), n_clusters, METRIC)
     shared = {"m": "auto", "metric": METRIC}
-    balance = PAC(n_clusters, **shared, balance="auto", random_state=0).fit(X).balance_
     settings = {"rows": len(X), "n_clusters": n_clusters, "nearest": near.shape[1]}
-    settings |= {"balance": balance}
     rows = []
     for seed in range(SEEDS):
         labels = []
         for start in range(STARTS):
-            pac = PAC(n_clusters, **shared, balance=balance, random_state=100 * seed + start)
+            pac = PAC(n_clusters, **shared, random_state=100 * seed + start)
             run, pair = look(pac.fit(X), X, y, near)
             rows.append(Cell(name, "pac", f"start {start}", seed).row(run | {"settings": settings}))
             labels.append(pair)
@@ -68,7 +66,7 @@ def look(pac: PAC, X: np.ndarray, y: np.ndarray, near: Any) -> tuple[dict[str, f
     P = torch.from_numpy(pac.probabilities_).float()
     Q = smooth(near, P)
     labels, smoothed = P.argmax(1).numpy(), Q.argmax(1).numpy()
-    S = aggregate(X, Moments.of(X, Q.numpy(), METRIC), METRIC, balance=pac.balance_)
+    S = aggregate(X, Moments.of(X, Q.numpy(), METRIC), METRIC, balance=pac.balance)
     refitted = assign(S, pac.m_).argmax(1)
     found = {
         "objective": pac.objective_,
@@ -111,7 +109,7 @@ def report(rows: list[Row]) -> None:
     lowest = [min(runs, key=lambda run: run["objective"]) for runs in seeds]
     modular = [max(runs, key=lambda run: run["modularity"]) for runs in seeds]
     settings = rows[0].settings
-    print(f"{rows[0].data:24} {settings['rows']:5} {settings['balance']}", end="")
+    print(f"{rows[0].data:24} {settings['rows']:5}", end="")
     for chosen in (lowest, modular):
         for key in ("pac", "smoothed_5", "smoothed", "refitted"):
             print(f" {100 * np.mean([run[key] for run in chosen]):5.1f}", end="")

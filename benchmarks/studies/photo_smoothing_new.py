@@ -40,7 +40,7 @@ def measure(name: str, seed: int) -> dict[str, Any]:
     K = len(np.unique(y))
     order = np.random.default_rng(seed).permutation(len(X))
     new, old = order[: len(X) // 5], np.sort(order[len(X) // 5 :])
-    settings: dict[str, Any] = {"m": "auto", "metric": METRIC, "balance": "auto", "n_init": 3}
+    settings: dict[str, Any] = {"m": "auto", "metric": METRIC, "n_init": 3}
     pac = PAC(K, **settings, random_state=seed).fit(X[old])
     began = time.perf_counter()
     model, P = Smoothing.fit(X[old], pac.probabilities_, seed)

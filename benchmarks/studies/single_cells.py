@@ -23,7 +23,6 @@ from probagg import PAC, GraphPAC
 from probagg.metrics import evaluate
 
 COUNTS, COMPONENTS = "log-normalised counts", "X_pca"
-AUTO = {"m": "auto", "balance": "auto"}
 
 
 def fitted(kind: type[PAC | GraphPAC], **settings: Any) -> Callable[[Any, int, int], np.ndarray]:
@@ -33,8 +32,6 @@ def fitted(kind: type[PAC | GraphPAC], **settings: Any) -> Callable[[Any, int, i
 
 METHODS: dict[str, Callable[[Any, int, int], np.ndarray]] = {
     "PAC as in the paper": fitted(PAC),
-    "PAC, auto": fitted(PAC, **AUTO),
-    "PAC, cosine, auto": fitted(PAC, metric="cosine", **AUTO),
     "GraphPAC": fitted(GraphPAC, m="auto"),
     "GraphPAC, cosine": fitted(GraphPAC, m="auto", metric="cosine"),
     "k-means": kmeans_of_ten,

@@ -2,7 +2,7 @@
 
 The sizes of the classes fall geometrically by 1, 5, 10 or 50 from the largest to the smallest, in a
 random order of the classes that is the seed's; at 1 rows are drawn at random. At size small 3,000
-rows at most, at size tiny 300. `pac_balance.py` tells how "auto" does on more data.
+rows at most, at size tiny 300. `pac_balance.py` has more data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = {
     "tiny": ("digits",),
 }
 RATIOS = ("1", "5", "10", "50")
-BALANCES = ("0", "0.5", "1", "2", "auto")
+BALANCES = ("0", "0.5", "1", "2")
 OTHERS = {"kmeans": kmeans_of_ten, "gmm": mixture, "spectral": spectral}
 ROWS = {"full": 6000, "small": 3000, "tiny": 300}
 EPOCHS = {"full": 100, "small": 100, "tiny": 5}
@@ -55,27 +55,27 @@ def run(cell: Cell, size: str) -> Run:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that sizes look forced is a result here
         if cell.method in OTHERS:
-            labels, chosen = OTHERS[cell.method](X, K, cell.seed), None
+            labels = OTHERS[cell.method](X, K, cell.seed)
         else:
             way, balance = cell.method.split()
-            model = estimator(way, K, metric, balance, cell.seed, EPOCHS[size]).fit(X)
-            labels, chosen = model.labels_, model.balance_
+            model = estimator(way, K, metric, float(balance), cell.seed, EPOCHS[size])
+            labels = model.fit(X).labels_
     seconds = time.perf_counter() - began
     sizes = np.sort(np.bincount(y))[::-1].tolist()
     return {
         **evaluate(y, labels),
-        "balance": chosen,
         "seconds": seconds,
         "settings": {"rows": len(X), "sizes": sizes, "hash": digest(X)},
     }
 
 
-def estimator(way: str, K: int, metric: str, balance: str, seed: int, epochs: int) -> PAC | OPAHead:
+def estimator(
+    way: str, K: int, metric: str, balance: float, seed: int, epochs: int
+) -> PAC | OPAHead:
     """Return PAC or an OPA head at a balance."""
-    value = balance if balance == "auto" else float(balance)
     if way == "pac":
-        return PAC(K, metric=metric, balance=value, random_state=seed)
-    return OPAHead(K, metric=metric, balance=value, max_epochs=epochs, random_state=seed)
+        return PAC(K, metric=metric, balance=balance, random_state=seed)
+    return OPAHead(K, metric=metric, balance=balance, max_epochs=epochs, random_state=seed)
 
 
 STUDY = Study("unequal_sizes", cells, run, seeds=5, shown=("acc", "nmi"))

@@ -146,9 +146,14 @@ def _number(path: Path) -> float | None:
 
 
 @functools.cache
+def _thread_pools() -> ThreadpoolController:
+    """Return the libraries with threads of their own; finding them takes milliseconds."""
+    return ThreadpoolController()
+
+
+@functools.cache
 def _blas() -> ThreadpoolController:
-    """Return the libraries of matrix products; finding them takes milliseconds."""
-    return ThreadpoolController().select(user_api="blas")
+    return _thread_pools().select(user_api="blas")
 
 
 def blas_threads() -> int:
@@ -159,6 +164,11 @@ def blas_threads() -> int:
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Let matrix products use one thread: small ones wait for the others longer than they gain."""
     return _blas().limit(limits=1)
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Let all libraries use one thread: starting others takes longer than small work."""
+    return _thread_pools().limit(limits=1)
 
 
 def map_in_threads(

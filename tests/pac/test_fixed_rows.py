@@ -143,15 +143,6 @@ def test_all_rows_may_be_known(groups):
     assert (pac.predict(X) == y).mean() > 0.99
 
 
-def test_balance_auto_keeps_known_rows(groups):
-    X, y, known = groups
-    kept = np.flatnonzero((y > 1) | (np.arange(len(X)) % 10 == 0) | (known >= 0))
-    X, y, known = X[kept], y[kept], known[kept]
-    pac = PAC(5, balance="auto", random_state=0).fit(X, known_labels=known)
-    assert (pac.labels_[known >= 0] == known[known >= 0]).all()
-    assert (pac.labels_ == y).mean() > 0.9
-
-
 def test_a_pipeline_routes_known_labels(groups):
     X, y, known = groups
     with sklearn.config_context(enable_metadata_routing=True):

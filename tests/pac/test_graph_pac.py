@@ -145,7 +145,7 @@ def test_a_saved_estimator_predicts_the_same(moons, model, tmp_path):
     loaded = GraphPAC.load(tmp_path / "x")
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
     assert (loaded.get_params(), loaded.reason_) == (model.get_params(), model.reason_)
-    assert (loaded.n_features_in_, loaded.pac_.balance_) == (2, model.pac_.balance_)
+    assert (loaded.n_features_in_, loaded.pac_.balance) == (2, model.balance)
     with pytest.raises(InputError, match=r"holds 'probagg.graph-pac/1', but 'probagg.pac/1'"):
         PAC.load(tmp_path / "x")
 

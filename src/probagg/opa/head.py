@@ -33,7 +33,6 @@ from probagg.estimators import (
 )
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
-from probagg.pac.balance import choose_balance
 from probagg.pac.clusters import Clusters
 from probagg.pac.inputs import explained
 from probagg.pac.solver import Parameters, solve
@@ -45,7 +44,7 @@ STARTS = 3  # runs of PAC, of which the one with the lowest objective is taken
 REFINING = 0.1  # share of the learning rate after PAC's start: a full one leaves good clusters
 CHUNK = 4096  # rows predicted at a time
 FORMAT = "probagg.opa-head/1"
-_SAVED = ("balance_", "n_iter_", "n_features_in_")
+_SAVED = ("n_iter_", "n_features_in_")
 
 
 class OPAHead(ClusterMixin, BaseEstimator):
@@ -64,8 +63,8 @@ class OPAHead(ClusterMixin, BaseEstimator):
         The weighting exponent, as in `PAC`.
     metric : {"sqeuclidean", "cosine"}, default="sqeuclidean"
         The distance between features; "cosine" for the features of a network.
-    balance : float or "auto", default=1.0
-        As in `PAC`. "auto" uses the value that PAC chooses for the rows that training starts from.
+    balance : float in [0, 2], default=1.0
+        As in `PAC`.
     init : {"pac", "random"}, default="pac"
         "pac" clusters some rows (4,096, or 50 per cluster if that is more) by `PAC`, fits the
         classifier to its probabilities in the first third of the epochs, and continues with OPA.
@@ -91,8 +90,6 @@ class OPAHead(ClusterMixin, BaseEstimator):
     ----------
     labels_ : ndarray of shape (n_samples,), int64
         The most probable cluster of each sample; a tensor if X is one.
-    balance_ : float
-        The balance used.
     network_ : torch.nn.Module
         The classifier, from standardised features to logits, on the CPU.
     diagnosis_ : Diagnosis
@@ -112,7 +109,6 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = CONSTRAINTS | {
         "metric": [StrOptions(set(LINEAR_METRICS))],
-        "balance": [*CONSTRAINTS["balance"], StrOptions({"auto"})],
         "init": [StrOptions({"pac", "random"})],
         "hidden": [tuple, list],
         "batch_size": [Interval(Integral, 2, None, closed="left"), StrOptions({"auto"})],
@@ -127,7 +123,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         *,
         m: float = 1.03,
         metric: str = "sqeuclidean",
-        balance: float | str = 1.0,
+        balance: float = 1.0,
         init: str = "pac",
         hidden: tuple[int, ...] = (),
         batch_size: int | str = "auto",
@@ -155,11 +151,6 @@ class OPAHead(ClusterMixin, BaseEstimator):
         check_parameters(self)
         if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
-        if self.balance == "auto" and self.init != "pac":
-            raise InputError(
-                'balance="auto" is chosen by PAC, but init is "random". Pass init="pac", or a '
-                "number as balance (the paper's is 1)."
-            )
         X = self._rows(X, reset=True)
         check_n_samples(len(X), self.n_clusters)
         seed = draw_seed(self.random_state)
@@ -172,7 +163,6 @@ class OPAHead(ClusterMixin, BaseEstimator):
         network = make_network(X.shape[1], self.hidden, self.n_clusters, seed).to(device)
         with torch.enable_grad(), torch.autocast(device.type, enabled=False):
             start = self._start(some, device, seed) if self.init == "pac" else None
-            self.balance_ = float(self.balance if start is None else start.update.balance)
             self._train(network, X, rng, device, start)
         self.network_ = network.eval().cpu()
         found = self.diagnosis_ = diagnose(
@@ -180,7 +170,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
             torch.as_tensor(self._proba(some)),
             self.m,
             metric="sqeuclidean",
-            balance=self.balance_,
+            balance=self.balance,
             warn=False,
         )
         if found.advice:
@@ -190,15 +180,10 @@ class OPAHead(ClusterMixin, BaseEstimator):
 
     def _start(self, some: Any, device: torch.device, seed: int) -> Clusters:
         """Return PAC's clusters of some rows."""
-        solution = None
         pac = Parameters(
             self.n_clusters, m=self.m, balance=self.balance, n_init=STARTS, random_state=seed
         )
-        rows = self._standard(some).to(device)
-        if self.balance == "auto":
-            choice = choose_balance(rows, pac)
-            pac, solution = choice.parameters, choice.solution
-        return (solution or solve(rows, pac)).clusters
+        return solve(self._standard(some).to(device), pac).clusters
 
     def _train(
         self,
@@ -216,7 +201,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
         size = max(size, min(2, len(X)))
         steps = max(1, len(X) // size)
         # Between standardised rows both metrics are squared distances.
-        loss_of = OPALoss(self.m, metric="sqeuclidean", balance=self.balance_)
+        loss_of = OPALoss(self.m, metric="sqeuclidean", balance=self.balance)
         rate = self.learning_rate / X.shape[1] ** 0.5
         optimizer = torch.optim.Adam(network.parameters(), lr=rate)
         fitted = self.max_epochs // 3 if start is not None else 0  # epochs in which it is fitted

@@ -1,4 +1,4 @@
-"""Warnings of a fit that did not go well, or of columns whose scales differ, each with advice."""
+"""Warnings of a fit: problems, sizes that do not fit, columns whose scales differ; with advice."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import normalize
 
-from probagg.aggregation import Array
-from probagg.arrays import is_tensor
+from probagg.aggregation import LINEAR_METRICS, Array
+from probagg.arrays import is_tensor, to_numpy
+from probagg.environment import one_thread
 from probagg.errors import ClusteringWarning
-from probagg.pac.balance import BalanceChoice, gain_of_kmeans
+from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
+from probagg.neighbours.joining import without_themselves
 from probagg.pac.files import FileRows
 from probagg.pac.inputs import RowSource
 from probagg.pac.out_of_core import Chunks
@@ -20,10 +24,21 @@ from probagg.pac.solver import Solution
 
 # A cluster is tiny below this share of the mean size.
 TINY = 0.05
-# Equal sizes are forced where k-means raises the score of `balance.BalanceCandidate` by this much.
-FORCED = 0.06
+# Equal sizes are forced where the score of k-means' clusters is higher by this much, and they are
+# others by their adjusted Rand index.
+FORCED = 0.055
+ALIKE = 0.85
 # They are compared for at most so many clusters: for more, k-means takes longer than PAC.
 MOST_CLUSTERS = 100
+# So many rows, or so many per cluster, are compared, by the neighbours of a share of them.
+COMPARED_ROWS, ROWS_PER_CLUSTER = 1_000, 20
+NEIGHBOURS, SHARE = 10, 0.2
+# In at most so many columns: principal axes of wider rows. Rows with larger or smaller values are
+# divided by a power of two before.
+FEW_COLUMNS = 32
+SMALLEST, LARGEST = 1e-15, 1e15
+# k-means is the best of so many starts after some iterations, and so many more.
+SHORT_STARTS, SHORT_ITERATIONS, MORE_ITERATIONS = 16, 3, 15
 # `PAC.fit` warns where scales differ by this factor. Standard deviations are computed from so many
 # rows, of a file from so many of its chunks. The smallest few columns do not count, nor does one
 # with the same value in nearly all rows, as a rare pixel has.
@@ -35,21 +50,12 @@ NEARLY_ALL = 0.9
 FORCED_SIZES = "Clusters of about equal size do not fit these samples"
 
 
-def advise(
-    solution: Solution, X: Array | Chunks, choice: BalanceChoice | None = None
-) -> list[tuple[str, type[Warning]]]:
-    """Return what a user should know about the clusters of X, each with its kind of warning.
-
-    `choice` is that of the balance, where it was "auto".
-    """
+def advise(solution: Solution, X: Array | Chunks) -> list[tuple[str, type[Warning]]]:
+    """Return what a user should know about the clusters of X, each with its kind of warning."""
     found = problems(solution)
     if found:
         return [(problem, ConvergenceWarning) for problem in found]
-    problem = choice.doubt() if choice is not None else None
-    problem = problem or uneven_sizes(solution, is_chosen=choice is not None)
-    is_compared = choice is None and solution.parameters.n_clusters <= MOST_CLUSTERS
-    if problem is None and is_compared and (gain := gain_of_kmeans(solution, X, FORCED)):
-        problem = forced_sizes(gain)
+    problem = uneven_sizes(solution) or forced_sizes(solution, X)
     return [(problem, ClusteringWarning)] if problem else []
 
 
@@ -90,20 +96,14 @@ def problems(solution: Solution) -> list[str]:
     return found
 
 
-def uneven_sizes(solution: Solution, *, is_chosen: bool) -> str | None:
-    """Return advice where many clusters are tiny beside the others, which outliers cause.
-
-    `is_chosen` says that the balance is a choice of "auto".
-    """
+def uneven_sizes(solution: Solution) -> str | None:
+    """Return advice where many clusters are tiny beside the others, which outliers cause."""
     sizes, K = solution.sizes, solution.parameters.n_clusters
     tiny = int((sizes < TINY * sizes.mean()).sum())
     if sizes.sum() < 100 * K or tiny < max(2, K / 4):
         return None
     balance = solution.clusters.update.balance
-    raise_it = ""
-    if balance < 1.0:
-        chosen = f"balance='auto' chose {balance:g}" if is_chosen else f"now {balance:g}"
-        raise_it = f", or raise balance ({chosen}; the paper's is 1)"
+    raise_it = f", or raise balance (now {balance:g}; the paper's is 1)" if balance < 1.0 else ""
     return (
         f"{tiny} of {K} clusters have less than {100 * TINY:.0f} % of the mean size, the largest "
         f"has {100 * sizes.max() / sizes.sum():.0f} % of the samples: the small ones may be "
@@ -111,13 +111,116 @@ def uneven_sizes(solution: Solution, *, is_chosen: bool) -> str | None:
     )
 
 
-def forced_sizes(gain: float) -> str:
-    """Return advice where clusters of equal size cut through dense groups."""
+def forced_sizes(solution: Solution, X: Array | Chunks) -> str | None:
+    """Return advice where clusters of equal size cut through dense groups, or None.
+
+    Then k-means, which does not prefer equal sizes, finds other clusters that fit better. On few
+    rows and axes it takes a fraction of PAC's time.
+    """
+    K, N, metric = solution.parameters.n_clusters, X.shape[0], solution.parameters.metric
+    is_judged = solution.clusters.update.balance >= 1.0 and 1 < K <= min(MOST_CLUSTERS, N // 20)
+    if isinstance(X, Chunks) or solution.P is None or metric not in LINEAR_METRICS or not is_judged:
+        return None
+    size = min(N, max(COMPARED_ROWS, ROWS_PER_CLUSTER * K))
+    chosen = np.random.default_rng(0).choice(N, size, replace=False)
+    with one_thread():
+        rows = _in_range(plain_rows(X[chosen]))
+        rows = _few_columns(normalize(rows) if metric == "cosine" else rows)
+        used, labels = to_numpy(solution.P[chosen]).argmax(1), short_kmeans(rows, K)
+        if adjusted_rand_score(used, labels) >= ALIKE:
+            return None
+        before, after = fit_scores(rows, [used, labels], K)
+    if after - before < FORCED:
+        return None
     return (
-        f"{FORCED_SIZES}: k-means' clusters fit better (by {gain:.2f} in the score of "
-        "balance='auto': neighbours have the same label more often, and samples are closer to the "
-        "mean of their cluster). Pass balance='auto', which chooses, or use GraphPAC."
+        f"{FORCED_SIZES}: k-means' clusters fit better (by {after - before:.2f} in a score: "
+        "neighbours have the same label more often, and samples are closer to the mean of their "
+        "cluster). Use GraphPAC (at balance=0.5 where sizes differ by a factor of 10 or more), or "
+        "pass balance=0, which does not prefer equal sizes."
     )
+
+
+def fit_scores(rows: Array, clusterings: Sequence[np.ndarray], K: int) -> list[float]:
+    """Return how well clusters fit rows: agreement of neighbours less the log of the spread.
+
+    Agreement is that of `NeighbourAgreement`: over rows, corrected for chance, and as the mean over
+    clusters. The spread is the sum of squares within clusters. Random categories and noise mislead
+    neighbours, but hardly the spread.
+    """
+    N, found = rows.shape[0], []
+    some = rows[: int(SHARE * N)]
+    near = without_themselves(nearest_rows(some, NEIGHBOURS + 1, among=rows))
+    rows = rows.astype(np.float64)
+    rows = rows if sp.issparse(rows) else rows - rows.mean(0)
+    squares = (rows * rows).sum()
+    for labels in clusterings:
+        agreement = NeighbourAgreement.of(labels, near, K)
+        members = sp.csr_array((np.ones(N), (labels, np.arange(N))), shape=(K, N))
+        sums = members @ rows
+        between = ((sums * sums).sum(1) / np.maximum(members.sum(1), 1.0)).sum()
+        spread = max(float(squares - between), 1e-9 * float(squares), 1e-300)
+        found.append(agreement.kappa + agreement.mean - float(np.log(spread)))
+    return found
+
+
+def short_kmeans(rows: Array, n_clusters: int) -> np.ndarray:
+    """Return labels by k-means: the best of many short runs from k-means++ starts, run on.
+
+    All starts are computed at once, in a tenth of the time of as many runs of `KMeans`.
+    """
+    X = rows.toarray() if sp.issparse(rows) else rows
+    X = (X - X.mean(0, dtype=np.float64)).astype(np.float32)
+    generator, squares = np.random.default_rng(0), np.einsum("ij,ij->i", X, X)
+    drawn = generator.integers(len(X), size=SHORT_STARTS)
+    means = np.empty((SHORT_STARTS, n_clusters, X.shape[1]), X.dtype)
+    nearest = np.full((SHORT_STARTS, len(X)), np.inf, X.dtype)
+    for k in range(n_clusters):
+        means[:, k] = X[drawn]
+        distances = (squares - 2.0 * (X[drawn] @ X.T) + squares[drawn, None]).clip(0.0)
+        nearest = np.minimum(nearest, distances)
+        sums = np.cumsum(nearest, axis=1, dtype=np.float64)
+        limits = generator.random((SHORT_STARTS, 1)) * sums[:, -1:]
+        drawn = np.minimum((sums < limits).sum(1), len(X) - 1)
+    means, spreads, _ = _iterate(X, means, SHORT_ITERATIONS)
+    best = spreads.argmin()
+    return _iterate(X, means[best : best + 1], MORE_ITERATIONS)[2][0]
+
+
+def _iterate(X: np.ndarray, means: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return means (runs, K, D), spreads (runs,) and labels (runs, rows) after n iterations."""
+    for _ in range(n):
+        distances = np.square(means).sum(2)[..., None] - 2.0 * (means @ X.T)
+        smallest = distances.min(1, keepdims=True)
+        members = (distances == smallest).astype(X.dtype)
+        sizes = members.sum(2)[..., None]
+        means = np.where(sizes > 0.0, members @ X / np.maximum(sizes, 1.0), means)
+    return means, smallest.sum((1, 2)), members.argmax(1)
+
+
+def _in_range(rows: Array) -> Array:
+    """Return rows whose squares neither overflow nor vanish: divided by a power of two, if needed.
+
+    Neighbours and k-means' clusters do not depend on the unit.
+    """
+    largest = float(abs(rows).max())
+    if largest == 0.0 or SMALLEST < largest < LARGEST:
+        return rows
+    # The power itself may overflow, and SciPy divides by multiplying with its reciprocal.
+    shift = 1 - int(np.frexp(largest)[1])
+    if not sp.issparse(rows):
+        return np.ldexp(rows, shift)
+    rows = rows.copy()
+    rows.data = np.ldexp(rows.data, shift)
+    return rows
+
+
+def _few_columns(rows: Array) -> Array:
+    """Return rows, on principal axes where they have many columns; sparse rows are not centred."""
+    if rows.shape[1] <= 2 * FEW_COLUMNS:
+        return rows
+    from sklearn.decomposition import TruncatedSVD  # slow to import
+
+    return TruncatedSVD(FEW_COLUMNS, n_iter=1, random_state=0).fit_transform(rows)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class Clusters(ABC):
         if not all(np.isfinite(array).all() for array in arrays.values()):
             raise ValueError("some of its numbers are not finite")
         params, learned = description["params"], description["learned"]
-        update = Update(learned["m_"], params["aggregate"], learned["balance_"])
+        update = Update(learned["m_"], params["aggregate"], params["balance"])
         kind = LinearClusters if "sums" in arrays else PairwiseClusters
         return kind.of_arrays(update, learned["critical_m_"], params["metric"], arrays)
 

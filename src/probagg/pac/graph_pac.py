@@ -48,7 +48,7 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         PAC's exponent.
     metric : {"sqeuclidean", "cosine"}, default="sqeuclidean"
         What is near, and PAC's distance.
-    balance : float in [0, 2] or "auto", default=1.0
+    balance : float in [0, 2], default=1.0
         How strongly clusters of equal size are preferred, by PAC and in the choice between its
         clusters and others. A warning says where half of it would lead to other clusters.
     n_init : int, default=1
@@ -99,7 +99,7 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         *,
         m: float | str = 1.03,
         metric: str = "sqeuclidean",
-        balance: float | str = 1.0,
+        balance: float = 1.0,
         n_init: int = 1,
         random_state: Any = None,
         verbose: int = 0,
@@ -162,7 +162,7 @@ class GraphPAC(ClusterMixin, BaseEstimator):
                 seed,
                 progress,
                 metric=self.metric,
-                balance=float(self.pac_.balance_),
+                balance=float(self.balance),
                 known=known,
                 joined=joined,
             )

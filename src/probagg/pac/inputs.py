@@ -46,7 +46,6 @@ RowSource: TypeAlias = Array | FileRows | DaskArray  # what `open_rows` returns
 CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "m": [*SHARED["m"], StrOptions({"auto"})],
     "metric": [str, callable],
-    "balance": [*SHARED["balance"], StrOptions({"auto"})],
     "init": [StrOptions({"auto", "uniform", "annealed"}), "array-like"],
     "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     "shuffle": ["boolean"],
@@ -263,7 +262,7 @@ def in_memory(rows: RowSource) -> np.ndarray | sp.csr_array:
     return rows.load() if isinstance(rows, FileRows) else to_numpy(rows)
 
 
-def check_streamable(metric: Metric, init: Any, balance: float | str) -> None:
+def check_streamable(metric: Metric, init: Any) -> None:
     """Raise an error unless rows can be clustered as a stream with these parameters."""
     if metric not in LINEAR_METRICS:
         raise InputError(
@@ -274,11 +273,6 @@ def check_streamable(metric: Metric, init: Any, balance: float | str) -> None:
         raise InputError(
             "partial_fit cannot use an array as init: it has one row per sample, and the samples "
             "of a stream are not known. Pass init='auto', or fit first and then call partial_fit."
-        )
-    if balance == "auto":
-        raise InputError(
-            "partial_fit cannot choose the balance: that takes several runs over the same rows. "
-            "Pass a number, for instance the balance_ of a PAC fitted to some rows."
         )
 
 

@@ -30,7 +30,6 @@ from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.known import check_known_labels
 from probagg.neighbours.graph import mean_over, modularity, nearest_rows
-from probagg.pac.balance import NEIGHBOURS
 from probagg.pac.inputs import CONSTRAINTS, ROWS, check_distances, check_sparse, explained
 from probagg.pac.rows import LinearRows, Metric, Rows
 from probagg.pac.solver import rows_of
@@ -42,6 +41,7 @@ ROWS_PER_CLUSTER = 15
 # The largest candidate has at least so many rows per cluster, on average.
 LEAST_PER_CLUSTER = 4
 DIMENSIONS = 64
+NEIGHBOURS = 10
 # Rows are averaged so often over their nearest rows.
 ROUNDS = 3
 # A cut of the tree is improved by so many iterations of k-means.

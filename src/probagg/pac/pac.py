@@ -32,7 +32,6 @@ from probagg.estimators import (
 from probagg.known import Groups, check_known_labels
 from probagg.pac.advice import advise, uneven_scales
 from probagg.pac.assignment import MANY, labels_of_entries
-from probagg.pac.balance import choose_balance
 from probagg.pac.clusters import Clusters, LinearClusters
 from probagg.pac.dask import is_dask
 from probagg.pac.fixed_rows import keep_known, without_known
@@ -57,7 +56,7 @@ from probagg.pac.tree import clusters_at, ward_linkage
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
-_SAVED = ("m_", "balance_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
+_SAVED = ("m_", "critical_m_", "objective_", "n_iter_", "n_features_in_")
 
 
 class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseEstimator):
@@ -79,14 +78,10 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     metric : str or callable, default="sqeuclidean"
         "sqeuclidean" and "cosine" take time and memory linear in N. "precomputed" and every other
         metric of :func:`sklearn.metrics.pairwise_distances` keep N^2 distances.
-    balance : float in [0, 2] or "auto", default=1.0
+    balance : float in [0, 2], default=1.0
         The exponent of a cluster's mass (the sum of its probabilities) in its score. 1 is the
         paper's, which prefers clusters of equal size; 0 has no such preference; 2 makes sizes more
-        even. Use "auto" if groups may have very different sizes. It compares runs at 1, 0.25 and 0
-        from several starts, and k-means, on at most 5,000 rows (more for K > 100), which takes one
-        to five times as long as a fit. It leaves 1 only if neighbours then have the same label more
-        often and rows are closer to the means of their clusters, in the sum of both, and warns if
-        candidates that fit as well have other clusters.
+        even. If groups may have very different sizes, use :class:`probagg.GraphPAC`.
     init : {"auto", "uniform", "annealed"} or array (n_samples, n_clusters), default="auto"
         The start of P. "uniform" is the paper's near-uniform noise; an array gives probabilities.
         "annealed" first clusters at twice m - 1, which often ends in a lower objective. (It uses at
@@ -139,11 +134,6 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         The m at and above which uniform probabilities are stable.
     m_ : float
         The m used.
-    balance_ : float
-        The balance used.
-    balance_candidates_ : tuple of BalanceCandidate
-        What `balance="auto"` compared: balance, start, sizes, score and labels of each, of the rows
-        compared. Empty for a number.
     moments_ : Moments
         Mass, first and second moments of the clusters (linear metrics only). With `balance=1`,
         `aggregate(X, moments_, metric)` is `transform(X)`.
@@ -182,7 +172,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         *,
         m: float | str = 1.03,
         metric: Metric = "sqeuclidean",
-        balance: float | str = 1.0,
+        balance: float = 1.0,
         init: Any = "auto",
         block_size: int | str = "auto",
         shuffle: bool = True,
@@ -255,14 +245,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             check_n_samples(rows.shape[0], int(self.n_clusters))
         free = without_known(weights, known, rows)
         data = to_solve(rows, free, self.metric, int(self.n_clusters))
-        parameters, choice = self._parameters(), None
-        if self.balance == "auto":
-            choice = choose_balance(data, parameters, weights, known)
-            parameters = choice.parameters
-        solution = choice.solution if choice is not None else None
-        if solution is None:
-            solution = solve(data, parameters, weights, known)
-        self.balance_candidates_ = choice.candidates if choice is not None else ()
+        solution = solve(data, self._parameters(), weights, known)
         self._stream: Stream | None = None  # a stream before this fit is forgotten
         self._set_clusters(solution.clusters)
         self.objective_history_ = solution.history
@@ -273,7 +256,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
             solution = replace(solution, P=self._P)
         if together is not None:
             self._repeat(together.sample)
-        for problem, kind in advise(solution, data, choice):
+        for problem, kind in advise(solution, data):
             warn_user(problem, kind)
         return self
 
@@ -291,10 +274,9 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """
         check_parameters(self)
         is_fitted = self.__sklearn_is_fitted__()
-        balance = self.balance_ if is_fitted and self.balance == "auto" else self.balance
-        check_streamable(self.metric, self.init, balance)
+        check_streamable(self.metric, self.init)
         stream = getattr(self, "_stream", None)
-        parameters = replace(self._parameters(), balance=balance)
+        parameters = self._parameters()
         rows = open_rows(self, X, reset=stream is None and not is_fitted)
         chunk = in_memory(rows)
         weights = check_weights(chunk, sample_weight)
@@ -320,8 +302,8 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         return Parameters(**values | {"n_clusters": int(self.n_clusters)})
 
     def _set_clusters(self, clusters: Clusters) -> None:
-        self._clusters, update = clusters, clusters.update
-        self.m_, self.balance_, self.critical_m_ = update.m, update.balance, clusters.critical_m
+        self._clusters = clusters
+        self.m_, self.critical_m_ = clusters.update.m, clusters.critical_m
         self._P, self._P_shape = None, (0, 0)
         if isinstance(clusters, LinearClusters):
             self.moments_, self.cluster_means_ = clusters.moments, clusters.means
@@ -483,7 +465,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
         This score cannot choose `n_clusters`, `m` or `balance` (in `GridSearchCV`): it rises with
         every further cluster, and each m and balance has an objective of its own. Use
-        :func:`probagg.select_n_clusters`, m="auto" and balance="auto".
+        :func:`probagg.select_n_clusters` and m="auto".
         """
         rows, found = self._open(X), self._clusters
         weights = check_some_weights(rows, sample_weight)

@@ -63,7 +63,7 @@ class Parameters:
     n_clusters: int = 8
     m: float | str = 1.03
     metric: Metric = "sqeuclidean"
-    balance: float | str = 1.0  # "auto" is for `balance.choose_balance`; the solver needs a number
+    balance: float = 1.0
     init: Any = "auto"  # or `Clusters` of other rows, or "hardened", for a sample
     block_size: int | str = "auto"
     shuffle: bool = True
@@ -98,7 +98,6 @@ class Parameters:
 
     def update(self, rows: Rows) -> tuple[Update, float]:
         """Return the update with the m to use, and the critical m of these rows."""
-        assert not isinstance(self.balance, str)
         critical_m = critical_m_from_growth(rows.growth(), self.aggregate)
         return Update(choose_m(self.m, critical_m), self.aggregate, self.balance), critical_m
 
@@ -295,7 +294,7 @@ def _clusters_of_clusters(
     A group of objective J gets a share of the clusters that minimises the sum of objectives if
     k of them divide J by k^(1 + balance), as where the spread within clusters is that of the group.
     """
-    K, balance = parameters.n_clusters, float(parameters.balance)
+    K, balance = parameters.n_clusters, parameters.balance
     levels = max(1, int(np.ceil(np.log(K) / np.log(FAN_OUT))))
     n_groups = K if levels == 1 else round(K ** (1.0 / levels))
     seed = int(generator.integers(2**31))

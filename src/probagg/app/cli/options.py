@@ -60,8 +60,7 @@ def read_options(typed: dict[str, Any]) -> Options:
     """Return the options of a command from what was typed."""
     values: dict[str, Any] = {name: None if v == [] else v for name, v in typed.items()}
     values["n_clusters"] = parse_k(values["n_clusters"])
-    for name in ("m", "balance"):
-        values[name] = parse_number(f"--{name}", values[name])
+    values["m"] = parse_m(values["m"])
     return Options(**values)
 
 
@@ -103,14 +102,14 @@ def parse_k(text: str | None) -> int | tuple[int, int] | str | None:
         ) from None
 
 
-def parse_number(option: str, text: str | None) -> float | str | None:
-    """Return --m or --balance as a number or "auto"."""
+def parse_m(text: str | None) -> float | str | None:
+    """Return --m as a number or "auto"."""
     if text is None or text == "auto":
         return text
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{option} is {text!r}, but a number or auto is needed.") from None
+        raise InputError(f"--m is {text!r}, but a number or auto is needed.") from None
 
 
 def chosen_target(copy_to: Path | None, link_to: Path | None) -> Path | None:

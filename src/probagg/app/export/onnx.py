@@ -82,7 +82,7 @@ class PACHead(nn.Module):
             scale=coordinates.scale,
             side=dual(clusters.sums),
             floor=clusters.floor[:, 0],
-            factor=mass_factor(clusters.mass, pac.balance_),
+            factor=mass_factor(clusters.mass, clusters.update.balance),
         )
 
     def forward(self, X: Tensor) -> Tensor:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 # Defaults for features of a network: they differ in direction, and the critical m of few or
 # similar photos may lie below 1.03.
 FEATURE_DEFAULTS: dict[str, Any] = {"metric": "cosine", "m": "auto", "n_init": 3}
-# Fitted attributes that go into result.json.
-FITTED = ("objective", "n_iter", "m", "critical_m", "balance")
 # The options of tables, and those of images.
 TABLES = ("id", "scale", "drop")
 IMAGES = ("deduplicate",)
@@ -42,6 +40,14 @@ IMAGES = ("deduplicate",)
 MOST_VALUES, MOST_COLUMNS = 100_000_000, 10_000
 # Products of rows, columns, clusters and starts from which sweeps are logged: about ten seconds.
 LONG = 10**9
+
+
+def facts_of(pac: PAC) -> dict[str, Any]:
+    """Return what result.json holds of a fitted PAC."""
+    learned = {
+        name: getattr(pac, f"{name}_") for name in ("objective", "n_iter", "m", "critical_m")
+    }
+    return learned | {"balance": pac.balance}
 
 
 class ByPac:
@@ -124,7 +130,7 @@ class ByPac:
 
         if smooth:
             return probagg.GraphPAC(K, **self.params, random_state=self.request.seed)
-        return probagg.PAC(K, **{"balance": "auto"} | self.params, random_state=self.request.seed)
+        return probagg.PAC(K, **self.params, random_state=self.request.seed)
 
     def _check_k(self) -> None:
         """Refuse, before hours of features, more clusters than samples or than can be judged."""
@@ -221,7 +227,7 @@ class ByPac:
             metric=model.metric,
             model=model,
             seconds=seconds + (embedding or 0.0),
-            facts=facts | chosen | {name: getattr(pac, f"{name}_") for name in FITTED},
+            facts=facts | chosen | facts_of(pac),
             records=[
                 {"sweep": number, "objective": J}
                 for number, J in enumerate(pac.objective_history_, start=1)

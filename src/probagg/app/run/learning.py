@@ -14,7 +14,7 @@ import numpy as np
 from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review
-from probagg.app.run.by_pac import FITTED
+from probagg.app.run.by_pac import facts_of
 from probagg.app.run.folder import CHANGES
 from probagg.app.run.result import Clustering, text_table
 from probagg.app.run.samples import Samples
@@ -307,7 +307,7 @@ def _clustering(
         metric=parent.metric,
         model=model,
         seconds=time.perf_counter() - began,
-        facts=facts | {name: getattr(pac, f"{name}_") for name in FITTED},
+        facts=facts | facts_of(pac),
         files={**parent.files, **files},
     )
 

@@ -106,10 +106,9 @@ class Options:
         "pac: sqeuclidean, cosine or another metric of scikit-learn. [default: cosine for "
         "images, sqeuclidean for a matrix]"
     )
-    balance: float | str | None = for_pac(
-        "pac: preference for clusters of equal size, 0 (none) to 2 (strong), or auto. The "
-        "paper's is 1. [default: 1, auto where neighbours are not used]",
-        typed=str,
+    balance: float | None = for_pac(
+        "pac: preference for clusters of equal size, 0 (none) to 2 (strong). The paper's is 1. "
+        "[default: 1]"
     )
     n_init: int | None = for_pac(
         "pac: number of starts, of which the best is kept. [default: 3 for images, else 1]", least=1

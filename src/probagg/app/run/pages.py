@@ -152,7 +152,7 @@ def _fitted(X: np.ndarray, n: int) -> Any:
     with warnings.catch_warnings():
         # The page shows the parts, and a part may be empty.
         warnings.simplefilter("ignore")
-        return PAC(n, **FEATURE_DEFAULTS, balance="auto", random_state=0).fit(X)
+        return PAC(n, **FEATURE_DEFAULTS, balance=0.0, random_state=0).fit(X)
 
 
 def _split_of(pac: Any, cluster: int, parts: tuple[int, ...]) -> Split:
@@ -162,7 +162,7 @@ def _split_of(pac: Any, cluster: int, parts: tuple[int, ...]) -> Split:
     mass = np.maximum(moments.mass, np.finfo(float).tiny)
     means = moments.first / mass[:, None]
     spread = moments.second / mass - (means * means).sum(1)
-    weight = mass**pac.balance_
+    weight = mass**pac.balance
     return Split(
         cluster,
         parts,
