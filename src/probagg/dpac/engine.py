@@ -44,6 +44,7 @@ from probagg.processes import on_signals
 from probagg.progress import duration, logger
 from probagg.storage import append, decode_text, encode, read_bytes, write_atomically
 
+LONG = 5000  # steps of a stage from which compiling it, a minute or two, pays
 NOTICEABLE = 2.0  # seconds of a step from which the wait for its end is said
 
 
@@ -141,8 +142,8 @@ class Engine:
         batch_size = effective_batch_size(plan, len(stage.feed))
         steps = len(stage.feed) // batch_size
         compiled = self.machine.compile
-        if compiled is None:  # compiling takes a minute or two
-            compiled = self.device.type == "cuda" and plan.epochs * steps > 5000
+        if compiled is None:
+            compiled = self.device.type == "cuda" and plan.epochs * steps > LONG
         step = Step(
             stage,
             self.module,
