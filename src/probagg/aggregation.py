@@ -234,7 +234,8 @@ def assign_nearest(
     entries = np.flatnonzero(limit[:, None] >= S)
     rows, clusters = np.divmod(entries, K)
     scores = np.maximum(S.ravel()[entries], floor[clusters])
-    first = np.flatnonzero(np.diff(rows, prepend=-1))  # every row keeps its smallest score
+    ends = np.cumsum(np.bincount(rows, minlength=len(S)))
+    first = ends - np.diff(ends, prepend=0)  # every row keeps its smallest score
     P = (np.minimum.reduceat(scores, first)[rows] / scores) ** alpha
     P /= np.add.reduceat(P, first)[rows]
     return rows, clusters, P

@@ -12,10 +12,10 @@ from probagg import PAC
 from probagg.aggregation import TAIL, assign, assign_nearest
 from probagg.environment import blas_threads
 from probagg.pac import rows as rows_module
-from probagg.pac.assignment import Update, without_tails
+from probagg.pac.assignment import Update, entries_of, without_tails
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.rows import LinearRows
-from probagg.pac.sweeps import BlockSweeps, rows_within
+from probagg.pac.sweeps import BlockSweeps, differences, rows_within
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -133,10 +133,27 @@ def test_duplicates_and_as_many_clusters_as_rows_are_finite(small_blocks, rng):
 
 
 def test_a_block_ends_before_it_fills_a_cluster():
-    dA = sp.csr_array([[0.0, 1.0], [0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])
-    assert rows_within(2.5, dA) == 2
-    assert rows_within(0.5, dA) == 1  # a row at least
-    assert rows_within(4.0, dA) == 4
+    dA = np.array([0, 1, 2, 2, 3]), np.array([1, 1, 0, 1, 1]), np.ones(5)
+    assert rows_within(2.5, dA, (4, 2)) == 2
+    assert rows_within(0.5, dA, (4, 2)) == 1  # a row at least
+    assert rows_within(4.0, dA, (4, 2)) == 4
+
+
+@pytest.mark.parametrize("aggregate", ["p", "p_m"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_differences_of_entries_are_those_of_the_arrays(rng, aggregate, weighted):
+    old, new = np.where(rng.random((2, 6, 5)) < 0.4, rng.random((2, 6, 5)), 0.0)
+    w, update = (rng.random(6) if weighted else None), Update(1.1, aggregate)
+    entries = (entries_of(sp.csr_array(P), slice(0, 6)) for P in (new, old))
+    zeros = np.zeros(30)
+    dA, dP = differences(*entries, 5, update, w, zeros)
+    assert not zeros.any()
+    weights = 1.0 if w is None else w[:, None]
+    after, before = (weights * update.weigh(P) for P in (new, old))
+    for (rows, clusters, values), expected in ((dA, after - before), (dP, new - old)):
+        found = np.zeros((6, 5))
+        np.add.at(found, (rows, clusters), values)
+        np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 def test_threads_do_not_change_the_result(monkeypatch, small_blocks):

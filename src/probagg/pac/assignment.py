@@ -5,7 +5,9 @@ nothing. P is then a CSR array of what `aggregation.assign_nearest` keeps. Rows 
 their scores and one comparison; powers, changes and sums are of the entries kept.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,6 +31,10 @@ SPARSE = 1 / 8  # the share of its entries up to which a dense P becomes CSR
 DENSE = 1 / 2  # the share above which a CSR one becomes dense
 PART = 2**19  # scores computed at once: what fits in the processor's cache
 LEAST_ROWS = 64  # rows scored at once, at least
+
+
+# Entries of P: their rows, in rising order, their clusters, and p.
+Entries: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,8 @@ class Update:
         return float((objectives * mass_factor(mass, self.balance)).sum())
 
 
-def assign_rows(
-    lifted: Array, sums: np.ndarray, update: Update, n_threads: int = 1
-) -> sp.csr_array:
-    """Return P (rows, K) without its tails, for lifted rows and the sums of the clusters."""
+def assign_entries(lifted: Array, sums: np.ndarray, update: Update, n_threads: int = 1) -> Entries:
+    """Return P without its tails, for lifted rows and the sums of the clusters."""
     side, floor = linear_side(sums, lifted.dtype), linear_floor(sums, lifted.dtype)[:, 0]
     if update.balance != 1.0:
         factor = mass_factor(sums[:, -1], update.balance).astype(lifted.dtype)
@@ -75,27 +79,46 @@ def assign_rows(
     n, K = lifted.shape[0], len(sums)
     size = max(LEAST_ROWS, -(-n // max(1, round(n * K / PART))))
 
-    def assign(part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def assign(part: slice) -> Entries:
         rows, clusters, P = assign_nearest(lifted[part] @ side.T, update.m, floor)
         return rows + part.start, clusters, P
 
     found = map_in_threads(assign, list(chunks(n, size)), n_threads)
-    rows, clusters, P = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-    indptr = np.searchsorted(rows, np.arange(n + 1))
-    return sp.csr_array((P, clusters, indptr), shape=(n, K))
+    return found[0] if len(found) == 1 else joined(found)
 
 
-def row_numbers(P: sp.csr_array) -> np.ndarray:
-    """Return the row of each entry."""
-    return np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
+def joined(entries: Sequence[Entries]) -> Entries:
+    """Return entries as one."""
+    rows, clusters, P = (np.concatenate(arrays) for arrays in zip(*entries, strict=True))
+    return rows, clusters, P
 
 
-def weigh_rows(P: sp.csr_array, update: Update, weights: np.ndarray | None) -> sp.csr_array:
-    """Return what `Update.weigh` does, for P (rows, K)."""
-    if update.aggregate == "p" and weights is None:
-        return P
-    values = update.weigh(P.data, None if weights is None else weights[row_numbers(P)])
-    return sp.csr_array((values, P.indices, P.indptr), shape=P.shape)
+def first_rows(n: int, entries: Entries) -> Entries:
+    """Return the entries of the first n rows."""
+    rows, clusters, P = entries
+    inside = rows < n
+    return rows[inside], clusters[inside], P[inside]
+
+
+def of_entries(entries: Entries, shape: tuple[int, int]) -> sp.csr_array:
+    """Return P of this shape from its entries."""
+    rows, clusters, P = entries
+    return sp.csr_array((P, clusters, np.searchsorted(rows, np.arange(shape[0] + 1))), shape=shape)
+
+
+def entries_of(P: sp.csr_array, rows: slice) -> Entries:
+    """Return the entries of some rows of P, counted from the first of them."""
+    counts = np.diff(P.indptr[rows.start : rows.stop + 1])
+    inside = slice(P.indptr[rows.start], P.indptr[rows.stop])
+    return np.repeat(np.arange(len(counts)), counts), P.indices[inside], P.data[inside]
+
+
+def assign_rows(
+    lifted: Array, sums: np.ndarray, update: Update, n_threads: int = 1
+) -> sp.csr_array:
+    """Return P (rows, K) without its tails, for lifted rows and the sums of the clusters."""
+    entries = assign_entries(lifted, sums, update, n_threads)
+    return of_entries(entries, (lifted.shape[0], len(sums)))
 
 
 def without_tails(P: np.ndarray) -> sp.csr_array:
@@ -113,7 +136,7 @@ def labels_of_entries(P: sp.csr_array) -> np.ndarray:
     >>> labels_of_entries(sp.csr_array([[0.0, 0.1, 0.9], [0.5, 0.0, 0.5]]))
     array([2, 0])
     """
-    rows = row_numbers(P)
+    rows = entries_of(P, slice(0, P.shape[0]))[0]
     found = np.flatnonzero(P.data == np.maximum.reduceat(P.data, P.indptr[:-1])[rows])
     rows = rows[found]
     return P.indices[found[np.flatnonzero(np.diff(rows, prepend=-1))]].astype(np.int64)

@@ -27,10 +27,14 @@ from probagg.pac.assignment import (
     DENSE,
     MANY,
     SPARSE,
+    Entries,
     Update,
+    assign_entries,
     assign_rows,
-    row_numbers,
-    weigh_rows,
+    entries_of,
+    first_rows,
+    joined,
+    of_entries,
     without_tails,
 )
 from probagg.pac.rows import LinearRows, Rows
@@ -268,27 +272,29 @@ class BlockSweeps(Sweeps):
         (N, K), weights = P.shape, rows.sample_weight
         assert isinstance(rows, LinearRows)
         limit = 0.25 * float(rows.mass.sum()) / K
-        numbers, old_P = (np.arange(N), P) if visited is None else (visited, P[visited])
-        found, changes, start = [], [], 0
-        while start < len(numbers):
-            block = numbers[start : start + self.blocks.settled]
-            new = assign_rows(rows.lifted(block), rows.sums, update, n_threads)
-            old = old_P[start : start + len(block)]
+        numbers, before = (np.arange(N), P) if visited is None else (visited, P[visited])
+        size, n_visited = self.blocks.settled, len(numbers)
+        zeros, found, change, start = np.zeros(size * K, P.dtype), [], np.zeros(n_visited), 0
+        while start < n_visited:
+            stop = min(start + size, n_visited)
+            block = slice(start, stop) if visited is None else visited[start:stop]
+            new = assign_entries(rows.lifted(block), rows.sums, update, n_threads)
+            old = entries_of(before, slice(start, stop))
             w = None if weights is None else weights[block]
-            dA = weigh_rows(new, update, w) - weigh_rows(old, update, w)
-            if (n := rows_within(limit, dA)) < len(block):
-                block, new, old, dA = block[:n], new[:n], old[:n], dA[:n]
-            rows.absorb(block, dA.T)
-            dP = dA if update.aggregate == "p" and w is None else new - old
-            changes.append(np.bincount(row_numbers(dP), abs(dP.data), len(block)))
-            found.append(new)
-            start += len(block)
-        self.P = sp.vstack(found, "csr")
+            dA, dP = differences(new, old, K, update, w, zeros)
+            if (n := rows_within(limit, dA, (stop - start, K))) < stop - start:
+                new, dA, dP = (first_rows(n, entries) for entries in (new, dA, dP))
+                stop = start + n
+                block = slice(start, stop) if visited is None else visited[start:stop]
+            rows.absorb(block, sp.coo_array((dA[2], (dA[1], dA[0])), shape=(K, stop - start)))
+            change[start:stop] = np.bincount(dP[0], abs(dP[2]), stop - start)
+            found.append((new[0] + start, *new[1:]))
+            start = stop
+        self.P = of_entries(joined(found), (n_visited, K))
         if visited is not None:
             place = np.arange(N)
             place[visited] = N + np.arange(len(visited))
             self.P = sp.vstack([P, self.P], "csr")[place]
-        change = np.concatenate(changes)
         moving = numbers[change > MOVING]
         self._n_partial = 0 if visited is None else self._n_partial + 1
         is_over = self._n_partial >= PARTIAL_SWEEPS or 2 * len(moving) > N
@@ -299,14 +305,40 @@ class BlockSweeps(Sweeps):
         return self.update.total(self.rows.objectives, self.rows.mass)
 
 
-def rows_within(limit: float, dA: sp.csr_array) -> int:
+def differences(
+    new: Entries, old: Entries, K: int, update: Update, w: Array | None, zeros: np.ndarray
+) -> tuple[Entries, Entries]:
+    """Return how weights and probabilities change, as entries: all of `new`, then those of `old`.
+
+    `zeros` has a number for each of the block; it is used, and zero again at the end.
+    """
+    (rows, clusters, P), (old_rows, old_clusters, old_P) = new, old
+    places, old_places = rows * K + clusters, old_rows * K + old_clusters
+    every_row, every_cluster = np.append(rows, old_rows), np.append(clusters, old_clusters)
+
+    def change(after: np.ndarray, before: np.ndarray) -> Entries:
+        zeros[old_places] = before
+        changed = after - zeros[places]
+        zeros[places] = 0.0
+        left = -zeros[old_places]  # 0 where `new` has the entry too
+        zeros[old_places] = 0.0
+        return every_row, every_cluster, np.append(changed, left)
+
+    dP = change(P, old_P)
+    if update.aggregate == "p" and w is None:
+        return dP, dP
+    v, old_v = (None, None) if w is None else (w[rows], w[old_rows])
+    return change(update.weigh(P, v), update.weigh(old_P, old_v)), dP
+
+
+def rows_within(limit: float, dA: Entries, shape: tuple[int, int]) -> int:
     """Return how many rows can be updated before the mass of a cluster changes by the limit."""
-    flow = np.bincount(dA.indices, dA.data, dA.shape[1])
-    beyond = np.flatnonzero(abs(flow) > limit)
+    rows, clusters, values = dA
+    beyond = np.flatnonzero(abs(np.bincount(clusters, values, shape[1])) > limit)
     if not len(beyond):
-        return dA.shape[0]
-    is_beyond = abs(np.cumsum(dA[:, beyond].toarray(), 0)) > limit
-    return max(1, int(is_beyond.any(1).argmax()))
+        return shape[0]
+    flow = sp.coo_array((values, (rows, clusters)), shape=shape).tocsc()[:, beyond].toarray()
+    return max(1, int((abs(np.cumsum(flow, 0)) > limit).any(1).argmax()))
 
 
 @dataclass
