@@ -18,22 +18,11 @@ from probagg.progress import logger
 PAUSE = 0.02
 # Errors of file systems without locks, as some network file systems are.
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-# Windows locks bytes: this one nobody reads.
-_FAR = 2**30
 # A lock is neither a link to another file nor a pipe to wait for.
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(descriptor: int) -> None:
-        os.lseek(descriptor, _FAR, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-else:
+if sys.platform != "win32":
     import fcntl
-
-    def _lock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Held(ProbaggError, RuntimeError):
@@ -61,32 +50,34 @@ def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
         os.write(descriptor, str(os.getpid()).encode())
         yield
     finally:
-        _release(descriptor, path)
+        with contextlib.suppress(OSError):  # the folder may be gone, or read-only by now
+            path.unlink()
+        os.close(descriptor)
 
 
 def _take(path: Path) -> int | None:
     """Return the descriptor of the locked file, or None where another process has it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
-        try:
+        with contextlib.ExitStack() as closing:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+            closing.callback(os.close, descriptor)
             if os.fstat(descriptor).st_nlink > 1:
                 raise OSError(errno.EMLINK, f"{path.name} is another name of a file")
-            is_free = _is_free(descriptor)
-            if is_free and _is_at(descriptor, path):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        if not is_free:
-            return None
+            if not _lock(descriptor):
+                return None
+            with contextlib.suppress(FileNotFoundError):  # its last holder may have removed it
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    closing.pop_all()
+                    return descriptor
 
 
-def _is_free(descriptor: int) -> bool:
+def _lock(descriptor: int) -> bool:
     """Lock a file if nobody has; return whether it is now ours."""
     try:
-        _lock(descriptor)
-    except (BlockingIOError, PermissionError):
+        if sys.platform == "win32":
+            raise OSError(errno.ENOSYS, "Windows")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
     except OSError as error:
         if error.errno not in _WITHOUT_LOCKS:
@@ -95,30 +86,14 @@ def _is_free(descriptor: int) -> bool:
     return True
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Return whether the path still leads to the file: its last holder may have removed it."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _release(descriptor: int, path: Path) -> None:
-    if sys.platform == "win32":  # where an open file cannot be removed
-        os.close(descriptor)
-    with contextlib.suppress(OSError):  # the folder may be gone, or read-only by now
-        path.unlink()
-    if sys.platform != "win32":
-        os.close(descriptor)
-
-
 def _holder(path: Path) -> str:
     """Return the number of the process that holds a lock, for a message."""
-    try:
-        with open(path, opener=lambda name, mode: os.open(name, mode | _FLAGS)) as file:
-            return file.read(20) or "?"
-    except (OSError, ValueError):
-        return "?"
+    with (
+        contextlib.suppress(OSError, ValueError),
+        open(path, opener=lambda name, mode: os.open(name, mode | _FLAGS)) as file,
+    ):
+        return file.read(20) or "?"
+    return "?"
 
 
 Handler = Callable[[int, FrameType | None], object]

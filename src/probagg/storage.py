@@ -376,8 +376,10 @@ def unmarked(cell: str, mark: str) -> str:
     return cell.removeprefix(mark) if _FORMULAS[mark].match(cell) else cell
 
 
-def to_safetensors(kind: str, tensors: dict[str, Any], description: dict[str, Any]) -> bytes:
-    """Return a safetensors file of NumPy arrays.
+def write_safetensors(
+    path: FilePath, kind: str, tensors: dict[str, Any], description: dict[str, Any]
+) -> None:
+    """Write a safetensors file of NumPy arrays.
 
     Its metadata are `kind`, `description` and the SHA-256 of all else.
     """
@@ -393,7 +395,7 @@ def to_safetensors(kind: str, tensors: dict[str, Any], description: dict[str, An
     head = json.dumps(header, separators=(",", ":")).encode()
     # Tensors begin at a multiple of eight bytes.
     head += b" " * (-len(head) % 8)
-    return b"".join([len(head).to_bytes(8, "little"), head, data])
+    write_atomically(path, (len(head).to_bytes(8, "little"), head, bytes(data)))
 
 
 def _split(file: bytes) -> tuple[dict[str, Any], memoryview]:
@@ -402,13 +404,6 @@ def _split(file: bytes) -> tuple[dict[str, Any], memoryview]:
     if end > len(file):
         raise ValueError("its end is missing")
     return json.loads(file[8:end]), memoryview(file)[end:]
-
-
-def write_safetensors(
-    path: FilePath, kind: str, tensors: dict[str, Any], description: dict[str, Any]
-) -> None:
-    """Write what `to_safetensors` returns."""
-    write_atomically(path, to_safetensors(kind, tensors, description))
 
 
 def read_safetensors(path: FilePath, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,6 +24,7 @@ from probagg.processes import Held, hold
 HOLD = """
 import sys, time
 from pathlib import Path
+from unittest.mock import Mock
 from probagg.processes import hold
 with hold(Path(sys.argv[1])):
     print("held", flush=True)
@@ -88,6 +90,15 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+def test_a_signal_between_lock_and_work_leaves_no_lock(tmp_path, monkeypatch):
+    """Nothing is entered yet then, so nothing would be left either."""
+    folder = RunFolder(tmp_path / "run")
+    monkeypatch.setattr("probagg.app.run.folder._remove_links", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt), folder:
+        pass
+    assert not folder.path.exists()
+
+
 def test_adding_to_a_run_waits_for_its_turn(tmp_path):
     """Two processes that change the manifest at once would lose one of the entries."""
     with RunFolder(tmp_path / "run") as folder:
@@ -139,7 +150,7 @@ def test_a_lock_file_that_was_removed_while_it_was_opened_is_not_the_lock(tmp_pa
     def late(descriptor):
         if not removed:
             removed.append(path.unlink())
-        lock(descriptor)
+        return lock(descriptor)
 
     monkeypatch.setattr(processes, "_lock", late)
     with hold(path), pytest.raises(Held), hold(path):

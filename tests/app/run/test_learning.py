@@ -340,9 +340,11 @@ def test_photos_beside_the_old_ones_join_under_names_of_both(photo_run, tmp_path
     np.testing.assert_array_equal(table.cluster[:n], old.assignments.cluster)
     assert new.review.moved[f"photos/{moved}"] == other
     assert (new.path / "report.html").read_text().count("data:image") >= n // 2
-    assert new.sort_images(tmp_path / "sorted") == len(table)
     again = new.refine(report=False)
     assert again.assignments.names == table.names
+    with pytest.raises(RunFolderError, match=r"lies in .*/new"):
+        again.sort_images(home / "new" / "sorted")
+    assert again.sort_images(home / "sorted") == len(table)
     with pytest.raises(InputError, match=r"lies neither in .* nor beside it"):
         old.update(tmp_path)
 

@@ -96,19 +96,12 @@ def test_sorting_is_checked_against_source_and_run(tmp_path, photos):
 
 def test_images_of_joined_folders_are_sorted_beside_them_but_not_into_them(tmp_path):
     """After an update, the source is the folder above both, often the working folder."""
-    paths = fill(tmp_path, "photos/a.jpg", "new/b.jpg")
+    paths, folders = fill(tmp_path, "photos/a.jpg", "new/b.jpg"), ["photos", "new"]
     for target, how in (("new/sorted", "lies in"), ("photos", "is"), (".", "holds")):
         with pytest.raises(RunFolderError, match=how):
-            sort_images(
-                tmp_path, paths, [0, 1], {}, tmp_path / target, link=False, may_be_above=True
-            )
-    sort_images(tmp_path, paths, [0, 1], {}, tmp_path / "sorted", link=False, may_be_above=True)
+            sort_images(tmp_path, paths, [0, 1], {}, tmp_path / target, link=False, folders=folders)
+    sort_images(tmp_path, paths, [0, 1], {}, tmp_path / "sorted", link=False, folders=folders)
     assert set(contents(tmp_path / "sorted")) == {"0/photos__a.jpg", "1/new__b.jpg"}
-    above = [*paths, *fill(tmp_path, "c.jpg")]
-    with pytest.raises(RunFolderError, match="lies in"):
-        sort_images(
-            tmp_path, above, [0, 1, 1], {}, tmp_path / "again", link=False, may_be_above=True
-        )
 
 
 def test_sorting_never_writes_into_its_source(photos):

@@ -40,7 +40,7 @@ RESTORE = "Restore it, or run the command again."
 # The types of what is used of a file, where it is there; float is any finite number.
 CONFIG_TYPES: dict[str, type] = {
     "source": str, "kind": str, "method": str, "n_clusters": int, "seed": int, "embed": dict,
-    "smooth": bool, "columns": list, "image_size": list, "parent": str,
+    "smooth": bool, "columns": list, "image_size": list, "parent": str, "folders": list,
 }  # fmt: skip
 RESULT_TYPES: dict[str, type] = {
     "method": str, "n_clusters": int, "n_samples": int, "seconds": float,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from probagg.errors import ProbaggError, reading
@@ -60,33 +59,18 @@ LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")
 # Every file that a run may consist of. Nothing else is written there or removed from there,
 # whatever a manifest lists: it may have been edited by a stranger.
 RUN_FILES = (
-    "assignments.csv",
-    "assignments_reviewed.csv",
-    "cells.csv",
-    CHANGES,
-    "classes.csv",
-    CONFIG,
-    DUPLICATES,
-    "embeddings.npy",
-    "env.json",
-    "k_selection.csv",
-    "log.txt",
-    MANIFEST,
-    "map.npz",
-    "metrics.jsonl",
-    "model.onnx",
-    "model.safetensors",
-    "overlaps.csv",
-    "preparation.json",
-    FURTHER,
-    "profiles.csv",
-    "report.html",
-    "result.json",
-    REVIEW,
-    "skipped.csv",
-    SUGGESTIONS,
+    "assignments.csv", "assignments_reviewed.csv", "cells.csv", CHANGES, "classes.csv", CONFIG,
+    DUPLICATES, "embeddings.npy", "env.json", "k_selection.csv", "log.txt", MANIFEST, "map.npz",
+    "metrics.jsonl", "model.onnx", "model.safetensors", "overlaps.csv", "preparation.json", FURTHER,
+    "profiles.csv", "report.html", "result.json", REVIEW, "skipped.csv", SUGGESTIONS,
     "yardstick.safetensors",
-)
+)  # fmt: skip
+
+
+class RunFolderError(ProbaggError, RuntimeError):
+    """A folder that cannot take a run; the message says why and what to do."""
+
+    exit_code = 2
 
 
 def unfinished(run: str | PathLike[str]) -> Path:
@@ -104,12 +88,24 @@ def run_files(folder: str | PathLike[str]) -> set[str]:
     return find_files(folder, RUN_FILES)
 
 
+def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
+    """Return the SHA-256 of each file of a finished run, by name."""
+    path = Path(run) / MANIFEST
+    with reading(path, "Restore it, or run the command again.", RunFolderError):
+        manifest = json.loads(read_bytes(path, SETTINGS))
+        hashes = manifest["sha256"]
+        if manifest.get("format") != FORMAT:
+            raise ValueError("it is not the manifest of a run")
+        if not isinstance(hashes, dict) or not all(isinstance(h, str) for h in hashes.values()):
+            raise ValueError("it lists no checksums")
+        return hashes
+
+
 def listed(folder: str | PathLike[str]) -> set[str] | None:
     """Return the files that the manifest in a folder lists; None where it is not one of a run."""
     try:
-        manifest = json.loads(read_bytes(Path(folder) / MANIFEST, SETTINGS))
-        return set(manifest["sha256"]) if manifest["format"] == FORMAT else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {*read_manifest(folder)}
+    except (OSError, RunFolderError):
         return None
 
 
@@ -121,12 +117,6 @@ def is_finished(run: str | PathLike[str]) -> bool:
 def is_being_written(run: str | PathLike[str]) -> bool:
     """Return whether a run has begun here and not all of its files are at their place yet."""
     return any((unfinished(run) / name).exists() for name in (CONFIG, MANIFEST))
-
-
-class RunFolderError(ProbaggError, RuntimeError):
-    """A folder that cannot take a run; the message says why and what to do."""
-
-    exit_code = 2
 
 
 def add_to_run(
@@ -155,16 +145,6 @@ def _manifest(hashes: dict[str, str]) -> bytes:
     return (json.dumps(value, indent=2) + "\n").encode()
 
 
-def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
-    """Return the SHA-256 of each file of a finished run, by name."""
-    path = Path(run) / MANIFEST
-    with reading(path, "Restore it, or run the command again.", RunFolderError):
-        hashes = json.loads(read_bytes(path, SETTINGS))["sha256"]
-        if not isinstance(hashes, dict) or not all(isinstance(h, str) for h in hashes.values()):
-            raise ValueError("it lists no checksums")
-        return hashes
-
-
 def identity_of(run: str | PathLike[str]) -> tuple[str | None, ...] | None:
     """Return what differs between two runs, also of the same command; None while one is written."""
     return tuple(map(read_manifest(run).get, OF_ONE_RUN)) if is_finished(run) else None
@@ -172,15 +152,16 @@ def identity_of(run: str | PathLike[str]) -> tuple[str | None, ...] | None:
 
 def changed_files(run: str | PathLike[str]) -> list[str]:
     """Return the files of a run that have other content than the manifest lists, of those there."""
-    hashes = read_manifest(run)
-    there = (name for name in RUN_FILES if name in hashes and os.path.lexists(Path(run) / name))
-    return [name for name in there if not _is_as_sealed(Path(run) / name, hashes[name])]
+    return [name for name in RUN_FILES if _is_changed(Path(run) / name, read_manifest(run))]
 
 
-def _is_as_sealed(path: Path, expected: str) -> bool:
-    """Return whether a file has the content that was sealed; "" stands for any."""
+def _is_changed(path: Path, hashes: dict[str, str]) -> bool:
+    """Return whether a file is there with other content than was sealed; "" stands for any."""
+    expected = hashes.get(path.name)
+    if not expected or not os.path.lexists(path):
+        return False
     with reading(path, RESTORE, RunFolderError):
-        return not expected or _known_checksum(path, file_version(path)) == expected
+        return _known_checksum(path, file_version(path)) != expected
 
 
 @lru_cache(maxsize=256)
@@ -191,11 +172,8 @@ def _known_checksum(path: Path, version: tuple[int, ...]) -> str:
 def verified(run: str | PathLike[str], name: str) -> Path:
     """Return the path of a file of a run; a link or other content than was sealed is an error."""
     path = Path(run) / name
-    if not os.path.lexists(path):
-        return path
-    hashes = read_manifest(run) if (Path(run) / MANIFEST).exists() else {}
-    expected = "" if name in EDITABLE else hashes.get(name, "")
-    if path.is_symlink() or not _is_as_sealed(path, expected):
+    is_sealed = name not in EDITABLE and (Path(run) / MANIFEST).exists()
+    if path.is_symlink() or (is_sealed and _is_changed(path, read_manifest(run))):
         raise RunFolderError(
             f"{path} is damaged: it is not the file that {MANIFEST} lists (SHA-256). {RESTORE}"
         )
@@ -237,7 +215,6 @@ class RunFolder:
     def __init__(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         self.path, self.work = Path(path), unfinished(path)
         self._overwrite = overwrite
-        self._locked = contextlib.ExitStack()
         # The files of this run, for the manifest.
         self._files: set[str] = set()
         self._resumable: tuple[str, ...] = ()
@@ -245,65 +222,55 @@ class RunFolder:
     def __enter__(self) -> Self:
         self.check()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._locked.enter_context(alone(self.path))
-            self.work.mkdir(exist_ok=True)
-            _remove_links(self.work)
+            with contextlib.ExitStack() as held:
+                self.path.mkdir(parents=True, exist_ok=True)
+                held.callback(_remove_if_empty, self.path)
+                held.enter_context(alone(self.path))
+                self.work.mkdir(exist_ok=True)
+                held.callback(_remove_empty_in, self.work)
+                _remove_links(self.work)
+                # A run that was killed after its seal is whole, and is put in place now.
+                if (self.work / MANIFEST).exists():
+                    self._put_in_place()
+                    self.start_over()
+                    self.check()
+                self._held = held.pop_all()
         except OSError as error:
             raise _unwritable(self.path, error, "Name another folder.") from error
-        # A run that was killed after its seal is whole, and is put in place now.
-        if (self.work / MANIFEST).exists():
-            try:
-                self._put_in_place()
-                self.check()
-            except BaseException:
-                self._leave(is_whole=False)
-                raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        is_whole = False
-        try:
-            if error is None:
-                self._seal()
-                self._put_in_place()
-                is_whole = True
-        finally:
-            self._leave(is_whole=is_whole)
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        kept: tuple[str, ...] = (MANIFEST, *self._resumable)
+        with self._held:
+            try:
+                if error is None:
+                    self._seal()
+                    self._put_in_place()
+                    kept = ()
+            finally:
+                # What an unfinished run cannot be continued from is removed.
+                if not find_files(self.work, kept):
+                    self.start_over()
 
     def check(self) -> None:
         """Raise where the folder cannot take a run; nothing is written."""
-        if self.path.exists() and not self.path.is_dir():
-            raise RunFolderError(f"{self.path} is a file. Name a folder for the run.")
-        if not can_be_made(self.path):
-            raise RunFolderError(f"{self.path} cannot be written. Name another folder.")
-        if not self.path.is_dir() or {*os.listdir(self.path)} <= {LOCK}:
-            return
-        if self.work.is_symlink() or (self.work.exists() and not self.work.is_dir()):
-            raise RunFolderError(f"{self.work} is not a folder. Remove it, or name another folder.")
-        if listed(self.path) is None and not self.work.exists():
-            raise RunFolderError(
-                f"{self.path} holds other files and no run. Name a new or empty folder."
-            )
-        if listed(self.path) is not None and not self._overwrite:
-            raise RunFolderError(
-                f"{self.path} holds a finished run. Name another folder, or replace it with "
+        path, work, has_run = self.path, self.work, listed(self.path) is not None
+        if path.exists() and not path.is_dir():
+            why = f"{path} is a file. Name a folder for the run."
+        elif not can_be_made(path):
+            why = f"{path} cannot be written. Name another folder."
+        elif work.is_symlink() or (work.exists() and not work.is_dir()):
+            why = f"{work} is not a folder. Remove it, or name another folder."
+        elif path.is_dir() and not has_run and not work.exists() and {*os.listdir(path)} - {LOCK}:
+            why = f"{path} holds other files and no run. Name a new or empty folder."
+        elif has_run and not self._overwrite:
+            why = (
+                f"{path} holds a finished run. Name another folder, or replace it with "
                 "--overwrite (overwrite=True)."
             )
-
-    def _leave(self, *, is_whole: bool) -> None:
-        """Give the folder back; what an unfinished run cannot be continued from is removed."""
-        if is_whole or not find_files(self.work, (MANIFEST, *self._resumable)):
-            self.start_over()
-        for here, _, _ in os.walk(self.work, topdown=False):
-            _remove_if_empty(here)
-        self._locked.close()
-        _remove_if_empty(self.path)
+        else:
+            return
+        raise RunFolderError(why)
 
     def resumes_from(self, *patterns: str) -> None:
         """Name the files in `work` that an interrupted run resumes from; the seal removes them."""
@@ -371,6 +338,11 @@ def _remove_links(folder: Path) -> None:
 def _remove_if_empty(folder: str | PathLike[str]) -> None:
     with contextlib.suppress(OSError):  # it holds something
         os.rmdir(folder)
+
+
+def _remove_empty_in(folder: Path) -> None:
+    for here, _, _ in os.walk(folder, topdown=False):
+        _remove_if_empty(here)
 
 
 def _make_way(place: Path) -> None:

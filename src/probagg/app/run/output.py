@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
@@ -41,43 +42,29 @@ class Output:
     def check(self) -> Self:
         """Raise where writing would cost somebody a file, or is not possible."""
         path = self.path
-        if path.is_dir() or not path.absolute().parent.is_dir():
-            why = "is a folder" if path.is_dir() else "lies in a folder that does not exist"
-            raise InputError(f"--out {path} {why}. Name a file in a folder that exists.")
-        for source in self.sources:
-            self._check_source(source)
-        if (run := run_of(path)) is not None:
-            raise InputError(
-                f"--out {path} would replace a file in {run}, which belongs to the run there. "
-                "Name another file."
+        if path.is_dir():
+            why = "is a folder. Name a file in a folder that exists."
+        elif not path.absolute().parent.is_dir():
+            why = "lies in a folder that does not exist. Name a file in a folder that exists."
+        elif any(path.exists() and s.exists() and path.samefile(s) for s in self.sources):
+            why = "is the source itself. Name another file."
+        elif inside := [s for s in self.sources if path.exists() and _is_in(path, s)]:
+            why = f"would replace a file in {inside[0]}. Name one elsewhere."
+        elif run := run_of(path):
+            why = (
+                f"would replace a file in {run}, which belongs to the run there. Name another file."
             )
-        if path.is_symlink():
-            raise InputError(
-                f"--out {path} is a symbolic link to {os.readlink(path)}. Name a file, not a link."
-            )
-        if path.exists() and not path.is_file():
-            raise InputError(f"--out {path} is not a regular file. Name a new file.")
-        if path.exists() and not self.overwrite:
-            raise InputError(
-                f"--out {path} exists. Name a new file, or replace it with --overwrite "
-                "(overwrite=True)."
-            )
-        if not can_be_made(path.absolute().parent):
-            raise InputError(
-                f"--out {path} cannot be written (Permission denied). Name a place where you may "
-                "write."
-            )
-        return self
-
-    def _check_source(self, source: Path) -> None:
-        if not self.path.exists() or not source.exists():
-            return
-        if self.path.samefile(source):
-            raise InputError(f"--out {self.path} is the source itself. Name another file.")
-        if self.path.resolve().is_relative_to(source.resolve()):
-            raise InputError(
-                f"--out {self.path} would replace a file in {source}. Name one elsewhere."
-            )
+        elif path.is_symlink():
+            why = f"is a symbolic link to {os.readlink(path)}. Name a file, not a link."
+        elif path.exists() and not path.is_file():
+            why = "is not a regular file. Name a new file."
+        elif path.exists() and not self.overwrite:
+            why = "exists. Name a new file, or replace it with --overwrite (overwrite=True)."
+        elif not can_be_made(path.absolute().parent):
+            why = "cannot be written (Permission denied). Name a place where you may write."
+        else:
+            return self
+        raise InputError(f"--out {path} {why}")
 
     def write(self, data: bytes) -> None:
         """Write the file, whole or not at all."""
@@ -107,44 +94,42 @@ def check_sorting(source: Path, target: Path, *others: Path) -> None:
 def check_target(target: Path, *others: Path) -> None:
     """Raise where a folder is neither new nor empty, or contains or lies in one of the others."""
     if os.path.lexists(target) and not target.is_dir():
-        raise RunFolderError(f"{target} is not a folder. Name a new folder.")
-    for other in others:
-        how = _meeting(target.resolve(), other.resolve())
-        if how is not None:
-            raise RunFolderError(f"{target} {how} {other}. Name a folder elsewhere.")
-    if target.is_dir() and any(target.iterdir()):
-        raise RunFolderError(f"{target} is not empty. Name a new folder.")
-    if not can_be_made(target):
-        raise RunFolderError(
-            f"{target} cannot be written (Permission denied). Name another folder."
-        )
+        why = "is not a folder. Name a new folder."
+    elif meeting := next(filter(None, (_meeting(target, other) for other in others)), None):
+        why = f"{meeting}. Name a folder elsewhere."
+    elif target.is_dir() and any(target.iterdir()):
+        why = "is not empty. Name a new folder."
+    elif not can_be_made(target):
+        why = "cannot be written (Permission denied). Name another folder."
+    else:
+        return
+    raise RunFolderError(f"{target} {why}")
 
 
 def _meeting(target: Path, other: Path) -> str | None:
-    """Return in words how two real paths overlap, or None."""
-    if target == other:
-        return "is"
-    if target in other.parents:
-        return "holds"
-    return "lies in" if other in target.parents else None
+    """Return in words how two folders overlap, or None."""
+    if _is_in(other, target):
+        return f"is {other}" if _is_in(target, other) else f"holds {other}"
+    return f"lies in {other}" if _is_in(target, other) else None
+
+
+def _is_in(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def sort_images(
     source: Path, paths: list[str], clusters: list[int], names: dict[int, str], target: Path,
-    *, link: bool, xmp: bool = False, may_be_above: bool = False,
+    *, link: bool, xmp: bool = False, folders: Sequence[str] = (),
 ) -> int:  # fmt: skip
     """Copy or link each image to TARGET/CLUSTER[-NAME]/, all or none; return how many.
 
     Sub-folders of the source become part of the file's name: a/b.jpg is a__b.jpg. Discarded images,
-    of cluster -1, are left out. With `xmp` each has a sidecar with the name of its cluster. Where
-    the source may be the folder above those that were given, as after an update, and no photo lies
-    in it, the target may lie beside them.
+    of cluster -1, are left out. With `xmp` each has a sidecar with the name of its cluster. The
+    target lies outside the source, or outside the `folders` of it that hold the images.
     """
     if not source.is_dir() and not _is_image(source):
         raise NoData(f"{source} is not a folder of images, so there are no files to sort.")
-    tops = {PurePath(path).parts[0] for path in paths}
-    is_above = may_be_above and not tops.intersection(paths)
-    check_target(target, *([source / top for top in sorted(tops)] if is_above else [source]))
+    check_target(target, *([source / name for name in folders] or [source]))
     home = source if source.is_dir() else source.parent
     width = len(str(max(clusters, default=0)))
     with whole_folder(target.resolve()) as partial:

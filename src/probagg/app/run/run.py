@@ -267,8 +267,7 @@ class Run(OpenedRun):
             photos = [photo_of(source, assigned.names[row]) for row in rows]
             assigned = assigned.only(rows[best_photos(photos, groups)])
         clusters, names = assigned.cluster.tolist(), self.review.names
-        # `update` clusters photos of several folders as those of the folder above.
-        has_parent = "parent" in self.config
+        folders = self.config.get("folders", ())
         return sort_images(
             source,
             assigned.names,
@@ -277,7 +276,7 @@ class Run(OpenedRun):
             Path(target),
             link=link,
             xmp=xmp,
-            may_be_above=has_parent,
+            folders=folders,
         )
 
     def write_sidecars(self) -> tuple[int, list[str]]:

@@ -98,15 +98,18 @@ def _with_photos(
             f"update takes a folder of photos for a run of a folder, but was given {source} "
             f"for one of {old or 'images in memory'}. Put the photos into a folder."
         )
-    home, prefix = Path(old), ""
+    home, prefix, folders = Path(old), "", run.config.get("folders", [])
     if not Path(place).is_relative_to(home):
-        home, prefix = home.parent, f"{home.name}/"
+        home, prefix, folders = home.parent, f"{home.name}/", [home.name]
         if Path(place).parent != home:
             raise InputError(
                 f"{place} lies neither in {old}, which was clustered, nor beside it in {home}. "
                 "Move the new photos there."
             )
-    table, files = parent.assigned, dict(parent.files)
+    table, files, config = parent.assigned, dict(parent.files), parent.config
+    if folders:
+        # Where photos of several folders go by the folder above.
+        config = config | {"folders": [*folders, Path(place).relative_to(home).parts[0]]}
     if prefix:
         # Its names of photos are no longer right.
         files.pop(DUPLICATES, None)
@@ -129,7 +132,9 @@ def _with_photos(
         X=np.concatenate([parent.samples.X, new.X[fresh]]),
         images=open_images(home),
     ).label(classes or None)
-    parent = replace(parent, assigned=replace(table, names=names), review=review, files=files)
+    parent = replace(
+        parent, config=config, assigned=replace(table, names=names), review=review, files=files
+    )
     return parent, joined
 
 
