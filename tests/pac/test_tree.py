@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits, make_blobs
 
 from probagg import PAC
 from probagg.errors import InputError
-from probagg.pac.tree import clusters_at, ward_linkage
+from probagg.pac.clusters import clusters_at, ward_linkage
 
 
 @pytest.fixture(scope="module")

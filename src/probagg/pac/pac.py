@@ -32,7 +32,7 @@ from probagg.estimators import (
 from probagg.known import Groups, check_known_labels
 from probagg.pac.advice import advise, uneven_scales
 from probagg.pac.assignment import MANY, labels_of_entries
-from probagg.pac.clusters import Clusters, LinearClusters
+from probagg.pac.clusters import Clusters, LinearClusters, clusters_at, ward_linkage
 from probagg.pac.dask import is_dask
 from probagg.pac.fixed_rows import keep_known, without_known
 from probagg.pac.inputs import (
@@ -52,7 +52,6 @@ from probagg.pac.inputs import (
 from probagg.pac.rows import Metric
 from probagg.pac.solver import Parameters, solve
 from probagg.pac.stream import Stream, check_continues
-from probagg.pac.tree import clusters_at, ward_linkage
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
 FORMAT = "probagg.pac/1"
