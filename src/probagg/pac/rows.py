@@ -8,7 +8,7 @@ so that reductions over clusters are vectorised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,12 +32,12 @@ Metric: TypeAlias = str | Callable[..., float]
 Index: TypeAlias = slice | Array  # a slice of rows, or their numbers
 
 
-class Rows(Protocol):
-    """What a sweep needs of its data. `rows` are a chunk or a panel, in the order of the sweep."""
+class SweptRows:
+    """The data of a sweep. `rows` are a chunk or a panel, in the order of the sweep."""
 
     X: Array
     unit: float  # a score of 1, in the user's units
-    fixed: Array | float  # what rows whose P stays as it is add to the sums
+    fixed: Array | float = 0.0  # what rows whose P stays as it is add to the sums
     order: Any  # in which the sweep visits the rows of X; None for their own
     sample_weight: Array | None  # in the order of the sweep
 
@@ -53,47 +53,8 @@ class Rows(Protocol):
         """
         return chunks(self.X.shape[0], size)
 
-    def arrange(self, P: Array) -> Array:
-        """Return P in the order of the sweep."""
 
-    def restore(self, P: Array) -> Array:
-        """Return an arranged P in the order of X."""
-
-    def start(self, A: Array) -> None:
-        """Set the sums to those of weights A (K, N), arranged like the transpose of P.
-
-        Those of rows that are fixed are added.
-        """
-
-    def fix(self) -> None:
-        """Keep the present sums as those of rows that are fixed."""
-
-    def scores(self, rows: Index) -> Array:
-        """Return the sums of Eq. 8, (K, rows), as a new array."""
-
-    def distances(self, rows: Index) -> Array:
-        """Return the distances among these rows, (rows, rows)."""
-
-    def absorb(self, rows: Index, dA: Array) -> None:
-        """Add to the sums a change dA (K, rows) of the weights of these rows."""
-
-    @property
-    def floor(self) -> Array | float:
-        """The rounding error of the scores; smaller scores are noise."""
-
-    @property
-    def mass(self) -> Array:
-        """(K,) sums of A."""
-
-    @property
-    def objectives(self) -> Array:
-        """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2 per cluster."""
-
-    def growth(self) -> float:
-        """Return lambda of `aggregation.critical_m`."""
-
-
-class LinearRows(Rows):
+class LinearRows(SweptRows):
     """Rows under a linear metric. They act on scores through K moments, kept in float64.
 
     Rows that fit in `KEPT_BYTES` are lifted once, in the sweep's order, and P is arranged likewise.
@@ -110,7 +71,6 @@ class LinearRows(Rows):
         self.X, self.coordinates, self.order = X, coordinates, order
         self.unit = coordinates.scale**2
         self.sample_weight = self._weight_of_X = weights
-        self.fixed: Array | float = 0.0  # sums of rows whose P stays as it is
         self._lifted: Array = None
         self._last: tuple[Index, Array] | None = None
         self._distances: dict[tuple[int, int], np.ndarray] = {}
@@ -128,9 +88,11 @@ class LinearRows(Rows):
                 self._lifted[rows] = lift(X[rows if order is None else order[rows]])
 
     def arrange(self, P: Array) -> Array:
+        """Return P in the order of the sweep."""
         return np.asfortranarray(P if self.order is None else P[self.order])
 
     def restore(self, P: Array) -> Array:
+        """Return an arranged P in the order of X."""
         if self.order is not None:
             P = P[np.argsort(self.order)]
         return P if sp.issparse(P) else np.ascontiguousarray(P)
@@ -153,21 +115,26 @@ class LinearRows(Rows):
         return self._last[1]
 
     def start(self, A: Array) -> None:
+        """Set the sums to `fixed` and those of weights A (K, N), arranged like P's transpose."""
         self.sums = np.zeros((A.shape[0], self.X.shape[1] + 2)) + self.fixed
         with one_blas_thread():
             for rows in self.chunks():
                 self.absorb(rows, A[:, rows])
 
     def fix(self) -> None:
+        """Keep the present sums as those of rows that are fixed."""
         self.fixed = 1.0 * self.sums  # a copy
 
     def scores(self, rows: Index) -> Array:
+        """Return the sums of Eq. 8, (K, rows), as a new array."""
         return linear_scores(self.lifted(rows), self.sums)
 
     def absorb(self, rows: Index, dA: Array) -> None:
+        """Add to the sums a change dA (K, rows) of the weights of these rows."""
         self.sums += dA @ self.lifted(rows)
 
     def distances(self, rows: Index) -> Array:
+        """Return the distances among these rows, (rows, rows)."""
         key = rows.start, rows.stop
         if key in self._distances:
             return self._distances[key]
@@ -184,6 +151,7 @@ class LinearRows(Rows):
 
     @property
     def floor(self) -> Array:
+        """The rounding error of the scores; smaller scores are noise."""
         return linear_floor(self.sums, self.X.dtype)
 
     @property
@@ -192,9 +160,12 @@ class LinearRows(Rows):
 
     @property
     def objectives(self) -> Array:
+        """(K,) sum_ij a_ik a_jk d_ij: the trace of Eq. 2 per cluster."""
         return cluster_objectives(self.sums)
 
     def growth(self) -> float:
+        """Return lambda of `aggregation.critical_m`."""
+
         def weighted() -> Iterator[tuple[Array, Array]]:
             for rows in self.chunks():
                 w = self.sample_weight
@@ -204,14 +175,13 @@ class LinearRows(Rows):
             return lifted_growth(weighted)
 
 
-class PairwiseRows(Rows):
+class PairwiseRows(SweptRows):
     """Samples given by their (N, N) distances X."""
 
     def __init__(self, X: np.ndarray, weights: np.ndarray | None, order: np.ndarray | None) -> None:
         self.X, self.unit, self._weight_of_X = X, 1.0, weights
         self.order = np.arange(len(X)) if order is None else order
         self.sample_weight = None if weights is None else weights[self.order]
-        self.fixed: Array | float = 0.0  # weights of rows whose P stays as it is
 
     def arrange(self, P: np.ndarray) -> np.ndarray:
         return P[self.order]
@@ -264,6 +234,9 @@ class PairwiseRows(Rows):
             return -(self.X @ (w[:, None] * V)) / R[:, None]
 
         return largest_eigenvalue(update, R[:, None])
+
+
+Rows: TypeAlias = LinearRows | PairwiseRows
 
 
 def training_distances(X: Array, metric: Metric) -> np.ndarray:

@@ -189,7 +189,7 @@ def rows_of(
     weights: Array | None = None,
     order: np.ndarray | None = None,
     coordinates: Coordinates | None = None,
-) -> LinearRows | PairwiseRows:
+) -> Rows:
     """Return X as the rows of a sweep: `LinearRows`, or `PairwiseRows` of all distances."""
     if metric in LINEAR_METRICS:
         kind = TensorRows if is_tensor(X) else LinearRows
@@ -340,7 +340,11 @@ def _solve_out_of_core(
     known: np.ndarray | None = None,
 ) -> Solution:
     """Cluster a sample in memory, then all rows chunk by chunk."""
-    _check_out_of_core(parameters)
+    if parameters.gives_probabilities:
+        raise InputError(
+            "init is an array, but data of this size is clustered without keeping the "
+            "probabilities of all rows. Leave init out."
+        )
     N, K, metric = data.shape[0], parameters.n_clusters, str(parameters.metric)
     size = sample_size(K)
     if size >= N:  # the sample would be all rows
@@ -399,19 +403,6 @@ def _solve_out_of_core(
         departure=run.departure,
         sizes=to_numpy(sweeps.clusters.mass / (sweeps.clusters.mass.sum() / N)),
     )
-
-
-def _check_out_of_core(parameters: Parameters) -> None:
-    if parameters.gives_probabilities:
-        raise InputError(
-            "init is an array, but data of this size is clustered without keeping the "
-            "probabilities of all rows. Leave init out."
-        )
-    if parameters.metric not in LINEAR_METRICS:
-        raise InputError(
-            f"metric={parameters.metric!r} needs all distances in memory, which data of this size "
-            "does not allow. Use 'sqeuclidean' or 'cosine', or fit a sample of the rows."
-        )
 
 
 def _identity(
