@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What `make test-tools` installs; CI has TOOLS=anndata.
-TOOLS = label-studio-sdk anndata fiftyone lightning
+TOOLS = label-studio-sdk anndata lightning
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 ifneq ($(shell $(BIN)/python -c "import sys; print(sys.prefix)" 2>/dev/null),$(abspath $(VENV)))

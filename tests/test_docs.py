@@ -29,7 +29,7 @@ DOCUMENTS = [
     ROOT / "benchmarks" / "README.md",
     *sorted((ROOT / "benchmarks" / "notes").glob("*.md")),
 ]
-TOOLS = {"anndata", "bertopic"}  # `make test-tools` installs them
+TOOLS = {"anndata", "bertopic", "fiftyone"}  # `make test-tools` installs the first two
 
 
 def blocks(language):

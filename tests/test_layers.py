@@ -74,7 +74,6 @@ ALLOWED = {
 HEAVY = {
     "torch": {"devices", "opa", "dpac", "embed", "export"},
     "anndata": {"data", "export"},
-    "fiftyone": {"export"},
     "torchvision": {"dpac"},
     "timm": {"dpac", "embed", "export"},
     "PIL": {"data", "embed", "report"},

@@ -61,8 +61,6 @@ ALLOWED = {
     "app/run/by_dpac.py": ["request.open"],
     "app/run/by_pac.py": ["request.open"],
     "app/run/options.py": ["self.open"],
-    # A script for another program.
-    "app/export/fiftyone_script.py": ["np.load", "read_text"],
 }
 
 

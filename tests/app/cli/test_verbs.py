@@ -49,7 +49,7 @@ def test_select_prints_or_writes_the_samples_to_look_at_first(run, tmp_path):
 def test_select_refuses_what_cannot_be_done_before_any_work(run):
     unknown = probagg("select", run.path, "--format", "excel")
     assert unknown.exit_code == 2
-    assert "--format is 'excel'; possible are csv, label-studio, fiftyone" in unknown.stderr
+    assert "--format is 'excel'; possible are csv and label-studio" in unknown.stderr
     rows = probagg("select", run.path, "--format", "label-studio", "--out", "tasks")
     assert "Label Studio shows image files" in rows.stderr
 

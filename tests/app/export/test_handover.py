@@ -18,19 +18,15 @@ from probagg.app.run.handover import labelled_of, probabilities_of_run
 from probagg.app.run.pages import split_cluster
 from probagg.errors import NoData
 
-FOLDERS = {"label-studio": ["config.xml", "tasks.json"],
-           "fiftyone": ["embeddings.npy", "load.py", "samples.json"]}  # fmt: skip
 
-
-@pytest.mark.parametrize("format", FOLDERS)
-def test_a_folder_is_written_and_never_replaced(run, format, tmp_path):
+def test_a_folder_is_written_and_never_replaced(run, tmp_path):
     out = tmp_path / "out"
-    assert run.export(format, out) == out
-    assert sorted(p.name for p in out.iterdir()) == FOLDERS[format]
+    assert run.export("label-studio", out) == out
+    assert sorted(p.name for p in out.iterdir()) == ["config.xml", "tasks.json"]
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     for overwrite in (False, True):
         with pytest.raises(RunFolderError, match=r"out is not empty\. Name a new folder"):
-            run.export(format, out, overwrite=overwrite)
+            run.export("label-studio", out, overwrite=overwrite)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
@@ -59,17 +55,6 @@ def test_the_command_says_how_label_studio_must_be_started(run, clustered, tmp_p
     assert result.exit_code == 0, result.stderr
     assert "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true" in result.stdout
     assert f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={clustered.path.parent}" in result.stdout
-
-
-def test_fiftyone_gets_what_the_table_says(run, tmp_path):
-    out, table = run.export("fiftyone", tmp_path / "fo"), run.assignments
-    content = json.loads((out / "samples.json").read_text())
-    names = labelled_of(run).names
-    assert [s["cluster"] for s in content["samples"]] == [names[k] for k in table.cluster]
-    np.testing.assert_allclose(
-        [s["confidence"] for s in content["samples"]], table.probability, atol=1e-6
-    )
-    np.testing.assert_array_equal(np.load(out / "embeddings.npy"), run.embeddings)
 
 
 def test_probabilities_follow_the_review_by_column(run):
@@ -102,8 +87,6 @@ def test_splits_and_discarded_photos_reach_every_tool(run, tmp_path):
     choices = [task["predictions"][0]["result"][0]["value"]["choices"] for task in tasks[1:]]
     assert choices == [[run.review.name_of(k)] for k in table.cluster[1:]]
     assert ["half"] in choices
-    samples = json.loads((run.export("fiftyone", tmp_path / "fo") / "samples.json").read_text())
-    assert samples["samples"][0]["cluster"] is None
 
 
 def test_a_list_of_photos_has_its_common_folder(clustered, tmp_path):
@@ -119,9 +102,8 @@ def test_a_list_of_photos_has_its_common_folder(clustered, tmp_path):
 
 def test_a_tool_that_shows_files_refuses_rows(blobs, tmp_path):
     run = probagg.cluster(blobs[0], 3, out=tmp_path / "run", report=False)
-    for format in FOLDERS:
-        with pytest.raises(NoData, match="shows image files, but the run run was made from rows"):
-            run.export(format, tmp_path / "out")
+    with pytest.raises(NoData, match="shows image files, but the run run was made from rows"):
+        run.export("label-studio", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -132,19 +114,18 @@ def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
     (home / "my photos" / "00.png").unlink()
     with pytest.warns(UserWarning, match="was changed after"):
         run = probagg.open_run(home / "run")
-    for format in FOLDERS:
-        with pytest.raises(NoData, match=r"00\.png of the run run is gone"):
-            run.export(format, tmp_path / "out")
+    with pytest.raises(NoData, match=r"00\.png of the run run is gone"):
+        run.export("label-studio", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--format", "fiftyone"), "has no place in a run. Name one: --out NAME/ "),
+        (("--format", "label-studio"), "has no place in a run. Name one: --out NAME/ "),
         (("--format", "anndata"), "has no place in a run. Name one: --out NAME.h5ad"),
         (("--format", "anndata", "--out", "x.csv"), "ends in .h5ad. Name it so: x.h5ad"),
-        (("--format", "fiftyone", "--features", "--out", "x"), "features is for models"),
+        (("--format", "label-studio", "--features", "--out", "x"), "features is for models"),
         (("--format", "coco"), "possible are onnx, label-studio"),
     ],
     ids=str,

@@ -3,11 +3,7 @@
 `make test-tools` installs all of them in an environment of its own.
 """
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -42,37 +38,6 @@ def test_label_studio_accepts_every_task_and_prediction(run, tmp_path):
         assert region["value"]["choices"] == [labelled.names[labelled.assigned.cluster[row]]]
         assert prediction["score"] == pytest.approx(labelled.assigned.probability[row], abs=1e-6)
     assert labels.get_control("cluster").labels == labelled.used
-
-
-# FiftyOne
-
-
-def test_the_script_makes_a_fiftyone_dataset(run, tmp_path):
-    if importlib.util.find_spec("fiftyone") is None:
-        pytest.skip("fiftyone is not installed")
-    out, labelled = export(run, "fiftyone", tmp_path / "fo")
-    code = (
-        "import json, load, numpy as np; d = load.load_dataset(); "
-        "print(json.dumps([d.name, d.default_classes, d.values('filepath'), "
-        "d.values('cluster.label'), d.values('cluster.confidence'), d.values('tags'), "
-        "np.stack(d.values('embedding')).tolist()]))"
-    )
-    home = {"HOME": str(tmp_path), "FIFTYONE_DO_NOT_TRACK": "true"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=out, env=os.environ | home, capture_output=True, text=True
-    )
-    if "MongoDB could not be installed" in done.stderr:
-        pytest.skip("fiftyone has no database here")
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    name, classes, files, clusters, confidences, tags, embeddings = said
-    table = labelled.assigned
-    assert (name, classes) == ("probagg-run", labelled.used)
-    assert files == [str(file) for file in labelled.files]
-    assert clusters == [labelled.names[k] for k in table.cluster]
-    np.testing.assert_allclose(confidences, table.probability, atol=1e-6)
-    assert tags == [[flag] * bool(flag) for flag in table.flag]
-    np.testing.assert_allclose(embeddings, run.embeddings)
 
 
 # AnnData

@@ -331,8 +331,7 @@ def report(
         "probagg export runs/photos --format onnx",
         "Writes runs/photos/model.onnx, with pixels as input and probabilities as output, after a "
         "comparison with PyTorch. It contains the names and merges of probagg report --serve.\n\n",
-        "--format label-studio, fiftyone or anndata (.h5ad) writes the clusters for other tools to "
-        "--out.",
+        "--format label-studio or anndata (.h5ad) writes the clusters for other tools to --out.",
     )
 )
 def export(
@@ -341,7 +340,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="For the model: onnx. For the clusters: label-studio, fiftyone, anndata.",
+            help="For the model: onnx. For the clusters: label-studio, anndata.",
         ),
     ] = "onnx",
     features: Annotated[

@@ -17,7 +17,7 @@ from probagg.app.cli.options import (
     example,
 )
 from probagg.app.cli.terminal import Terminal, deliver, guarded
-from probagg.app.run.handover import FOLDERS, write_handover
+from probagg.app.run.handover import LABEL_STUDIO, write_handover
 from probagg.app.run.output import Output
 from probagg.app.run.run import open_run
 from probagg.app.run.successor import write_refined, write_updated
@@ -61,7 +61,7 @@ def select_command(
     run: RunPath,
     n: Number = 100,
     how: Annotated[
-        str, typer.Option("--format", help=f"What --out is: {', '.join((CSV, *FOLDERS))}.")
+        str, typer.Option("--format", help=f"What --out is: {CSV} or {LABEL_STUDIO}.")
     ] = CSV,
     out: Annotated[
         Path | None,
@@ -79,8 +79,8 @@ def select_command(
     terminal = Terminal(aside=out is None or as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run)
-        if how not in (CSV, *FOLDERS):
-            raise InputError(f"--format is {how!r}; possible are {', '.join((CSV, *FOLDERS))}.")
+        if how not in (CSV, LABEL_STUDIO):
+            raise InputError(f"--format is {how!r}; possible are {CSV} and {LABEL_STUDIO}.")
         target = chosen_target(copy_to, link_to)
         output = None
         if how == CSV and out is not None:

@@ -1,7 +1,6 @@
-"""The clusters of a run for other tools: Label Studio, FiftyOne, AnnData.
+"""The clusters of a run for other tools: Label Studio and AnnData.
 
-Each `write_...` returns what to say to the user, with PATH for the file or folder. FiftyOne starts
-a database, so it gets a script to run (`fiftyone_script`).
+Each `write_...` returns what to say to the user, with PATH for the file or folder.
 """
 
 import json
@@ -16,16 +15,13 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.app.export import fiftyone_script
-from probagg.arrays import npy_bytes
 from probagg.errors import NoData, import_optional
-from probagg.storage import copy_file, write_file
+from probagg.storage import write_file
 
 TASKS, CONFIG = "tasks.json", "config.xml"
 ENABLED, ROOT = (
     f"LABEL_STUDIO_LOCAL_FILES_{name}" for name in ("SERVING_ENABLED", "DOCUMENT_ROOT")
 )
-SAMPLES, EMBEDDINGS, SCRIPT = "samples.json", "embeddings.npy", "load.py"
 
 
 @dataclass(frozen=True)
@@ -33,8 +29,7 @@ class Labelled:
     """The samples of a run with their clusters, after the review.
 
     `run` is its name, `names` are those of the clusters by number, all different. `folder` holds
-    all `files`, which are absolute; both are None for rows and arrays. `features` (n, D) are of
-    images.
+    all `files`, which are absolute; both are None for rows and arrays.
     """
 
     run: str
@@ -42,7 +37,6 @@ class Labelled:
     names: list[str]
     folder: Path | None = None
     files: Sequence[Path] | None = None
-    features: Any = None
 
     def name_of(self, cluster: int) -> str | None:
         """Return the name of a cluster; None for -1, which is no cluster."""
@@ -54,12 +48,12 @@ class Labelled:
         numbers = np.unique([*self.assigned.cluster, *self.assigned.second_cluster])
         return [self.names[k] for k in numbers if k >= 0]
 
-    def photos(self, tool: str) -> tuple[Path, Sequence[Path]]:
+    def photos(self) -> tuple[Path, Sequence[Path]]:
         """Return the folder of the photos and their files, which must be there."""
         if self.folder is None or self.files is None:
             raise NoData(
-                f"{tool} shows image files, but the run {self.run} was made from rows or from "
-                "images in memory. Cluster a folder of photos, or export as anndata."
+                f"Label Studio shows image files, but the run {self.run} was made from rows or "
+                "from images in memory. Cluster a folder of photos, or export as anndata."
             )
         for file in self.files:
             if not file.is_file():
@@ -86,7 +80,7 @@ def write_label_studio(labelled: Labelled, folder: Path) -> list[str]:
     Photos stay where they are: a task names its file relative to the document root, which is the
     folder above that of the photos.
     """
-    photos, files = labelled.photos("Label Studio")
+    photos, files = labelled.photos()
     root = photos.parent
     tasks = [_task(labelled, row, file.relative_to(root)) for row, file in enumerate(files)]
     write_file(folder / TASKS, json.dumps(tasks, indent=1).encode())
@@ -134,29 +128,6 @@ def _config(names: list[str]) -> str:
         "  </Choices>\n"
         "</View>\n"
     )
-
-
-def write_fiftyone(labelled: Labelled, folder: Path) -> list[str]:
-    """Write samples.json, embeddings.npy and load.py, which makes a dataset of them."""
-    _, files = labelled.photos("FiftyOne")
-    table = labelled.assigned
-    samples = [
-        {
-            "filepath": str(file),
-            "cluster": labelled.name_of(table.cluster[row]),
-            "confidence": round(float(table.probability[row]), 6),
-            "second_cluster": labelled.name_of(table.second_cluster[row]),
-            "second_confidence": round(float(table.second_probability[row]), 6),
-            "flag": str(table.flag[row]),
-        }
-        for row, file in enumerate(files)
-    ]
-    content = {"name": f"probagg-{labelled.run}", "classes": labelled.used, "samples": samples}
-    write_file(folder / SAMPLES, json.dumps(content, indent=1).encode())
-    if labelled.features is not None:
-        write_file(folder / EMBEDDINGS, npy_bytes(np.asarray(labelled.features, np.float32)))
-    copy_file(fiftyone_script.__file__, folder / SCRIPT)
-    return [f"Load it where fiftyone is installed: python PATH/{SCRIPT}"]
 
 
 def write_anndata(

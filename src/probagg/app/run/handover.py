@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.app.export.tools import (
-    Labelled,
-    unique_names,
-    write_anndata,
-    write_fiftyone,
-    write_label_studio,
-)
+from probagg.app.export.tools import Labelled, unique_names, write_anndata, write_label_studio
 from probagg.app.review import Review
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.monitor import Monitor
@@ -25,10 +19,9 @@ from probagg.storage import whole_file, whole_folder
 
 # The model, and its place in the run where no other is given.
 ONNX, MODEL = "onnx", "model.onnx"
-# Formats for tools: a folder and what writes it, or a file, of AnnData.
-FOLDERS = {"label-studio": write_label_studio, "fiftyone": write_fiftyone}
-ANNDATA, SUFFIX = "anndata", ".h5ad"
-TOOLS = (*FOLDERS, ANNDATA)
+# Formats for tools: a folder for Label Studio, a file for AnnData.
+LABEL_STUDIO, ANNDATA, SUFFIX = "label-studio", "anndata", ".h5ad"
+TOOLS = (LABEL_STUDIO, ANNDATA)
 FORMATS = (ONNX, *TOOLS)
 
 
@@ -107,7 +100,7 @@ def write_handover(
 ) -> dict[str, Any]:
     """Write the clusters of a run for a tool (see `Run.export`); return path, size and names.
 
-    Folders may be of some samples only, those of `table`.
+    A folder may be of some samples only, those of `table`.
     """
     if out is None:
         raise InputError(
@@ -116,11 +109,11 @@ def write_handover(
         )
     path = Path(out)
     facts: dict[str, Any] = {"run": str(run.path), "format": format}
-    if format in FOLDERS:
+    if format == LABEL_STUDIO:
         check_target(path)
         labelled = labelled_of(run, table)
         with whole_folder(path.resolve()) as folder:
-            lines = FOLDERS[format](labelled, folder)
+            lines = write_label_studio(labelled, folder)
         facts |= {"folder": str(path), "bytes": sum(p.stat().st_size for p in path.iterdir())}
     else:
         if path.suffix.lower() != SUFFIX:
@@ -161,11 +154,7 @@ def _write_anndata(run: OpenedRun, labelled: Labelled, file: Path) -> list[str]:
 
 def labelled_of(run: OpenedRun, table: Assignments | None = None) -> Labelled:
     """Return what a tool is given of a run, or of the samples of a table of it."""
-    assigned, features = run.assignments, run.embeddings
-    if table is not None:
-        places = {name: row for row, name in enumerate(assigned.names)}
-        features = None if features is None else features[[places[n] for n in table.names]]
-        assigned = table
+    assigned = run.assignments if table is None else table
     folder, files = run.photos(assigned.names) if assigned.heading == "path" else (None, None)
     return Labelled(
         run=run.path.resolve().name,
@@ -173,7 +162,6 @@ def labelled_of(run: OpenedRun, table: Assignments | None = None) -> Labelled:
         names=cluster_names(run.review, run.review.n_numbers(run.n_clusters)),
         folder=folder,
         files=files,
-        features=features,
     )
 
 

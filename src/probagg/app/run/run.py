@@ -230,8 +230,8 @@ class Run(OpenedRun):
         """Write the model or the clusters for other programs; return the path.
 
         The model is "onnx", one file; `features` leaves out the backbone. The clusters, with names
-        and all else that the review changed, at the place that `out` names: "label-studio" and
-        "fiftyone", folders, and "anndata", an .h5ad file.
+        and all else that the review changed, at the place that `out` names: "label-studio", a
+        folder, and "anndata", an .h5ad file.
 
         An earlier model at its default place in the run is replaced, what `out` names only with
         `overwrite`.
