@@ -204,25 +204,6 @@ def clouds_without_structure() -> str:
     return f"{found} of {len(clouds)}"
 
 
-def confidence() -> str:
-    """Return confidence and calibration error of PAC's memberships, as they are and calibrated."""
-    rows = []
-    for name, runs in grouped("pac_probabilities", "data").items():
-        by = {
-            method: [run for run in runs if run.method == method]
-            for method in ("as it is", "calibrated", "halves")
-        }
-        first = by["as it is"]
-        values = [fmean(run[key] for run in first) for key in ("acc", "confidence", "above_99")]
-        errors = [fmean(run["ece"] for run in each) for each in by.values()]
-        title = SETS.get(name, name).partition(",")[0]
-        rows.append([title, *(f"{v:.2f}" for v in values), *(f"{e:.3f}" for e in errors)])
-    mean = [f"{fmean(float(row[i]) for row in rows):.3f}" for i in (4, 5, 6)]
-    rows.append(["mean", "", "", "", *mean])
-    header = "data | right | mean confidence | rows above 0.99 | ECE | calibrated | halves"
-    return table(header, rows)
-
-
 def heads() -> str:
     """Return a linear head trained by OPA beside other methods."""
     methods = ("OPAHead", "PAC", "k-means", "Gaussian mixture (diagonal)", "spectral")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from probagg.errors import Interrupted as Interrupted
     from probagg.metrics import clustering_accuracy as clustering_accuracy
     from probagg.metrics import evaluate as evaluate
-    from probagg.neighbours.calibration import calibrate as calibrate
     from probagg.neighbours.spaces import GraphCoordinates as GraphCoordinates
     from probagg.neighbours.spaces import SmoothedRows as SmoothedRows
     from probagg.opa.diagnose import Diagnosis as Diagnosis
@@ -46,7 +45,6 @@ _PUBLIC = {
     "dpac.recipe": "Recipe",
     "errors": "ClusteringWarning Interrupted",
     "metrics": "clustering_accuracy evaluate",
-    "neighbours.calibration": "calibrate",
     "neighbours.spaces": "GraphCoordinates SmoothedRows",
     "opa.diagnose": "Diagnosis diagnose",
     "opa.head": "OPAHead",

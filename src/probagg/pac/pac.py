@@ -413,8 +413,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         """Return the membership of each row in each cluster, not how likely the cluster is right.
 
         Memberships add up to 1. m determines how close to 1 the largest is; at the default it is
-        for most rows. :func:`probagg.calibrate` softens them by how much neighbours agree. Rows do
-        not affect each other.
+        for most rows. Rows do not affect each other.
         """
         return self._probabilities(self._open(X))
 
