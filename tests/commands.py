@@ -14,7 +14,7 @@ def probagg(*arguments):
 
 
 def cluster(source, *arguments):
-    """probagg cluster without the page, whose map takes seconds."""
+    """probagg cluster without the page."""
     return probagg("cluster", source, "--no-report", *arguments)
 
 

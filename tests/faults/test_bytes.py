@@ -103,7 +103,7 @@ def test_a_run_notices_that_another_took_its_place(run):
     assert len(open_run(run).predict(rows)) == 12
 
 
-@pytest.mark.parametrize("name", ["assignments.csv", "map.npz", "result.json", "review.json"])
+@pytest.mark.parametrize("name", ["assignments.csv", "overlaps.csv", "result.json", "review.json"])
 @pytest.mark.parametrize("what", ["pipe", "/dev/zero", "another file"])
 def test_a_file_of_a_run_that_is_no_file_is_refused(run, name, what):
     """It may hang, never end, or lead to what a person keeps elsewhere."""
@@ -201,9 +201,9 @@ BROKEN = {
     "binary": bytes(range(256)),
 }
 READ = (
-    "config.toml", "env.json", "result.json", "overlaps.csv", "map.npz", "review.json",
+    "config.toml", "env.json", "result.json", "overlaps.csv", "review.json",
     "preparation.json", "profiles.csv", "cells.csv", "assignments.csv", "skipped.csv",
-    "k_selection.csv", "metrics.jsonl", "classes.csv", "probabilities.npz",
+    "k_selection.csv", "classes.csv", "probabilities.npz",
 )  # fmt: skip
 
 
@@ -401,7 +401,7 @@ def test_a_table_larger_than_memory_is_refused_before_it_is_read(tmp_path):
 
 def test_a_run_without_its_pictures_still_opens(run):
     """The guards refuse damage, not what is missing on purpose."""
-    for name in ("report.html", "overlaps.csv", "metrics.jsonl", "map.npz", "env.json"):
+    for name in ("report.html", "overlaps.csv", "metrics.jsonl", "env.json"):
         (run / name).unlink(missing_ok=True)
     assert len(read_contents(run).assigned) == 12
     assert len(open_run(run).predict(run.parent / "rows.csv")) == 12

@@ -1,7 +1,6 @@
 """Run folders of real clusterings, in the format of `probagg cluster`, and a browser."""
 
 import csv
-import json
 import shutil
 
 import numpy as np
@@ -11,7 +10,6 @@ from sklearn.datasets import load_wine
 
 from probagg import PAC
 from probagg.app.assignments import Assignments, overlaps
-from probagg.app.report.map import positions
 from probagg.app.run.folder import RunFolder
 from probagg.environment import environment
 from probagg.metrics import evaluate
@@ -54,7 +52,7 @@ def write_profiles(path, X, labels, columns):
     write_table(path, ["cluster", "column", "mean", "q25", "median", "q75"], rows)
 
 
-def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, records=(), **facts):
+def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, **facts):
     """Write a run folder from features X and probabilities P (at least two clusters)."""
     N, K = P.shape
     ranked, p = (-P).argsort(axis=1, kind="stable"), -np.sort(-P, axis=1)
@@ -64,7 +62,6 @@ def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, r
     borderline = p[:, 0] - p[:, 1] < 0.2
     far = distance > np.percentile(distance, 98)
     flags = np.where(far, "outlier", np.where(borderline, "borderline", ""))
-    rows, xy = positions(X, max_points=400)  # more would take seconds and show no more
     scores = {} if classes is None else evaluate(classes, labels)
     result = {
         "run": str(folder), "method": config["method"], "n_clusters": K,
@@ -76,7 +73,6 @@ def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, r
     with RunFolder(folder) as run:
         run.write("config.toml", tomli_w.dumps(config))
         run.write_json("env.json", environment())
-        run.write("metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         run.write_json("result.json", result)
         header = [
             what,
@@ -84,7 +80,6 @@ def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, r
         ]
         body = zip(names, labels, p[:, 0], ranked[:, 1], p[:, 1], distance, flags, strict=True)
         write_table(folder / "assignments.csv", header, body)
-        np.savez(folder / "map.npz", rows=rows, xy=xy)
         write_overlaps(folder / "overlaps.csv", P)
         if classes is not None:
             write_table(folder / "classes.csv", [what, "class"], zip(names, classes, strict=True))
@@ -93,10 +88,6 @@ def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, r
         else:
             np.save(folder / "embeddings.npy", X.astype(np.float32))
     return folder
-
-
-def pac_records(pac):
-    return [{"sweep": i, "objective": J} for i, J in enumerate(pac.objective_history_, start=1)]
 
 
 def draw_shape(kind, rng, size=64):
@@ -145,7 +136,6 @@ def photo_run_once(photos, tmp_path_factory):
     return write_run(
         tmp_path_factory.mktemp("runs") / "photos", X, pac.probabilities_, config=config,
         names=images.paths, classes=[path.partition("/")[0] for path in images.paths],
-        records=pac_records(pac),
     )  # fmt: skip
 
 
@@ -157,7 +147,7 @@ def digits_run_once(digits, tmp_path_factory):
               "pac": {"m": 1.08}}  # fmt: skip
     return write_run(
         tmp_path_factory.mktemp("runs") / "digits", X, pac.probabilities_, config=config,
-        classes=y.astype(str).tolist(), records=pac_records(pac),
+        classes=y.astype(str).tolist(),
         k_reason="12 clusters are the most that stay the same from seed to seed.",
     )  # fmt: skip
 
@@ -172,7 +162,6 @@ def matrix_run_once(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "wine"
     write_run(
         folder, X, pac.probabilities_, config=config, columns=wine.feature_names,
-        records=pac_records(pac),
     )  # fmt: skip
     write_profiles(folder / "profiles.csv", wine.data, pac.labels_, wine.feature_names)
     return folder
@@ -198,10 +187,8 @@ def matrix_run(matrix_run_once, tmp_path):
 
 @pytest.fixture
 def large_run(tmp_path):
-    """50,000 rows in 100 clusters with positions, to test that the map is fast."""
-    rng = np.random.default_rng(0)
-    centres, labels = rng.uniform(0.1, 0.9, (100, 2)), np.arange(50_000) % 100
-    xy = np.clip(centres[labels] + rng.normal(0, 0.03, (50_000, 2)), 0, 1).astype(np.float32)
+    """50,000 rows in 100 clusters."""
+    labels = np.arange(50_000) % 100
     folder = tmp_path / "large_run"
     with RunFolder(folder) as run:
         run.write("config.toml", tomli_w.dumps({"source": "/data/large.npy", "method": "pac",
@@ -211,7 +198,6 @@ def large_run(tmp_path):
         header = ["row", *COLUMNS]
         body = ((i, k, 0.9, (k + 1) % 100, 0.1, 1.0, "") for i, k in enumerate(labels))
         write_table(folder / "assignments.csv", header, body)
-        np.savez(folder / "map.npz", rows=np.arange(50_000), xy=xy)
     return folder
 
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from probagg.app.report.page.charts import palette
+from probagg.app.report.page.groups import palette
 from probagg.app.report.page.rendering import SHARED, TEMPLATES
 
 

@@ -66,7 +66,7 @@ def test_a_folder_that_is_not_a_run_is_refused_in_one_line(tmp_path):
 def test_only_three_files_are_needed(matrix_run):
     contents = read_contents(matrix_run)
     assert contents.sizes == {0: 1, 1: 2, 2: 0, 3: 0, 4: 0}
-    assert (contents.places, contents.profiles, contents.pairs) == (None, None, [])
+    assert (contents.profiles, contents.pairs) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,6 @@ def test_only_three_files_are_needed(matrix_run):
     [
         ("config.toml", "a = "),
         ("env.json", "{"),
-        ("map.npz", "no archive"),
         ("overlaps.csv", "first,second,mean_probability,samples\n0,9,0.1,3\n"),
         ("profiles.csv", "cluster,column,mean\n0,a,1\n"),
         ("cells.csv", "place,column,cell\n1000000,a,1\n"),

@@ -26,7 +26,6 @@ def sources(tmp_path):
 @pytest.fixture
 def all_is_large(monkeypatch):
     monkeypatch.setattr(solver, "sample_size", lambda K: 100 * K)
-    monkeypatch.setattr("probagg.app.report.map.LANDMARKS", 50)  # seconds of t-SNE less
     monkeypatch.setattr(assignments, "PART_NUMBERS", 1000)
     monkeypatch.setattr(assignments, "PART_ROWS", 500)
 
@@ -47,7 +46,7 @@ def test_a_large_file_becomes_the_run_of_the_matrix(sources, tmp_path, all_is_la
     whole = probagg.cluster(X, K, out=tmp_path / "whole", report=False)
     run = probagg.cluster(path, K, out=tmp_path / "run", labels=whole.assignments["cluster"])
     assert not hasattr(probagg.PAC(K, random_state=0).fit(path), "probabilities_")
-    assert {p.name for p in run.path.iterdir()} >= {*TABLES, "report.html", "map.npz"}
+    assert {p.name for p in run.path.iterdir()} >= {*TABLES, "report.html"}
     found, expected = run.assignments, whole.assignments
     assert adjusted_rand_score(found["cluster"], expected["cluster"]) > 0.99
     assert run.result["acc"] > 0.99

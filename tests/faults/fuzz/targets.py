@@ -144,7 +144,6 @@ def a_run(folder):
     """Write a run of a small table with every kind of file that a page reads."""
     for name, data in run_files().items():
         (folder / name).write_bytes(data)
-    np.savez(folder / "map.npz", rows=np.arange(12), xy=np.full((12, 2), 0.5))
     (folder / "k_selection.csv").write_text("n_clusters,score,chosen\n2,0.5,1\n3,0.4,0\n")
     (folder / "skipped.csv").write_text("path,reason\na.jpg,broken\n")
     review = {

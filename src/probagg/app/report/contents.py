@@ -77,10 +77,10 @@ class Contents:
     """Everything the pages are made of: the run as it was made, and the review of it.
 
     Optional parts are None or empty. Properties give what is shown, after the review. Nothing is
-    read from the folder `run`. `classes` are of each sample, None where unknown. `places` are rows
-    (n,) and their positions on the map (n, 2). `representatives` (N,) are the row that stands for
-    each, itself where it has no near-duplicates, `suggestions` names for clusters, and `features`
-    (N, D) those of images. `changes` are those since the run from which this one was made.
+    read from the folder `run`. `classes` are of each sample, None where unknown. `representatives`
+    (N,) are the row that stands for each, itself where it has no near-duplicates, `suggestions`
+    names for clusters, and `features` (N, D) those of images. `changes` are those since the run
+    from which this one was made.
     """
 
     run: Path
@@ -88,12 +88,10 @@ class Contents:
     config_text: str
     env: dict[str, Any]
     result: dict[str, Any]
-    records: list[dict[str, Any]]  # metrics.jsonl
     review: Review
     n_clusters: int
     assigned: Assignments
     classes: list[str | None] | None
-    places: tuple[np.ndarray, np.ndarray] | None
     overlaps: list[Pair]
     all_profiles: Profiles | None
     candidates: list[Row]  # k_selection.csv
@@ -135,14 +133,6 @@ class Contents:
     def kept(self) -> np.ndarray:
         """Which samples a person did not discard, (N,) bool."""
         return self.samples.cluster >= 0
-
-    @cached_property
-    def drawn(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Rows and positions on the map of the samples that are kept."""
-        if self.places is None:
-            return None
-        rows, xy = self.places
-        return rows[self.kept[rows]], xy[self.kept[rows]]
 
     @cached_property
     def folded(self) -> np.ndarray:

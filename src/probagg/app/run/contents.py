@@ -74,16 +74,14 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         config_text=_text(run / CONFIG),
         env=_checked(run, "env.json", lambda path: _json(path, ENV_TYPES)),
         result=result,
-        records=_checked(run, "metrics.jsonl", _read_records),
         review=review,
         n_clusters=n_clusters,
         assigned=assigned,
         classes=_checked(run, "classes.csv", lambda path: _classes(path, assigned.names)),
-        places=_checked(run, "map.npz", lambda path: _places(path, len(assigned))),
         overlaps=_checked(run, "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
         all_profiles=_checked(run, "profiles.csv", lambda path: _profiles(path, n_clusters)),
         cells=_checked(run, "cells.csv", lambda path: _cells(path, len(assigned))),
-        candidates=_checked(run, "k_selection.csv", _candidates),
+        candidates=_checked(run, "k_selection.csv", lambda path: _table(path, ("n_clusters",))),
         skipped=_checked(run, "skipped.csv", lambda path: _table(path, ("path", "reason"))),
         preparation=Preparation.load(verified(run, FILE)).table() if (run / FILE).exists() else [],
         representatives=_checked(run, DUPLICATES, lambda path: _representatives(path, assigned)),
@@ -174,7 +172,7 @@ def read_features(run: str | PathLike[str], n_samples: int | None = None) -> np.
     path = verified(run, FEATURES)
     if not path.is_file():
         return None
-    remedy = "Run the command again, or remove the file for a page without a map and splits."
+    remedy = "Run the command again, or remove the file for a page without splits."
     with reading(path, remedy, RunFolderError, "an array"):
         X = map_array(path)
         if X.ndim != 2 or len(X) != (len(X) if n_samples is None else n_samples):
@@ -232,26 +230,6 @@ def _table(path: Path, columns: Sequence[str] = ()) -> list[Row]:
     return table
 
 
-def _candidates(path: Path) -> list[Row]:
-    table = _table(path)
-    if not all(math.isfinite(float(row.get("n_clusters", 0))) for row in table):
-        raise ValueError("a number of clusters is not finite")
-    return table
-
-
-def _read_records(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a run, without a line that a killed process left half written."""
-    records = []
-    for line in _text(path).splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            records.append(record)
-    return records
-
-
 def _classes(path: Path, names: list[str]) -> list[str | None] | None:
     """Read the class of each sample; None where no class is known."""
     try:
@@ -259,18 +237,6 @@ def _classes(path: Path, names: list[str]) -> list[str | None] | None:
     except NoData:
         return None
     return [classes.names[k] if k != UNKNOWN else None for k in classes.y]
-
-
-def _places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Read the positions on the map."""
-    if not path.exists():
-        return None
-    arrays = read_npz(path)
-    rows, xy = arrays["rows"], arrays["xy"]
-    if rows.dtype.kind not in "iu" or xy.dtype.kind != "f" or xy.shape != (*rows.shape, 2):
-        raise ValueError("its arrays do not belong together")
-    known = (rows >= 0) & (rows < n_samples) & np.isfinite(xy).all(axis=1)
-    return rows[known], np.clip(xy[known], 0.0, 1.0)
 
 
 def _cluster(text: str, n_clusters: int) -> int:

@@ -60,7 +60,7 @@ LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")
 # whatever a manifest lists: it may have been edited by a stranger.
 RUN_FILES = (
     "assignments.csv", "assignments_reviewed.csv", "cells.csv", CHANGES, "classes.csv", CONFIG,
-    DUPLICATES, "embeddings.npy", "env.json", "k_selection.csv", "log.txt", MANIFEST, "map.npz",
+    DUPLICATES, "embeddings.npy", "env.json", "k_selection.csv", "log.txt", MANIFEST,
     "metrics.jsonl", "model.onnx", "model.safetensors", "overlaps.csv", "preparation.json", FURTHER,
     "profiles.csv", "report.html", "result.json", REVIEW, "skipped.csv", SUGGESTIONS,
     "yardstick.safetensors",

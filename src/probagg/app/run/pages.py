@@ -1,4 +1,4 @@
-"""The pages of a run: report.html with its map, and the review page, which also splits clusters."""
+"""The pages of a run: report.html, and the review page, which also splits clusters."""
 
 import functools
 import warnings
@@ -12,7 +12,6 @@ import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.contents import Contents
-from probagg.app.report.map import Progress, positions
 from probagg.app.report.page.rendering import render_page
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
@@ -21,12 +20,11 @@ from probagg.app.run.contents import read_contents, read_features, read_review, 
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.selection import most_similar
-from probagg.arrays import npz_bytes
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
 from probagg.errors import first_line, warn_user
 
-REPORT, MAP = "report.html", "map.npz"
+REPORT = "report.html"
 # Samples that the review page shows as similar to one.
 SIMILAR = 60
 
@@ -38,20 +36,18 @@ def write_report(
 
     Pictures come from `images`, or from the source in config.toml; where that is gone, the page
     says so and shows names. They are fewer and smaller where the page would otherwise be larger
-    than `max_bytes`. A run of features that has no map yet gets one.
+    than `max_bytes`.
     """
     contents = read_contents(run)
     if (X := read_features(run, len(contents.assigned))) is not None:
-        places = save_map(run, X) if contents.places is None else contents.places
-        contents = replace(contents, places=places, features=X)
+        contents = replace(contents, features=X)
     found, reason = find_images(contents, images)
     return add_to_run(run, REPORT, render_page(contents, found, reason, max_bytes))
 
 
-def write_page(out: Path, X: Any, images: ImageSet | None, monitor: Monitor) -> None:
-    """Write the map and the page once a run is sealed: an error here costs only the page."""
+def write_page(out: Path, images: ImageSet | None, monitor: Monitor) -> None:
+    """Write the page once a run is sealed: an error here costs only the page."""
     try:
-        save_map(out, X, monitor.count("map", "steps"))
         page = write_report(out, images=images)
     except ImportError as error:
         warn_user(f"There is no report.html. {error}")
@@ -60,15 +56,6 @@ def write_page(out: Path, X: Any, images: ImageSet | None, monitor: Monitor) -> 
         warn_user(f"There is no report.html ({first_line(error)}). {again}")
     else:
         monitor.say(f"look at {page}")
-
-
-def save_map(
-    run: str | PathLike[str], X: Any, progress: Progress | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Place the rows of X on a map, save it in a finished run, and return rows and positions."""
-    rows, xy = positions(X, progress=progress)
-    add_to_run(run, MAP, npz_bytes(rows=rows, xy=xy))
-    return rows, xy
 
 
 def find_images(contents: Contents, images: ImageSet | None) -> tuple[ImageSet | None, str]:

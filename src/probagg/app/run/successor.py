@@ -234,7 +234,7 @@ def write_successor(
         folder.write("log.txt", "\n".join(monitor.lines) + "\n")
     monitor.say(f"written to {folder.path}; {parent.path} is as it was")
     if report:
-        write_page(folder.path, clustering.X, clustering.samples.images, monitor)
+        write_page(folder.path, clustering.samples.images, monitor)
 
 
 def beside(run: Path, word: str) -> Path:

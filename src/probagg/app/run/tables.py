@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from probagg.app.report.page.charts import short
+from probagg.app.report.page.groups import short
 from probagg.data.tables import (
     AMOUNTS,
     BOOLEAN,

@@ -1,5 +1,7 @@
-"""What is shown of each cluster: typical, uncertain and far samples, and numbers."""
+"""What is shown of each cluster: typical, uncertain and far samples, numbers, a colour."""
 
+import colorsys
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,8 +11,22 @@ import numpy as np
 from probagg.app.assignments import BORDERLINE, OUTLIER
 from probagg.app.report.contents import Contents, Pair
 from probagg.app.review import MAX_NAME
+from probagg.data.tables import date_text
+from probagg.metrics import evaluate
 
 PAIRS = 20  # overlapping pairs on the page; more are in overlaps.csv
+TABLE = 20  # clusters or classes, above which only the majority class of a cluster is shown
+# Colours of clusters on a light and on a dark page, each far from those before it (in OKLab).
+LIGHT = (
+    "#008096", "#f07554", "#7c0f5f", "#b781ec", "#86af2d", "#754b05", "#35369b", "#057918",
+    "#49a2fe", "#987485", "#ac3033", "#2fb6a1", "#0b5445", "#9d4ba5", "#533f59", "#b49b6a",
+    "#e86fa5", "#606ab4", "#85a2bc", "#67785a", "#ba690a", "#0f4b77", "#693c91", "#8e821d",
+)  # fmt: skip
+DARK = (
+    "#53a6b9", "#ffa688", "#9f4782", "#ddb0ff", "#b1d772", "#987243", "#5862b9", "#509e51",
+    "#83ccff", "#bd9dac", "#cf6460", "#79ddca", "#437869", "#c179c7", "#76647c", "#dac59a",
+    "#ffa1cd", "#8893d5", "#b2cbe2", "#8f9e83", "#dd9557", "#437097", "#8c67b1", "#b4aa5e",
+)  # fmt: skip
 
 
 class Counts(NamedTuple):
@@ -189,3 +205,95 @@ def between(contents: Contents, pair: Pair, n: int) -> list[int]:
     )
     rows = np.flatnonzero(ways & (samples.flag != OUTLIER) & ~contents.moved & ~contents.folded)
     return rows[np.argsort(_margins(contents, rows), kind="stable")][:n].tolist()
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Clusters against classes, with columns ordered so that good clusters lie on the diagonal."""
+
+    scores: dict[str, float]
+    clusters: list[int]
+    classes: list[str]
+    counts: np.ndarray  # (clusters, classes)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the table would have too many cells to read."""
+        return max(self.counts.shape) > TABLE
+
+    def shade(self, i: int, j: int) -> int:
+        """Return how dark a cell is, 0 to 9, by its share of the cluster."""
+        total = self.counts[i].sum()
+        return round(9 * float(self.counts[i, j]) / float(total)) if total else 0
+
+
+def confusion(contents: Contents) -> Confusion | None:
+    """Compare clusters and known classes; None where there are no classes."""
+    if contents.classes is None:
+        return None
+    known = np.array([name is not None for name in contents.classes]) & contents.kept
+    if not known.any():
+        return None
+    given = [name for name, row in zip(contents.classes, known, strict=True) if row]
+    names, numbers = np.unique(np.array(given, dtype=str), return_inverse=True)
+    clusters, labels = np.array(contents.clusters), contents.samples.cluster[known]
+    counts = np.zeros((len(clusters), len(names)), dtype=np.int64)
+    np.add.at(counts, (np.searchsorted(clusters, labels), numbers), 1)
+    # Ordered by the cluster that holds most of a class, so that a diagonal shows.
+    order = np.argsort(counts.argmax(axis=0), kind="stable")
+    counts, classes = counts[:, order], [str(names[j]) for j in order]
+    return Confusion(evaluate(numbers, labels), contents.clusters, classes, counts)
+
+
+def amount(value: float, kind: str) -> str:
+    """Return a number, a date from days since 1970, or a share in per cent, as short text.
+
+    >>> amount(2.0, "date"), amount(0.125, "share"), amount(0.125, "number")
+    ('1970-01-03', '12%', '0.125')
+    """
+    if math.isnan(value):
+        return "-"
+    if kind == "date":
+        return date_text(math.floor(value))
+    return f"{value:.0%}" if kind == "share" else short(value)
+
+
+def palette(n: int) -> list[tuple[str, str]]:
+    """Return `n` different pairs of colours, for light and dark pages.
+
+    >>> palette(1)
+    [('#008096', '#53a6b9')]
+    """
+    pairs = list(zip(LIGHT, DARK, strict=True))[:n]
+    for k in range(len(pairs), n):
+        # Turned by the golden angle, so that hues of neighbouring numbers are far apart.
+        hue, lightness = 0.618034 * k % 1.0, 0.36 + 0.06 * (k % 3)
+        shades = (colorsys.hls_to_rgb(hue, lightness + lift, 0.5) for lift in (0.0, 0.18))
+        pair = ["#" + "".join(f"{round(255 * v):02x}" for v in rgb) for rgb in shades]
+        pairs.append((pair[0], pair[1]))
+    return pairs
+
+
+def cell(text: str) -> str:
+    """Return a cell of a CSV table, a number in few characters.
+
+    >>> cell("0.123456"), cell("no number")
+    ('0.123', 'no number')
+    """
+    try:
+        return short(float(text))
+    except ValueError:
+        return text
+
+
+def short(value: float) -> str:
+    """Return a number in few characters.
+
+    >>> short(0.12345), short(1234.5), short(1.5e8)
+    ('0.123', '1234', '1.50e8')
+    """
+    if not math.isfinite(value):
+        return "-"
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return f"{value:.2e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")

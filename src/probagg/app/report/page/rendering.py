@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import math
 import shlex
 from collections import Counter
@@ -11,10 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from probagg.app.assignments import BORDERLINE, OUTLIER
 from probagg.app.report.contents import Contents
-from probagg.app.report.page.charts import amount, confusion, palette, selection, training
-from probagg.app.report.page.groups import PAIRS, Counts, between, describe_clusters
+from probagg.app.report.page.groups import (
+    PAIRS,
+    Counts,
+    amount,
+    between,
+    cell,
+    confusion,
+    describe_clusters,
+    palette,
+)
 from probagg.app.report.page.thumbnails import Level, Thumbnails, levels
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
@@ -23,7 +29,7 @@ from probagg.storage import read_bytes
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHARED = Path(__file__).parents[1] / "templates"
-SCRIPTS = ("dots.js", "map.js", "report.js", "enlarge.js")
+SCRIPTS = ("report.js", "enlarge.js")
 # With more clusters, each is closed at first.
 MANY = 20
 EXAMPLES = 4  # samples shown between two clusters
@@ -41,10 +47,9 @@ def render_page(
     the page would otherwise be larger than `max_bytes`.
     """
     thumbnails = Thumbnails(images, contents.samples)
-    data = map_data(contents)
     found = b""
     for level in levels(len(contents.clusters)):
-        page = Page(contents, level, thumbnails, data, reason)
+        page = Page(contents, level, thumbnails, reason)
         most = level.share * max_bytes
         if level.pixels and page.expected_length() > 1.2 * most:
             continue
@@ -58,7 +63,7 @@ class Page:
     """What the templates read: a run at one level of detail."""
 
     def __init__(
-        self, contents: Contents, level: Level, thumbnails: Thumbnails, data: str, reason: str
+        self, contents: Contents, level: Level, thumbnails: Thumbnails, reason: str
     ) -> None:
         self.contents = contents
         source = str(contents.config.get("source", "")) or contents.run.name
@@ -74,7 +79,6 @@ class Page:
         self.n_shown = sum(len(cluster.rows) for cluster in self.clusters)
         self.n_flagged = Counter(contents.samples.flag.tolist())
         self.discarded = np.flatnonzero(~contents.kept).tolist()
-        self.map_data = data
         self.why_no_images = reason
         self.pixelated = thumbnails.pixelated
         self.pairs = [
@@ -84,9 +88,6 @@ class Page:
         ]
         self.flows = contents.flows[:PAIRS]
         self.confusion = confusion(contents)
-        self.training = training(contents.records)
-        self.course = "Training" if contents.result.get("method") == "dpac" else "Convergence"
-        self.selection = selection(contents)
         self._thumbnails, self._level = thumbnails, level
         self._uris: dict[int, str | None] = {}
         self._placed: set[int] = set()
@@ -102,7 +103,7 @@ class Page:
         """Return about how many bytes the page will have."""
         rows = self.rows
         picture = self._thumbnails.mean_length(rows, self._level)
-        return len(self.map_data) + len(set(rows)) * picture + len(rows) * _FIGURE
+        return len(set(rows)) * picture + len(rows) * _FIGURE
 
     def render(self) -> str:
         """Return the page as text."""
@@ -135,39 +136,6 @@ class Page:
         return bool(self._uris.get(row))
 
 
-def map_data(contents: Contents) -> str:
-    """Return the map as JSON for a <script>: typed arrays in base64, and texts of the tooltip."""
-    if contents.drawn is None:
-        return ""
-    rows, xy = contents.drawn
-    samples = contents.samples
-    p = np.where(contents.moved[rows], 2.0, samples.probability[rows])  # above 1: moved
-    flags = np.select([samples.flag[rows] == BORDERLINE, samples.flag[rows] == OUTLIER], [1, 2])
-    return script_json(
-        {
-            "xy": _packed(np.round(xy * 65_535), "<u2"),
-            "rows": _packed(rows, "<u4"),
-            "cluster": _packed(samples.cluster[rows], "<u2"),
-            "probability": _packed(np.round(p * 1000), "<u2"),
-            "flag": _packed(flags, "u1"),
-            "names": [samples.names[row] for row in rows] if samples.heading != "row" else None,
-            "clusters": {k: contents.review.name_of(k) for k in contents.clusters},
-        }
-    )
-
-
-def _packed(values: np.ndarray, kind: str) -> str:
-    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode()
-
-
-def script_json(value: Any) -> str:
-    """Return JSON that cannot end the <script> around it; non-ASCII is escaped, so U+2028 too."""
-    text = json.dumps(value, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
 def _digest(text: str) -> str:
     """Return the source expression of a Content-Security-Policy that allows exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -187,7 +155,12 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(
-        count=lambda n: f"{n:,}", percent=percent, p=probability, duration=duration, amount=amount
+        count=lambda n: f"{n:,}",
+        percent=percent,
+        p=probability,
+        duration=duration,
+        amount=amount,
+        cell=cell,
     )
     return environment
 
