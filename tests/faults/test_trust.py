@@ -106,11 +106,6 @@ def test_every_name_that_points_to_a_place_needs_trust(hub_folder, monkeypatch, 
         reopen_backbone({"backbone": name}, "cpu")
 
 
-def test_weights_of_known_networks_need_no_trust(hub_folder):
-    spec = {"backbone": "test_resnet", "weights": str(hub_folder / "model.safetensors")}
-    assert reopen_backbone(spec, "cpu").name == "test_resnet"
-
-
 @pytest.mark.parametrize("name", ["torch.py", "typer.py", "numpy/__init__.py", "json.py"])
 def test_a_module_in_the_current_folder_is_not_imported(tmp_path, name):
     """`python -m` looks there first, and it may be a run that somebody sent."""

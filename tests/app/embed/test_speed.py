@@ -4,30 +4,14 @@ import os
 import re
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
-from timm.layers import BatchNormAct2d
-from torch import nn
 
 from probagg.app.embed import extract_features, open_backbone
-from probagg.app.embed.networks import folded
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.samples import embed_images, open_samples
 from probagg.data.photo import open_photo
 from probagg.environment import keep_memory
-
-SHAPE = (3, 16, 16)
-
-
-def normed(norm):
-    """Return a network of a convolution and a batch norm that changes what it gets."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.Conv2d(8, 4, 1))
-        nn.init.uniform_(norm.running_mean, -1.0, 1.0)
-        nn.init.uniform_(norm.running_var, 0.5, 2.0)
-    return nn.Sequential(network, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
 
 
 def unit(X):
@@ -47,30 +31,6 @@ def test_embed_has_the_features_of_the_plain_network(tmp_path):
         plain = torch.cat([backbone.module(image) for image in inputs]).numpy()
     X = extract_features(tmp_path, backbone, cache=False).X
     assert np.linalg.norm(unit(X) - unit(plain), axis=1).max() < 1e-3
-
-
-@pytest.mark.parametrize("norm", [nn.BatchNorm2d, BatchNormAct2d])
-def test_batch_norms_are_folded_in_a_copy(norm):
-    """timm's norm has an activation, which stays."""
-    network, images = normed(norm(8)), torch.randn(5, *SHAPE)
-    quick = folded(network, SHAPE)
-    assert not any(isinstance(layer, nn.BatchNorm2d) for layer in quick.modules())
-    assert any(isinstance(layer, nn.BatchNorm2d) for layer in network.modules())
-    torch.testing.assert_close(quick(images), network(images))
-
-
-def test_a_convolution_that_is_used_twice_is_not_folded():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.norm = normed(nn.BatchNorm2d(8))[0][:2]
-
-        def forward(self, images):
-            once = self.conv(images)
-            return (self.norm(once) + once).mean((2, 3))
-
-    network = Twice().eval()
-    assert folded(network, SHAPE) is network
 
 
 def test_every_core_has_a_network_of_one_thread(photos, network, backbone_of):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from probagg.app.cli.options import AsJson, Backbone, Labels, Weights, example, parse_k
+from probagg.app.cli.options import AsJson, Backbone, Labels, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
 from probagg.app.run.by_pac import ByPac
 from probagg.app.run.options import Options, Request
@@ -45,7 +45,6 @@ def compare(
     ] = "pac,pac-smoothed,opa,kmeans,spectral",
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
-    weights: Weights = None,
     labels: Labels = None,
     as_json: AsJson = False,
 ) -> None:
@@ -54,9 +53,7 @@ def compare(
     with guarded(terminal, as_json=as_json) as give:
         chosen = [name.strip() for name in methods.split(",")]
         methods_used = {name: METHODS.get(name) or _own(name) for name in chosen}
-        options = Options(
-            parse_k(k), backbone=backbone, weights=weights, labels=labels, method="pac"
-        )
+        options = Options(parse_k(k), backbone=backbone, labels=labels, method="pac")
         job = ByPac(Request(source, options.checked(source), terminal))
         if not isinstance(job.k, int):
             raise InputError(f"-k is {k!r}, but compare runs methods for one number of clusters.")

@@ -66,7 +66,6 @@ def read_options(typed: dict[str, Any]) -> Options:
 
 RunPath = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
 Backbone = Annotated[str | None, option_of("backbone")]
-Weights = Annotated[str | None, option_of("weights")]
 Labels = Annotated[Path | None, option_of("labels")]
 CopyTo = Annotated[
     Path | None, typer.Option(help="Copy the images into one folder per cluster under this one.")

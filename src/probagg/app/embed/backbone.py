@@ -86,8 +86,8 @@ class Backbone:
     `resize`, `size`, `mean` and `std` describe `transform`: scale the shorter side to `resize`,
     crop the centred square of `size`, then (x - mean) / std of pixels in [0, 1]. All but `size` are
     None for a user's own transform; `resize` is None for one that squashes or pads to a square.
-    `weights` is the file of weights, if one was given, `identity` a digest of architecture, weights
-    and transform, `module` the torch module that returns pooled features (None for hashes).
+    `identity` is a digest of architecture, weights and transform, `module` the torch module that
+    returns pooled features (None for hashes).
     `read_head` returns the ImageNet classifier that came with the weights, or None; `blank` are the
     features of three pictures of one colour and one of noise.
     """
@@ -98,7 +98,6 @@ class Backbone:
     network: Callable[[np.ndarray], np.ndarray]
     n_features: int
     size: int
-    weights: str | None = None
     resize: int | None = None
     mean: Colour | None = None
     std: Colour | None = None
@@ -125,8 +124,7 @@ class Backbone:
 
     def spec(self) -> dict[str, str]:
         """Return the description that `reopen_backbone` takes."""
-        spec = {"backbone": self.name, "identity": self.identity}
-        return spec if self.weights is None else spec | {"weights": self.weights}
+        return {"backbone": self.name, "identity": self.identity}
 
 
 def crop_strip(image: Image) -> Image:
@@ -176,14 +174,11 @@ def try_out(
     return prepared[0].shape, features
 
 
-def open_backbone(
-    name: str = DEFAULT, weights: str | Path | None = None, device: str = "auto"
-) -> Backbone:
+def open_backbone(name: str = DEFAULT, device: str = "auto") -> Backbone:
     """Return the frozen network of that name, ready to turn pictures into features.
 
     A name is any timm model, "efficientnet-lite0" (weights from a package), the path of a folder in
-    the format of timm's hub, or "module:function". `weights` is a file for a timm model instead of
-    the download. `device` is auto, cpu, cuda, cuda:1 or mps.
+    the format of timm's hub, or "module:function". `device` is auto, cpu, cuda, cuda:1 or mps.
 
     >>> backbone = open_backbone("efficientnet-lite0", device="cpu")
     >>> backbone.n_features, backbone.size
@@ -193,11 +188,9 @@ def open_backbone(
     path = Path(name).expanduser()
     if path.suffix.lower() in _WEIGHTS:
         raise BackboneError(
-            f"{name} is a file of weights, which does not name its network. Pass both: "
-            f"--backbone NAME --weights {name}"
+            f"{name} is a file of weights, which does not name its network. Pass a folder with "
+            "its config.json, or module:function that returns the network with these weights."
         )
-    if weights is not None and (name == LITE or _is_function(name)):
-        raise BackboneError(f"{name} has its own weights. Leave out --weights {weights}.")
     if name == LITE:
         return _networks().lite_backbone(device)
     if _is_function(name):
@@ -206,12 +199,12 @@ def open_backbone(
         name = f"local-dir:{path.resolve()}"
     else:
         _check_model(name)
-    return _networks().timm_backbone(name, weights, device)
+    return _networks().timm_backbone(name, device)
 
 
-def is_available(name: str, weights: str | Path | None = None) -> bool:
+def is_available(name: str) -> bool:
     """Return whether a backbone can be opened without a download."""
-    if weights is not None or name == LITE or _is_function(name) or _is_folder(Path(name)):
+    if name == LITE or _is_function(name) or _is_folder(Path(name)):
         return True
     _check_model(name)
     return _networks().has_weights(name)
@@ -260,7 +253,7 @@ def reopen_backbone(
             f"The run names {name} as its backbone, {what}. If you trust whoever made the run, "
             "pass --trust-code (trust_code=True)."
         )
-    backbone = open_backbone(name, spec.get("weights"), device)
+    backbone = open_backbone(name, device)
     if backbone.identity != spec.get("identity", backbone.identity):
         raise BackboneError(
             f"{backbone.name} has changed since the run was made: the digest of its weights and "

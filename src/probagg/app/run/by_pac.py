@@ -76,10 +76,10 @@ class ByPac:
                     f"{' and '.join(for_images)} is for images, but {request.title} is a matrix. "
                     "Leave it out."
                 )
-            if options.given("backbone", "weights", "device"):
+            if options.given("backbone", "device"):
                 raise InputError(
-                    f"backbone, weights and device are for networks, but {request.title} is a "
-                    "matrix. Leave them out."
+                    f"backbone and device are for networks, but {request.title} is a matrix. Leave "
+                    "them out."
                 )
         self._check_k()
         if not isinstance(self.k, int):
@@ -95,11 +95,9 @@ class ByPac:
 
             if params["metric"] not in LINEAR_METRICS:
                 check_pairwise_metric(np.eye(3, 2), params["metric"])
-            self.network, weights = options.backbone or DEFAULT, options.weights
-            weights = None if weights is None else str(weights)
-            if request.download or is_available(self.network, weights):
-                device = options.device or "auto"
-                self.backbone = open_backbone(self.network, weights, device=device)
+            self.network = options.backbone or DEFAULT
+            if request.download or is_available(self.network):
+                self.backbone = open_backbone(self.network, options.device or "auto")
 
     def _prepared(self, samples: Samples, metric: str | None) -> Samples:
         """Return the rows of a matrix, or of a table, prepared."""

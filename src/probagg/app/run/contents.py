@@ -123,7 +123,7 @@ def _config(path: Path) -> dict[str, Any]:
         if config.get(key, known[0]) not in known:
             raise ValueError(f"{key} is {config[key]!r:.40}, not one of {', '.join(known)}")
     embed = config.get("embed", {"backbone": ""})
-    for key in ("backbone", "weights", "identity"):
+    for key in ("backbone", "identity"):
         if type(embed.get(key, None if key == "backbone" else "")) is not str:
             raise ValueError(f"embed.{key} is not text")
     if not 1 <= config.get("n_clusters", 1) <= MAX_CLUSTERS:

@@ -74,9 +74,6 @@ class Options:
         "efficientnet-lite0, a folder, or module:function. [default: "
         "vit_small_patch14_dinov2.lvd142m]"
     )
-    weights: str | PathLike[str] | None = for_pac(
-        "Images: a file of weights for a timm backbone.", typed=str
-    )
     labels: Any = option(
         "Known classes, only to report scores: a CSV of path,class (for rows: row,class), or "
         "the name of a column of a table.",

@@ -25,7 +25,6 @@ def cluster(
     out: str | PathLike[str] | None = None,
     method: str = "auto",
     backbone: str | None = None,
-    weights: str | PathLike[str] | None = None,
     m: float | str | None = None,
     metric: str | None = None,
     balance: float | str | None = None,
@@ -64,9 +63,8 @@ def cluster(
     method : {"auto", "pac", "dpac"}
         PAC, or DPAC, which trains a network on the images. "auto" is DPAC for a named set of
         images, otherwise PAC.
-    backbone, weights : str or None
-        PAC on images: the network whose features are clustered, by default DINOv2, and a file of
-        weights for it.
+    backbone : str or None
+        PAC on images: the network whose features are clustered, by default DINOv2.
     m, metric, balance, n_init
         Of `PAC`. The default of balance is "auto"; for features of images the defaults are
         m="auto", cosine distance and n_init=3, for a matrix the estimator's own.
