@@ -61,7 +61,6 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks table2
 	$(BIN)/python -m benchmarks pac_order
 	$(BIN)/python -m benchmarks pac_speed
-	$(BIN)/python -m benchmarks opa_cost
 	$(BIN)/python -m benchmarks opa_head
 	$(BIN)/python -m benchmarks opa_sphere
 	$(BIN)/python -m benchmarks dpac_digits

@@ -65,6 +65,19 @@ def open_lab_rows(name: str) -> tuple[np.ndarray, np.ndarray, str]:
     return np.asarray(matrix.X, np.float32), np.asarray(matrix.y), "sqeuclidean"
 
 
+def some_rows(name: str, most: int = 5_000) -> Rows:
+    """Return at most 5,000 random rows of a set, and their classes, numbered from 0.
+
+    After a colon the name says what the rows are, such as imagenette:lite0 or cifar10:simclr.
+    """
+    base, _, kind = name.partition(":")
+    X, y, _ = open_lab_rows(f"{base}-simclr" if kind == "simclr" else base)
+    rows = np.arange(len(X))
+    if len(X) > most:
+        rows = np.sort(np.random.default_rng(0).choice(len(X), most, replace=False))
+    return X[rows], np.unique(y[rows], return_inverse=True)[1]
+
+
 def lab_matrix(name: str) -> Matrix:
     """Return the rows of a packed set, flattened, or of a set that the library knows."""
     packed = _packed(name)

@@ -259,30 +259,6 @@ def loop() -> str:
     )
 
 
-def cost() -> str:
-    """Return time and memory of OPALoss beside those of a cross-entropy and a product."""
-    rows = []
-    for name in ("opa_cost/cpu", "opa_cost/cuda"):
-        for found in recorded(name).rows:
-            times = [f"{found[f'{m}_ms']:.2g} ms" for m in ("opa", "cross_entropy_and_product")]
-            peaks = (found[f"{m}_peak_mib"] for m in ("opa", "cross_entropy_and_product"))
-            memory = [f"{peak:.1f} MiB" if peak else "" for peak in peaks]
-            where = recorded(name).settings.get("gpu", "one CPU thread")
-            ratio = f"{found['ratio']:.1f}"
-            rows.append([f"{where}, {found.setting}", *times, ratio, *memory])
-    header = " | `OPALoss` | cross-entropy and product | ratio | peak memory of `OPALoss`"
-    return table(f"{header} | of the other", rows)
-
-
-def photos() -> str:
-    """Return the clustering of Imagenette's photos on the features of a frozen network."""
-    titles = ("PAC", "OPA head", "k-means, one start", "spectral clustering, 10 neighbours")
-    methods = ("pac", "opa", "kmeans", "spectral")
-    runs = [recorded("photos_imagenette").of(method=method, setting="") for method in methods]
-    lines = {f"{t}, {seconds(r)} s": r for t, r in zip(titles, runs, strict=True)}
-    return scored("Imagenette, 5,000 × 1,280 features", lines)
-
-
 def digits() -> str:
     """Return DPAC on digits, and PAC on its features and on the pixels."""
     runs = recorded("dpac_digits").rows
@@ -404,18 +380,6 @@ def smoothing() -> str:
         rows.append([SETS[data].partition(", K")[0], *shown])
     header = " | ten starts | lowest objective of the ten | lower of two annealed starts"
     return table(f"{header} | highest modularity of the twelve", rows)
-
-
-def pretraining_speed() -> str:
-    """Return images per second of pre-training, its limit and a classic loader's."""
-    rows = []
-    for backbone, title in (("resnet18", "ResNet-18"), ("resnet34", "ResNet-34")):
-        found = recorded("dpac_speed").row(method=backbone)
-        rates = (f"{found[key]:,.0f}" for key in ("images_per_second", "limit", "classic"))
-        share = f"{percent(found['views_share'])} %"
-        rows.append([title, *rates, f"{found['times_classic']:.1f}", share])
-    header = "images per second | probagg | forward and backward alone | Pillow in 16 workers"
-    return table(f"{header} | probagg / Pillow | views, share of the step", rows)
 
 
 def readme() -> str:

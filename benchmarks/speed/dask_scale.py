@@ -1,34 +1,24 @@
-"""PAC on Dask: objective and passes beside the fit in memory, bytes exchanged, a killed worker.
+"""PAC on Dask: objective and passes beside the fit in memory, and bytes exchanged.
 
-python -m benchmarks dask_scale [checks] [blobs] [sets] [forced] [clusters]
+python -m benchmarks dask_scale [blobs] [sets]
 
-Needs PROBAGG_DATA; an hour on two cores. Parts that are not named keep their earlier results.
+Needs PROBAGG_DATA; half an hour on two cores. Parts that are not named keep their earlier results.
 """
 
 import argparse
-import logging
-import os
-import signal
-import threading
 import time
 from contextlib import contextmanager
 from functools import partial
 from itertools import product
 
-import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, wait
 
-import probagg.pac.dask as dask_rows
 import probagg.pac.inputs as sources
-import probagg.pac.solver as solver
 from benchmarks.data import lab_matrix
 from benchmarks.record import Cell, Results, Row
 from probagg import PAC
-from probagg.pac.assignment import Update
-from probagg.pac.clusters import LinearClusters
-from probagg.pac.coordinates import Coordinates
 from probagg.pac.dask import DaskChunks
 from probagg.storage import fingerprint
 
@@ -36,8 +26,6 @@ SETS = ("digits", "pendigits", "isolet", "mnist-test")
 ORDERS = ("shuffled", "sorted")
 CHUNKS = (2, 6, 30, 200)
 SEEDS = range(3)
-SHORT = ("digits", "pendigits")  # few passes
-LONG = 8  # seconds of CPU time, from which one seed is enough
 BLOBS, PIECE = (10**7, 32, 20), 50_000  # rows, columns, clusters; rows that are drawn at once
 
 
@@ -77,17 +65,6 @@ def cluster(n_workers: int):
         Client(workers) as client,
     ):
         yield client
-
-
-@contextmanager
-def as_if_large(n_rows: int, own_tasks: bool = True):
-    """Treat rows as many are: a start from a tenth of them, and tasks of every chunk."""
-    before = solver.sample_size, dask_rows.SMALL, dask_rows.JOINED
-    solver.sample_size = lambda K: max(n_rows // 10, 60 * K)
-    if own_tasks:
-        dask_rows.SMALL = dask_rows.JOINED = 0
-    yield
-    solver.sample_size, dask_rows.SMALL, dask_rows.JOINED = before
 
 
 def fitted(X, K: int, seed: int, **options) -> dict:
@@ -158,45 +135,6 @@ def study_sets() -> list[Row]:
     return cells
 
 
-def study_forced() -> list[Row]:
-    """Fit the data sets as if they were large, by Dask's synchronous scheduler.
-
-    Chunks of Isolet and MNIST-10k are joined as usual, which makes one task of a sweep.
-    """
-    cells = []
-    for name, order in product(SETS, ORDERS):
-        X, K = ordered(name, order)
-        memory = [fitted(X, K, seed) for seed in SEEDS]
-        for n_chunks in CHUNKS:
-            Z = da.from_array(X, chunks=(-(-len(X) // n_chunks), -1))
-            large = as_if_large(len(X), own_tasks=name in SHORT)
-            with large, dask.config.set(scheduler="synchronous"):
-                runs = [fitted(Z, K, 0)]
-                if runs[0]["client_cpu_seconds"] < LONG:
-                    runs += [fitted(Z, K, seed) for seed in SEEDS[1:]]
-            settings = {"order": order, "chunks": n_chunks, "workers": 0}
-            cells.append(compare(cell_of(name, "forced", **settings), settings, runs, memory))
-        Results.open("dask_scale").put(*cells)
-    return cells
-
-
-def study_clusters() -> list[Row]:
-    """Fit some of these by clusters, whose result must be that of the synchronous scheduler."""
-    cells, local = [], {}
-    for n_workers in (0, 2, 4):
-        with cluster(n_workers) if n_workers else dask.config.set(scheduler="synchronous"):
-            for name, order, n_chunks in product(SHORT, ORDERS, CHUNKS[2:]):
-                X, K = ordered(name, order)
-                with as_if_large(len(X)):
-                    run = fitted(chunked(X, n_chunks), K, 0)
-                settings = {"order": order, "chunks": n_chunks, "workers": n_workers}
-                bits = local.setdefault((name, order, n_chunks), run["bits"])
-                found = run | {"same_bits": run["bits"] == bits, "settings": settings}
-                cells.append(cell_of(name, "clusters", **settings).row(found))
-                print(cells[-1].cell, found, flush=True)
-    return cells
-
-
 def draw(start: int, stop: int, order: str) -> np.ndarray:
     """Return rows of 20 overlapping blobs; start and stop are multiples of PIECE."""
     N, D, K = BLOBS
@@ -245,113 +183,7 @@ def study_blobs() -> list[Row]:
     return cells
 
 
-def check_kill() -> dict:
-    """Compare a fit with one in which a worker is killed in the middle of a sweep."""
-    X, K = ordered("pendigits", "sorted")
-    with cluster(2) as client, as_if_large(len(X)):
-        Z = chunked(X, 30)
-        expected = fitted(Z, K, 0)
-        before = client.run(os.getpid)
-
-        class Kill(logging.Handler):
-            def emit(self, record):
-                if "parts, sweep 2" in record.getMessage():
-                    pid = next(iter(before.values()))
-                    threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
-
-        handler = Kill()
-        logging.getLogger("probagg").addHandler(handler)
-        run = fitted(Z, K, 0, verbose=2)
-        logging.getLogger("probagg").removeHandler(handler)
-        after = client.run(os.getpid)
-    return {
-        "worker_died": sorted(after.values()) != sorted(before.values()),
-        "same_bits": run["bits"] == expected["bits"],  # of the sums, and so the same labels
-        "seconds": run["seconds"],
-        "seconds_without": expected["seconds"],
-    }
-
-
-def check_optima(n_seeds: int = 20) -> dict:
-    """Return the objectives of Pendigits over many seeds: the start decides between two optima."""
-    X, K = ordered("pendigits", "shuffled")
-    memory = [fitted(X, K, seed)["objective"] for seed in range(n_seeds)]
-    solver.sample_size, before = lambda K: len(X) // 10, solver.sample_size
-    with dask.config.set(scheduler="synchronous"):
-        Z = da.from_array(X, chunks=(1000, -1))
-        parts = [fitted(Z, K, seed)["objective"] for seed in range(n_seeds)]
-    solver.sample_size = before
-    return {"memory": memory, "parts": parts}
-
-
-def kernel_seconds(D: int, K: int, n_rows: int) -> float:
-    """Return the seconds per row of one thread that assigns rows and sums them."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((n_rows, D), np.float32)
-    P = rng.dirichlet(np.ones(K), n_rows).astype(np.float32)
-    coordinates = Coordinates.of(X, "sqeuclidean")
-    sums = (P.T @ coordinates.lift(X)).astype(float)
-    clusters = LinearClusters(Update(1.03), np.inf, coordinates, sums)
-    clusters.sums_of(slice(None), X)
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        clusters.sums_of(slice(None), X)
-        times.append(time.perf_counter() - began)
-    return min(times) / n_rows
-
-
-def task_seconds(n_tasks: int = 3000) -> float:
-    """Return the seconds per task of a graph of tasks that do nothing, on two workers."""
-    tasks = [dask.delayed(abs)(number, dask_key_name=f"task-{number}") for number in range(n_tasks)]
-    with cluster(2):
-        dask.compute(*tasks[:100])
-        began = time.perf_counter()
-        dask.compute(*tasks)
-        return (time.perf_counter() - began) / n_tasks
-
-
-def project(N=10**9, D=768, K=1000, n_workers=64, n_chunks=2000) -> dict:
-    """Compute what a pass on 64 workers would take, from the cost of a row and of a task.
-
-    kernel: N x seconds per row / workers. Tasks: blocks x chunks of a part, and one in 8 to add up
-    their sums, scheduled one after the other. Bytes of a worker: its share of these sums, and the
-    sums of all rows, once per block.
-    """
-    per_row, per_task, sums = kernel_seconds(D, K, 8192), task_seconds(), K * (D + 2) * 8
-    stride = next(n for n in dask_rows.STRIDES if n * max(6, K / 4) <= n_chunks or n == 1)
-    tasks = n_chunks / stride * 9 / 8
-    passes = {}
-    for when, blocks in (("first", 16), ("few rows move", 144), ("many rows move", 4 * K)):
-        passes[when] = {
-            "blocks": blocks,
-            "kernel_seconds": N * per_row / n_workers,
-            "scheduling_seconds": blocks * tasks * per_task,
-            "gigabytes_per_worker": blocks * (tasks / n_workers + 1) * sums / 1e9,
-        }
-    return {
-        "kernel_seconds_per_row": per_row,
-        "kernel_seconds_per_row_32_columns_20_clusters": kernel_seconds(32, 20, 10**5),
-        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
-        "rows_columns_clusters_workers_chunks": [N, D, K, n_workers, n_chunks],
-        "every_nth_chunk": stride,
-        "seconds_per_task": per_task,
-        "passes": passes,
-        "terabytes_of_rows_in_float32": N * D * 4 / 1e12,
-    }
-
-
-PARTS = {
-    "checks": lambda: [
-        Cell("pendigits", "kill", seed=None).row(check_kill()),
-        Cell("pendigits", "optima", seed=None).row(check_optima()),
-        Cell("1e9 x 768, projected", "paper", seed=None).row(project()),
-    ],
-    "sets": study_sets,
-    "blobs": study_blobs,
-    "forced": study_forced,
-    "clusters": study_clusters,
-}
+PARTS = {"sets": study_sets, "blobs": study_blobs}
 
 
 def main() -> None:

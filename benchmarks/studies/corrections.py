@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 import probagg
-from benchmarks.photo_sets import load
+from benchmarks.data import some_rows
 from benchmarks.record import Cell, Row
 from benchmarks.study import Run, Study, percent
 from probagg.app.assignments import Assignments
@@ -41,7 +41,7 @@ def cells(size: str, seeds: int) -> Iterator[Cell]:
 
 def run(cell: Cell, size: str) -> Run:
     """Cluster, correct and refine; return the accuracies."""
-    X, y = load(cell.data)
+    X, y = some_rows(cell.data)
     rows = np.sort(np.random.default_rng(cell.seed).choice(len(X), PHOTOS, replace=False))
     X, y = X[rows], y[rows]
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():

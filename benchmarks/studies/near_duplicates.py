@@ -17,13 +17,13 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
-from benchmarks.photo_sets import pixels
+from benchmarks.data import open_lab_images
 from benchmarks.record import Cell, Row, record
 from probagg.app.embed import extract_features, open_backbone
 from probagg.app.embed.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 from probagg.data.images import ArrayImages
 
-SETS = {"imagenette": 200, "dogs": 100}  # photos that are changed
+SETS = {"imagenette": 200, "imagenet-dogs": 100}  # photos that are changed
 
 
 def encoded(image: Image.Image, quality: int) -> Image.Image:
@@ -63,7 +63,8 @@ CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
 
 def measure(name: str, n_photos: int) -> Row:
     """Return the recall of every change, and what is found among the originals of one set."""
-    photos, y = pixels(name)
+    images = open_lab_images(name)
+    photos, y = images.read(np.arange(len(images))), images.y
     generator, K = np.random.default_rng(0), int(y.max()) + 1
     each = -(-n_photos // K)
     places = [generator.permutation(np.flatnonzero(y == k))[:each] for k in range(K)]
