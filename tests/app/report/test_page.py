@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from commands import reseal
 
-from probagg.app.report.page.groups import Counts, confusion, select
+from probagg.app.report.page.groups import Counts, scores, select
+from probagg.app.report.page.thumbnails import MAX_PICTURES, picture_counts
 from probagg.app.run.contents import read_contents
 from probagg.app.run.folder import RunFolderError
 from probagg.app.run.pages import write_report
@@ -83,12 +84,10 @@ def test_no_picture_is_embedded_twice(photo_run):
     assert len(rows) > len(uris)  # those of overlapping clusters are shown again
 
 
-def test_a_smaller_limit_gives_a_smaller_page_that_still_shows_pictures(photo_run):
-    rich, _ = report(photo_run)
-    for limit, least in ((len(rich) - 50_000, 20), (150_000, 1), (1_000, 0)):
-        html, _ = report(photo_run, max_bytes=limit)
-        assert len(html.encode()) <= max(limit, 120_000)
-        assert len(re.findall('src="data:image/', html)) >= least
+def test_more_clusters_have_fewer_pictures_each_and_never_too_many():
+    sums = [sum(picture_counts(k)) for k in (1, 65, 66, 200, 400, 600, 2_600, 2_601)]
+    assert sums == [40, 40, 20, 12, 4, 4, 1, 0]
+    assert all(k * sum(picture_counts(k)) <= MAX_PICTURES for k in range(1, 6_000))
 
 
 def test_every_picture_has_its_name_cluster_and_probability_as_alt_text(photo_run):
@@ -307,25 +306,12 @@ def test_typical_least_certain_and_farthest_are_as_defined(digits_run):
     assert farthest[: len(ranked)] == ranked[:5].tolist()
 
 
-def test_the_confusion_matrix_counts_every_sample_once(digits_run):
-    contents = read_contents(digits_run)
-    table = confusion(contents)
-    assert table.counts.sum() == len(contents.samples)
-    assert table.counts.sum(axis=1).tolist() == list(contents.sizes.values())
-    j = table.classes.index("7")
-    expected = sum(c == "7" and k == 4 for c, k in zip(contents.classes, contents.samples.cluster,
-                                                       strict=True))  # fmt: skip
-    assert table.counts[4, j] == expected
-
-
 def test_samples_without_a_class_do_not_count_in_scores(digits_run):
     lines = (digits_run / "classes.csv").read_text().splitlines()
     (digits_run / "classes.csv").write_text("\n".join([lines[0], *lines[5:1005]]) + "\n")
     contents = read_contents(digits_run)
-    table = confusion(contents)
     expected = evaluate(contents.classes[4:1004], contents.samples.cluster[4:1004])
-    assert table.scores == pytest.approx(expected)
-    assert table.counts.sum() == 1000
+    assert scores(contents) == pytest.approx(expected | {"n": 1000})
     assert "of the 1,000 images that have one lie in" in words(report(digits_run)[1])
 
 

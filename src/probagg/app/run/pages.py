@@ -29,20 +29,17 @@ REPORT = "report.html"
 SIMILAR = 60
 
 
-def write_report(
-    run: str | PathLike[str], *, images: ImageSet | None = None, max_bytes: int = 20_000_000
-) -> Path:
+def write_report(run: str | PathLike[str], *, images: ImageSet | None = None) -> Path:
     """Write report.html into a run folder, from the files in it, and return its path.
 
     Pictures come from `images`, or from the source in config.toml; where that is gone, the page
-    says so and shows names. They are fewer and smaller where the page would otherwise be larger
-    than `max_bytes`.
+    says so and shows names.
     """
     contents = read_contents(run)
     if (X := read_features(run, len(contents.assigned))) is not None:
         contents = replace(contents, features=X)
     found, reason = find_images(contents, images)
-    return add_to_run(run, REPORT, render_page(contents, found, reason, max_bytes))
+    return add_to_run(run, REPORT, render_page(contents, found, reason))
 
 
 def write_page(out: Path, images: ImageSet | None, monitor: Monitor) -> None:

@@ -15,7 +15,6 @@ from probagg.data.tables import date_text
 from probagg.metrics import evaluate
 
 PAIRS = 20  # overlapping pairs on the page; more are in overlaps.csv
-TABLE = 20  # clusters or classes, above which only the majority class of a cluster is shown
 # Colours of clusters on a light and on a dark page, each far from those before it (in OKLab).
 LIGHT = (
     "#008096", "#f07554", "#7c0f5f", "#b781ec", "#86af2d", "#754b05", "#35369b", "#057918",
@@ -207,42 +206,15 @@ def between(contents: Contents, pair: Pair, n: int) -> list[int]:
     return rows[np.argsort(_margins(contents, rows), kind="stable")][:n].tolist()
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """Clusters against classes, with columns ordered so that good clusters lie on the diagonal."""
-
-    scores: dict[str, float]
-    clusters: list[int]
-    classes: list[str]
-    counts: np.ndarray  # (clusters, classes)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the table would have too many cells to read."""
-        return max(self.counts.shape) > TABLE
-
-    def shade(self, i: int, j: int) -> int:
-        """Return how dark a cell is, 0 to 9, by its share of the cluster."""
-        total = self.counts[i].sum()
-        return round(9 * float(self.counts[i, j]) / float(total)) if total else 0
-
-
-def confusion(contents: Contents) -> Confusion | None:
-    """Compare clusters and known classes; None where there are no classes."""
+def scores(contents: Contents) -> dict[str, float] | None:
+    """Return ACC, NMI, ARI and the number `n` of samples with a known class; None without any."""
     if contents.classes is None:
         return None
     known = np.array([name is not None for name in contents.classes]) & contents.kept
     if not known.any():
         return None
-    given = [name for name, row in zip(contents.classes, known, strict=True) if row]
-    names, numbers = np.unique(np.array(given, dtype=str), return_inverse=True)
-    clusters, labels = np.array(contents.clusters), contents.samples.cluster[known]
-    counts = np.zeros((len(clusters), len(names)), dtype=np.int64)
-    np.add.at(counts, (np.searchsorted(clusters, labels), numbers), 1)
-    # Ordered by the cluster that holds most of a class, so that a diagonal shows.
-    order = np.argsort(counts.argmax(axis=0), kind="stable")
-    counts, classes = counts[:, order], [str(names[j]) for j in order]
-    return Confusion(evaluate(numbers, labels), contents.clusters, classes, counts)
+    given = np.array(contents.classes, object)[known].astype(str)
+    return evaluate(given, contents.samples.cluster[known]) | {"n": int(known.sum())}
 
 
 def amount(value: float, kind: str) -> str:

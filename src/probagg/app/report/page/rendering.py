@@ -17,11 +17,11 @@ from probagg.app.report.page.groups import (
     amount,
     between,
     cell,
-    confusion,
     describe_clusters,
     palette,
+    scores,
 )
-from probagg.app.report.page.thumbnails import Level, Thumbnails, levels
+from probagg.app.report.page.thumbnails import Thumbnails, picture_counts
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
 from probagg.progress import duration
@@ -35,42 +35,30 @@ MANY = 20
 EXAMPLES = 4  # samples shown between two clusters
 MOVED = 8  # samples shown that moved from one cluster to another
 ROWS = Counts(16, 8, 8)  # rows of a matrix per cluster
-_FIGURE = 650  # bytes of HTML around a picture, about
 
 
-def render_page(
-    contents: Contents, images: ImageSet | None, reason: str, max_bytes: int = 20_000_000
-) -> bytes:
+def render_page(contents: Contents, images: ImageSet | None, reason: str) -> bytes:
     """Return the page of a run in UTF-8.
 
-    Without `images`, `reason` says why, and names are shown. Pictures are fewer and smaller where
-    the page would otherwise be larger than `max_bytes`.
+    Without `images`, `reason` says why, and names are shown. The more clusters there are, the fewer
+    and the smaller are the pictures of each, so that a browser opens the page quickly.
     """
     thumbnails = Thumbnails(images, contents.samples)
-    found = b""
-    for level in levels(len(contents.clusters)):
-        page = Page(contents, level, thumbnails, reason)
-        most = level.share * max_bytes
-        if level.pixels and page.expected_length() > 1.2 * most:
-            continue
-        found = page.render().encode("utf-8", "replace")
-        if len(found) <= most:
-            break
-    return found
+    counts = picture_counts(len(contents.clusters)) if contents.has_images else ROWS
+    return Page(contents, counts, thumbnails, reason).render().encode("utf-8", "replace")
 
 
 class Page:
-    """What the templates read: a run at one level of detail."""
+    """What the templates read."""
 
     def __init__(
-        self, contents: Contents, level: Level, thumbnails: Thumbnails, reason: str
+        self, contents: Contents, counts: Counts, thumbnails: Thumbnails, reason: str
     ) -> None:
         self.contents = contents
         source = str(contents.config.get("source", "")) or contents.run.name
         self.title = PurePath(source).name or source
         self.what = "images" if contents.has_images else "rows"
         self.command = shlex.join(map(str, contents.env.get("command") or []))
-        counts = level.counts if contents.has_images else ROWS
         self.clusters = describe_clusters(contents, counts)
         self.by_number = {cluster.number: cluster for cluster in self.clusters}
         self.by_size = sorted(self.clusters, key=lambda cluster: -cluster.size)
@@ -87,8 +75,8 @@ class Page:
             if pair.samples and (rows := between(contents, pair, EXAMPLES))
         ]
         self.flows = contents.flows[:PAIRS]
-        self.confusion = confusion(contents)
-        self._thumbnails, self._level = thumbnails, level
+        self.scores = scores(contents)
+        self._thumbnails = thumbnails
         self._uris: dict[int, str | None] = {}
         self._placed: set[int] = set()
 
@@ -99,16 +87,10 @@ class Page:
         shown += [row for _, rows in self.pairs for row in rows]
         return shown + [row for _, _, rows in self.flows for row in rows[:MOVED]]
 
-    def expected_length(self) -> float:
-        """Return about how many bytes the page will have."""
-        rows = self.rows
-        picture = self._thumbnails.mean_length(rows, self._level)
-        return len(set(rows)) * picture + len(rows) * _FIGURE
-
     def render(self) -> str:
         """Return the page as text."""
         if self.contents.has_images:
-            self._uris = self._thumbnails.make(self.rows, self._level)
+            self._uris = self._thumbnails.make(self.rows)
         self._placed = set()
         css = _read(SHARED, "style.css") + _read(TEMPLATES, "report.css")
         for k, (light, dark) in enumerate(palette(len(self.contents.groups))):

@@ -1,12 +1,11 @@
-"""Pictures of samples: for the page as many and as large as its size allows, and one by one."""
+"""Pictures of samples: for the page, and one by one."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,43 +24,22 @@ TINY = 48  # pixels; smaller images are enlarged with sharp edges
 MAX_PICTURES = 2_600  # more make a browser slow
 
 
-@dataclass(frozen=True)
-class Level:
-    """How much is embedded: samples of each kind per cluster, pixels and JPEG quality.
+# Pictures are sharp when enlarged (pixels of a side) where the page has few.
+FEW_PICTURES, SHARP, SMALL = 500, 256, 112
+QUALITY = 80  # of JPEGs
+COUNTS = (
+    Counts(20, 10, 10), Counts(10, 5, 5), Counts(6, 3, 3), Counts(4, 2, 2), Counts(2, 1, 1),
+    Counts(1, 0, 0), Counts(0, 0, 0),
+)  # fmt: skip
 
-    A page of this level may have `share` of the largest size allowed.
+
+def picture_counts(n_clusters: int) -> Counts:
+    """Return how many pictures of each kind a cluster has, so that all are not too many.
+
+    >>> picture_counts(10), picture_counts(5000)
+    (Counts(typical=20, uncertain=10, farthest=10), Counts(typical=0, uncertain=0, farthest=0))
     """
-
-    counts: Counts
-    pixels: int
-    quality: int
-    share: float = 1.0
-
-
-_COUNTS = [
-    Counts(20, 10, 10),
-    Counts(10, 5, 5),
-    Counts(6, 3, 3),
-    Counts(4, 2, 2),
-    Counts(2, 1, 1),
-]
-_QUALITIES = [(112, 80), (96, 70), (80, 60), (64, 50)]
-
-
-def levels(n_clusters: int) -> list[Level]:
-    """Return levels from the richest page to the smallest: fewer pictures, then smaller ones."""
-    fitting = [c for c in _COUNTS if n_clusters * sum(c) <= MAX_PICTURES] or _COUNTS[-1:]
-    # Sharp when enlarged, which is not worth the largest page.
-    sharp = Level(fitting[0], 256, 80, share=0.5)
-    fewer = [Level(counts, *_QUALITIES[0]) for counts in fitting]
-    smaller = [Level(fitting[-1], *quality) for quality in _QUALITIES[1:]]
-    return [
-        sharp,
-        *fewer,
-        *smaller,
-        Level(Counts(1, 0, 0), *_QUALITIES[-1]),
-        Level(Counts(0, 0, 0), 0, 0),
-    ]
+    return next(counts for counts in COUNTS if n_clusters * sum(counts) <= MAX_PICTURES)
 
 
 class Thumbnails:
@@ -70,7 +48,6 @@ class Thumbnails:
     def __init__(self, images: ImageSet | None, samples: Assignments) -> None:
         self._images = images
         self._rows = image_rows(images, samples)
-        self._made: dict[tuple[int, int, int], str | None] = {}
 
     @cached_property
     def _side(self) -> int:
@@ -81,27 +58,20 @@ class Thumbnails:
         """Whether pictures are so small that they are shown with sharp edges."""
         return self._side <= TINY
 
-    def make(self, rows: Iterable[int], level: Level) -> dict[int, str | None]:
-        """Return the data URI of the picture of each row at a level's size and quality."""
-        keys = list(dict.fromkeys((row, level.pixels, level.quality) for row in rows))
-        if self._images is None or not level.pixels:
-            return {row: None for row, _, _ in keys}
-        todo = [key for key in keys if key not in self._made]
+    def make(self, rows: Iterable[int]) -> dict[int, str | None]:
+        """Return the data URI of the picture of each row."""
+        rows = list(dict.fromkeys(rows))
+        if self._images is None:
+            return dict.fromkeys(rows)
+        pixels = SHARP if len(rows) <= FEW_PICTURES else SMALL
         # A browser enlarges as well as we could.
-        images = converted(self._images, min(level.pixels, self._side), None)
+        images = converted(self._images, min(pixels, self._side), None)
 
-        def work(key: tuple[int, int, int]) -> str | None:
-            picture = read_picture(images, self._rows[key[0]])
-            return None if picture is None else _data_uri(picture, level.quality)
+        def work(row: int) -> str | None:
+            picture = read_picture(images, self._rows[row])
+            return None if picture is None else _data_uri(picture)
 
-        self._made.update(zip(todo, in_threads(work, todo), strict=True))
-        return {key[0]: self._made[key] for key in keys}
-
-    def mean_length(self, rows: Sequence[int], level: Level) -> float:
-        """Return about how long a data URI is at a level, measured on a few of the rows."""
-        some = rows[:: max(1, len(rows) // 32)]
-        lengths = [len(uri or "") for uri in self.make(some, level).values()]
-        return float(np.mean(lengths)) if lengths else 0.0
+        return dict(zip(rows, in_threads(work, rows), strict=True))
 
 
 def _side(images: ImageSet) -> int:
@@ -115,14 +85,14 @@ def _side(images: ImageSet) -> int:
     return max(sides, default=TINY + 1)
 
 
-def _data_uri(image: Image, quality: int) -> str:
+def _data_uri(image: Image) -> str:
     file = io.BytesIO()
     if max(image.size) <= TINY:
         kind = "png"
         image.save(file, "PNG", optimize=True)
     else:
         kind = "jpeg"
-        image.save(file, "JPEG", quality=quality, optimize=True)
+        image.save(file, "JPEG", quality=QUALITY, optimize=True)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
