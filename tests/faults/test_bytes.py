@@ -83,7 +83,7 @@ def test_every_file_that_differs_is_named_when_a_run_is_opened(run):
         if name in ("assignments.csv", "classes.csv", "result.json"):
             with pytest.raises(RunFolderError, match=rf"{name} is damaged"):
                 opened.evaluate()
-        if name not in ("config.toml", "review.json", "log.txt", "report.html"):
+        if name not in ("config.toml", "review.json", "log.txt", "metrics.jsonl", "report.html"):
             with pytest.raises(RunFolderError, match=f"{name} is damaged"):
                 use_all(run, opened)
         (run / name).write_bytes(before)

@@ -7,7 +7,6 @@ import pytest
 from commands import cluster_by_pac, probagg
 
 from probagg.app.run.output import Output
-from probagg.app.run.run import open_run
 from probagg.errors import InputError
 
 
@@ -15,7 +14,7 @@ def commands(run, rows):
     """Every command that takes a file as --out."""
     return (
         ("predict", run, rows),
-        ("export", run),
+        ("select", run),
     )
 
 
@@ -95,17 +94,3 @@ def test_a_file_that_came_up_during_the_work_is_not_replaced(tmp_path):
     with pytest.raises(InputError, match="exists"):
         output.write(b"ours")
     assert output.path.read_text() == "mine"
-
-
-def test_an_export_in_the_run_replaces_the_one_before(run):
-    """At its own place it is a file of ours, also where the user names that place."""
-    for options in ((), (), ("--out", run / "model.onnx")):
-        result = probagg("export", run, *options)
-        assert result.exit_code == 0, result.output
-    with pytest.raises(InputError, match="exists"):
-        open_run(run).export("onnx", out=_touched(run.parent / "mine.onnx"))
-
-
-def _touched(path):
-    path.touch()
-    return path

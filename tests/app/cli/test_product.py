@@ -138,7 +138,7 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
         assert float(row["distance"]) == pytest.approx(
             float(before[row["path"]]["distance"]), rel=1e-3
         )
-    exported = probagg("export", reviewed, "--features", "--json")
+    exported = probagg("export", reviewed, "--json")
     assert exported.exit_code == 0, exported.stderr
     assert json.loads(exported.stdout)["names"].count("balls & bars") == 1
     assert json.loads(exported.stdout)["names"][a] == "balls & bars"
@@ -449,18 +449,6 @@ def test_a_metric_that_is_not_known_is_refused_before_the_features(world, tmp_pa
     result = probagg("cluster", world / "photos", "-k", 3, *options)
     assert (result.exit_code, "metric='cosin' cannot be used" in result.stderr) == (2, True)
     assert "result in" not in result.stdout  # of the plan, which is said before any work
-
-
-def test_the_clusters_alone_can_be_exported(world, tmp_path):
-    import onnxruntime
-
-    result = probagg("export", world / "run", "--features", "--out", tmp_path / "f.onnx")
-    assert result.exit_code == 0, result.stderr
-    session = onnxruntime.InferenceSession(str(tmp_path / "f.onnx"))
-    X = np.load(world / "run" / "embeddings.npy")
-    _, labels = session.run(None, {"features": X})
-    table = rows_of(world / "run" / "assignments.csv")
-    assert labels.tolist() == [int(row["cluster"]) for row in table]
 
 
 SLOW = """

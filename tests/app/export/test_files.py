@@ -23,12 +23,7 @@ from torch import nn
 
 from probagg import PAC, GraphPAC
 from probagg.app.embed import open_backbone
-from probagg.app.export.onnx import ExportError, export_onnx, labeller_of
-
-
-@pytest.fixture(scope="module")
-def pac(blobs):
-    return PAC(3, random_state=0).fit(blobs[0])
+from probagg.app.export.onnx import ExportError, _difference, export_onnx, labeller_of
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +58,21 @@ def test_photos_through_the_onnx_file_equal_features_through_pac(pictured, pictu
         np.testing.assert_allclose(run_onnx(pictured_file, pixels[:n])[0], merged[:n], atol=1e-4)
 
 
-def test_photos_through_a_labeller_equal_features_through_smoothing():
+def test_photos_through_the_onnx_file_equal_features_through_smoothing(tmp_path):
     backbone, photos = backbone_of(Features()), tinted(72)
     X = features_of(photos, backbone)
     model = quietly(GraphPAC(3, metric="cosine", balance=1.0, random_state=0), X)
     assert model.smoothing_ is not None
-    found = labeller_of(model, backbone)(torch.tensor(middle(photos, 20)))
-    np.testing.assert_allclose(found, model.probabilities_, atol=1e-4)
+    labeller, pixels = labeller_of(model, backbone), middle(photos, 20)
+    np.testing.assert_allclose(labeller(torch.tensor(pixels)), model.probabilities_, atol=1e-4)
+    path = onnx_file(labeller, tmp_path / "smoothing.onnx")
+    for n in (1, 5, 60):
+        found, labels = run_onnx(path, pixels[:n])
+        np.testing.assert_allclose(found, model.probabilities_[:n], atol=1e-4)
+        np.testing.assert_array_equal(labels, model.labels_[:n])
+    assert _difference(labeller, path.read_bytes()) < 1e-5
+    labeller.steps.head.P[:] = labeller.steps.head.P.roll(1, 1)
+    assert _difference(labeller, path.read_bytes()) > 0.1
 
 
 def test_a_labeller_shares_nothing_with_the_backbone(pictured, photos):
@@ -122,10 +125,10 @@ def test_an_onnx_file_contains_no_path_of_this_machine(pictured_file):
 
 
 def test_exporting_prints_nothing_and_leaves_the_global_generator_alone(
-    pac, tmp_path, capfd, recwarn
+    pictured, tmp_path, capfd, recwarn
 ):
     state = torch.get_rng_state()
-    onnx_file(labeller_of(pac), tmp_path / "pac.onnx")
+    onnx_file(pictured[2], tmp_path / "model.onnx")
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
     assert torch.equal(torch.get_rng_state(), state)
@@ -137,7 +140,7 @@ def test_exporting_prints_nothing_and_leaves_the_global_generator_alone(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mean": None}, "has its own transform.*Export the clusters alone"),
+        ({"mean": None}, "has its own transform.*Cluster with a backbone"),
         ({"n_features": 7}, "has 7 features, but the clusters were found on 6"),
     ],
 )
@@ -146,21 +149,19 @@ def test_a_backbone_that_cannot_be_joined_is_refused(pictured, changes, message)
         labeller_of(pictured[1], replace(pictured[0], **changes))
 
 
-def test_a_batch_of_another_kind_is_refused_with_what_is_needed(pac, pictured, photos):
+def test_a_batch_of_another_kind_is_refused_with_what_is_needed(pictured, photos):
     labeller = pictured[2]
     with pytest.raises(ValueError, match=r"needed: uint8 RGB pixels .*\(n, 20, 20, 3\)"):
         labeller(torch.tensor(photos[:, :10]))
-    with pytest.raises(ValueError, match=r"needed: float32 rows \(n, 5\)"):
-        labeller_of(pac)(torch.zeros(2, 5, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxscript", "onnxruntime"])
-def test_a_missing_package_is_one_line_with_the_command(pac, package, monkeypatch, tmp_path):
+def test_a_missing_package_is_one_line_with_the_command(pictured, package, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(
         ModuleNotFoundError, match=rf"{package}, .*pip install onnx onnxruntime onnxscript$"
     ):
-        onnx_file(labeller_of(pac), tmp_path / "x")
+        onnx_file(pictured[2], tmp_path / "x")
 
 
 class Counting(Features):

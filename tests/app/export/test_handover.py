@@ -16,7 +16,7 @@ from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError
 from probagg.app.run.handover import labelled_of, probabilities_of_run
 from probagg.app.run.pages import split_cluster
-from probagg.errors import NoData
+from probagg.errors import InputError, NoData
 
 
 def test_a_folder_is_written_and_never_replaced(run, tmp_path):
@@ -28,6 +28,16 @@ def test_a_folder_is_written_and_never_replaced(run, tmp_path):
         with pytest.raises(RunFolderError, match=r"out is not empty\. Name a new folder"):
             run.export("label-studio", out, overwrite=overwrite)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
+def test_a_model_in_the_run_replaces_the_one_before(run, tmp_path):
+    """At its own place it is a file of ours, also where the user names that place."""
+    for options in ((), ("--out", run.path / "model.onnx")):
+        result = command("export", run.path, *options)
+        assert result.exit_code == 0, result.output
+    (tmp_path / "mine.onnx").touch()
+    with pytest.raises(InputError, match="exists"):
+        run.export("onnx", out=tmp_path / "mine.onnx")
 
 
 def test_names_of_clusters_are_by_number_and_all_different(run):
@@ -125,7 +135,6 @@ def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
         (("--format", "label-studio"), "has no place in a run. Name one: --out NAME/ "),
         (("--format", "anndata"), "has no place in a run. Name one: --out NAME.h5ad"),
         (("--format", "anndata", "--out", "x.csv"), "ends in .h5ad. Name it so: x.h5ad"),
-        (("--format", "label-studio", "--features", "--out", "x"), "features is for models"),
         (("--format", "coco"), "possible are onnx, label-studio"),
     ],
     ids=str,

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from problems import bar_and_dot
 
 from probagg import DPAC, PAC, GraphPAC, Recipe
-from probagg.app.export.onnx import PACHead, _difference, head_probabilities, labeller_of
+from probagg.app.export.onnx import (
+    PACHead,
+    Reviewed,
+    head_of,
+    head_probabilities,
+    labeller_of,
+)
 from probagg.app.review import Review, Split
 from probagg.errors import ClusteringWarning
 
@@ -37,10 +43,9 @@ def pac(blobs):
 def test_the_head_equals_predict_proba_for_every_option(blobs, metric, balance, aggregate, m):
     options = {"metric": metric, "balance": balance, "aggregate": aggregate, "m": m}
     pac = quietly(PAC(3, random_state=0, **options), blobs[0])
-    labeller, expected = labeller_of(pac), pac.predict_proba(blobs[0])
-    exact = labeller.steps.head(torch.tensor(blobs[0]))
-    np.testing.assert_allclose(exact, expected, atol=1e-9)
-    np.testing.assert_allclose(labeller(floats(blobs[0])), expected, atol=1e-4)
+    head, expected = head_of(pac), pac.predict_proba(blobs[0])
+    np.testing.assert_allclose(head(torch.tensor(blobs[0])), expected, atol=1e-9)
+    np.testing.assert_allclose(head(floats(blobs[0])), expected, atol=1e-4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -68,7 +73,7 @@ def test_float32_rows_are_exact_for_two_tight_clusters_far_from_zero():
     start = np.repeat(np.eye(3), 50, axis=0)
     pac = quietly(PAC(3, m=1.03, init=start), X.astype(np.float64))
     between = floats(np.stack([np.linspace(301, 302, 50), np.zeros(50)], 1))
-    P = labeller_of(pac)(between)
+    P = head_of(pac)(between)
     assert ((P > 0.1) & (P < 0.9)).any()
     np.testing.assert_allclose(P, pac.predict_proba(between.double().numpy()), atol=1e-6)
 
@@ -76,7 +81,7 @@ def test_float32_rows_are_exact_for_two_tight_clusters_far_from_zero():
 def test_a_pac_fitted_on_sparse_rows_takes_dense_ones_when_exported(blobs):
     X = np.where(np.abs(blobs[0]) > 4.0, blobs[0], 0.0)
     pac = quietly(PAC(3, random_state=0), sp.csr_array(X))
-    np.testing.assert_allclose(labeller_of(pac)(floats(X)), pac.predict_proba(X), atol=1e-4)
+    np.testing.assert_allclose(head_of(pac)(floats(X)), pac.predict_proba(X), atol=1e-4)
 
 
 def test_a_row_on_a_cluster_mean_and_a_row_of_zeros_have_probabilities(blobs):
@@ -85,16 +90,7 @@ def test_a_row_on_a_cluster_mean_and_a_row_of_zeros_have_probabilities(blobs):
     for metric in ("sqeuclidean", "cosine"):
         pac = quietly(PAC(3, metric=metric, random_state=0), X)
         new = np.array([[1.0, 0.0], [0.0, 0.0]])
-        np.testing.assert_allclose(labeller_of(pac)(floats(new)), pac.predict_proba(new), atol=1e-6)
-
-
-def test_the_onnx_file_returns_pacs_probabilities_at_any_batch_size(pac, blobs, tmp_path):
-    path = onnx_file(labeller_of(pac), tmp_path / "pac.onnx")
-    for n in (1, 5, 300):
-        P, labels = run_onnx(path, floats(blobs[0][:n]))
-        np.testing.assert_allclose(P, pac.predict_proba(blobs[0][:n]), atol=1e-4)
-        np.testing.assert_array_equal(labels, pac.predict(blobs[0][:n]))
-        assert labels.dtype == np.int64
+        np.testing.assert_allclose(head_of(pac)(floats(new)), pac.predict_proba(new), atol=1e-6)
 
 
 # GraphPAC
@@ -106,34 +102,12 @@ def smoothed():
     return GraphPAC(2, metric="cosine", balance=1.0, random_state=0).fit(X)
 
 
-def test_exported_smoothing_returns_its_probabilities(smoothed, tmp_path):
-    """For rows of any length and a batch of any size."""
+def test_the_head_of_smoothing_returns_its_probabilities(smoothed):
+    """For rows of any length."""
     new = (5.0 * bar_and_dot(300, seed=1)[0]).astype(np.float32)
-    labeller, expected = labeller_of(smoothed), smoothed.predict_proba(new)
-    np.testing.assert_allclose(labeller(floats(new)), expected, atol=1e-6)
-    path = onnx_file(labeller, tmp_path / "smoothing.onnx")
-    for n in (1, 5, 300):
-        P, labels = run_onnx(path, new[:n])
-        np.testing.assert_allclose(P, expected[:n], atol=1e-6)
-        np.testing.assert_array_equal(labels, expected[:n].argmax(1))
-    assert _difference(labeller_with_other_neighbours(smoothed, 1), path.read_bytes()) < 1e-6
-    assert _difference(labeller_with_other_neighbours(smoothed, 5), path.read_bytes()) > 0.1
-
-
-def labeller_with_other_neighbours(smoothed, n):
-    """Return a labeller for which n of the rows that exports are compared on have another label."""
-    labeller, smoothing = labeller_of(smoothed), smoothed.smoothing_
-    similarity = labeller.examples(n).double() @ torch.tensor(smoothing.rows).double().T
-    near = similarity.topk(smoothing.n_nearest).indices
-    P = labeller.steps.head.P
-    P[near.unique()] = 1.0 - P[near.unique()]
-    return labeller
-
-
-def test_merges_apply_to_smoothed_probabilities(smoothed):
-    X = floats(bar_and_dot(50)[0])
-    merged = labeller_of(smoothed, groups=[1, 1])(X)
-    np.testing.assert_allclose(merged, [[0.0, 1.0]] * 50, atol=1e-6)
+    np.testing.assert_allclose(
+        head_of(smoothed)(floats(new)), smoothed.predict_proba(new), atol=1e-6
+    )
 
 
 # DPAC
@@ -194,13 +168,13 @@ def test_exported_dpac_contains_only_what_predicts(dpac):
 
 
 def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
-    labeller, P = labeller_of(pac, groups=[2, 1, 2]), pac.predict_proba(blobs[0])
+    review, P = Reviewed(3, np.array([2, 1, 2]), ()), pac.predict_proba(blobs[0])
     expected = np.stack([np.zeros(len(P)), P[:, 1], P[:, 0] + P[:, 2]], 1)
-    assert labeller.clusters == [1, 2]
-    np.testing.assert_allclose(labeller(floats(blobs[0])), expected, atol=1e-6)
+    assert review.clusters == [1, 2]
+    np.testing.assert_allclose(review(floats(P), floats(blobs[0])), expected, atol=1e-6)
 
 
-def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tmp_path):
+def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs):
     """As `predict` does with the review: `Review.regions`."""
     X = blobs[0]
     centred = X - X.mean(0)
@@ -209,16 +183,12 @@ def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tm
     first = Split(0, (3, 4), {}, mean, (0.5, 0.5), (0.0, 0.1))
     second = Split(3, (5, 6), {}, mean, (0.9, 0.1), (0.0, 0.0))
     review = Review(merged={1: 0, 4: 2}, splits=(first, second))
-    labeller = labeller_of(pac, groups=review.groups(3), splits=review.splits)
-    assert labeller.clusters == review.clusters(3) == [2, 5, 6]
+    module = Reviewed(3, review.groups(3), review.splits)
+    assert module.clusters == review.clusters(3) == [2, 5, 6]
     regions, P = review.regions(3, X), pac.predict_proba(X)
     assert len(np.unique(regions[:, 0])) > 1
     expected = np.stack([(P * (regions == k)).sum(1) for k in range(7)], 1)
-    np.testing.assert_allclose(labeller(floats(X)), expected, atol=1e-6)
-    path = onnx_file(labeller, tmp_path / "split.onnx")
-    found, labels = run_onnx(path, floats(X).numpy())
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert set(labels) <= {2, 5, 6}
+    np.testing.assert_allclose(module(floats(P), floats(X)), expected, atol=1e-6)
 
 
 # What cannot be exported
@@ -227,19 +197,15 @@ def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs, tm
 def test_other_metrics_are_refused(blobs):
     pac = quietly(PAC(3, metric="manhattan", random_state=0), blobs[0])
     with pytest.raises(ValueError, match=r"metric='manhattan'.*Cluster again with 'sqeuclidean'"):
-        labeller_of(pac)
+        head_of(pac)
 
 
 def test_an_unfitted_model_is_refused():
-    for model in (PAC(3), DPAC(3)):
+    for model in (PAC(3), GraphPAC(3), DPAC(3)):
         with pytest.raises(ValueError, match="is not fitted yet"):
-            labeller_of(model)
+            head_of(model)
 
 
-def test_columns_keep_their_names(blobs):
-    import pandas as pd
-
-    frame = pd.DataFrame(blobs[0], columns=list("vwxyz"))
-    labeller = labeller_of(PAC(3, random_state=0).fit(frame))
-    assert labeller.takes.columns == tuple("vwxyz")
-    assert "v, w, x, y, z" in labeller.takes.words
+def test_clusters_of_rows_have_no_labeller(pac):
+    with pytest.raises(ValueError, match=r"takes images, but these clusters are of rows\. For new"):
+        labeller_of(pac)

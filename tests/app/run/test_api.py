@@ -154,26 +154,6 @@ def test_a_review_is_applied_wherever_the_run_is_read(run, matrix, tmp_path):
     assert set(made.assignments["name"]) == {"", "ones"}
 
 
-def test_an_exported_model_numbers_and_names_clusters_as_predict_does(matrix, tmp_path):
-    """A merge leaves a gap in the numbers, not another numbering: names[label] is right."""
-    import onnxruntime
-
-    X = matrix[1].astype(np.float32)
-    run = probagg.cluster(X, 4, out=tmp_path / "run", report=False)
-    review = {"format": "probagg.review/2", "names": {"1": "ones", "3": "threes"}}
-    (run.path / "review.json").write_text(json.dumps(review | {"merged": {"0": 3}}))
-    session = onnxruntime.InferenceSession(run.export("onnx"))
-    P, labels = session.run(None, {"features": X})
-    names = json.loads(session.get_modelmeta().custom_metadata_map["probagg.names"])
-    predicted = run.predict(X)
-    np.testing.assert_array_equal(labels, predicted["cluster"])
-    np.testing.assert_array_equal(labels, P.argmax(1))
-    np.testing.assert_allclose(P.max(1), predicted["probability"], atol=1e-4)
-    assert set(labels) == {1, 2, 3}
-    said = [name or f"cluster {k}" for k, name in zip(labels, predicted["name"], strict=True)]
-    assert [names[label] for label in labels] == said
-
-
 def test_rows_of_another_width_than_the_run_are_refused(matrix, tmp_path):
     X = matrix[1]
     run = probagg.cluster(X, 3, out=tmp_path / "run", report=False)

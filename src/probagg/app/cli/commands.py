@@ -343,12 +343,6 @@ def export(
             help="For the model: onnx. For the clusters: label-studio, anndata.",
         ),
     ] = "onnx",
-    features: Annotated[
-        bool,
-        typer.Option(
-            "--features", help="Export without the backbone: the input is features, not pixels."
-        ),
-    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -363,9 +357,7 @@ def export(
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)
-        give(
-            write_export(opened, how, out, features=features, overwrite=overwrite, monitor=terminal)
-        )
+        give(write_export(opened, how, out, overwrite=overwrite, monitor=terminal))
 
 
 app.command("select", epilog=verbs.SELECT)(verbs.select_command)

@@ -1,9 +1,9 @@
-"""The whole computation of a run, from pixels or rows to clusters: a torch module, and as ONNX.
+"""The whole computation of a run, from pixels to clusters: a torch module, and as ONNX.
 
 >>> from sklearn.datasets import load_digits
 >>> X = load_digits().data
->>> labeller = labeller_of(PAC(10, random_state=0).fit(X))
->>> labeller(torch.tensor(X[:2], dtype=torch.float32)).shape
+>>> head = head_of(PAC(10, random_state=0).fit(X))
+>>> head(torch.tensor(X[:2])).shape
 torch.Size([2, 10])
 
 A head maps features (n, D) to probabilities (n, K), `Reviewed` maps these to the clusters that
@@ -44,6 +44,7 @@ OPSET = 18  # torch's exporter writes it without conversion since 2.6
 BATCHES = (1, 5)
 MAX_BYTES = 2_000_000_000  # an ONNX file is one protobuf message, which must be below 2 GiB
 BICUBIC = "bicubic"  # Pillow's, which does not alias
+IMAGES = "images"  # the name of the input
 
 
 class ExportError(ProbaggError, RuntimeError):
@@ -92,11 +93,6 @@ class PACHead(nn.Module):
         # Not `aggregation.assign`, which has another floor for small scores than PAC.
         return torch.softmax((S / S.amin(1, keepdim=True)).log() / (1.0 - self.m), 1)
 
-    def examples(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return random rows in the range of the training rows, float32."""
-        spread = 2.0 * torch.rand(n, len(self.center), generator=generator) - 1.0
-        return (self.center + self.scale * spread).float()
-
 
 class SmoothedHead(nn.Module):
     """`Smoothing.predict_proba`: the mean of the nearest fitted rows, rescaled and sharpened."""
@@ -124,12 +120,6 @@ class SmoothedHead(nn.Module):
         near = similarity.topk(self.n_nearest).indices
         T = mean_over(near, self.P.to(self.factor.dtype))
         return to_power(T * self.factor, self.power)
-
-    def examples(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return random rows between two fitted rows each, float32."""
-        first, second = torch.randint(len(self.rows), (2, n), generator=generator)
-        share = torch.rand(n, 1, generator=generator)
-        return share * self.rows[first].float() + (1.0 - share) * self.rows[second].float()
 
 
 def _add_buffers(module: nn.Module, dtype: torch.dtype = torch.float64, **values: Any) -> None:
@@ -190,32 +180,21 @@ class Reviewed(nn.Module):
 
 @dataclass(frozen=True)
 class Input:
-    """The input of a labeller: "images" (n, height, width, channels) or "features" (n, D).
+    """The input of a labeller: uint8 images (n, *shape), where `shape` is height, width, channels.
 
-    `shape` is that of one sample. The shorter side of a photo is scaled to `resize` by the
-    resampling `filter` before the centre is cropped. `mean` and `std`, of pixels in 0..1, are
-    applied by the model itself. `columns` are the names of the features, where known.
+    The shorter side of a photo is scaled to `resize` by the resampling `filter` before the centre
+    is cropped. `mean` and `std`, of pixels in 0..1, are applied by the model itself.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    resize: int | None = None
-    filter: str | None = None
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    columns: tuple[str, ...] | None = None
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The type: uint8 for images, float32 for features."""
-        return torch.uint8 if self.name == "images" else torch.float32
+    shape: tuple[int, int, int]
+    resize: int | None
+    filter: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
     @property
     def words(self) -> str:
         """Description of the input, for users of the exported model."""
-        if self.name == "features":
-            columns = f": {', '.join(self.columns)}" if self.columns else ""
-            return f"float32 rows (n, {self.shape[0]}), the columns that were clustered{columns}"
         height, width, channels = self.shape
         colours = "RGB" if channels == 3 else "grey"
         fitted = (
@@ -250,7 +229,7 @@ class Labeller(nn.Module):
 
     def forward(self, batch: Tensor) -> Tensor:
         """Return the probability of each sample in each cluster, float32."""
-        if batch.dtype != self.takes.dtype or batch.shape[1:] != self.takes.shape:
+        if batch.dtype != torch.uint8 or batch.shape[1:] != self.takes.shape:
             raise InputError(
                 f"The model got {batch.dtype} of shape {tuple(batch.shape)}; needed: "
                 f"{self.takes.words}."
@@ -259,11 +238,8 @@ class Labeller(nn.Module):
         return self.review(self.steps[-1](features).float(), features)
 
     def examples(self, n: int) -> Tensor:
-        """Return inputs to compare models on: smooth random pictures, or random rows."""
+        """Return smooth random pictures to compare models on."""
         generator = torch.Generator().manual_seed(n)
-        if self.takes.name == "features":
-            head: Any = self.steps.head
-            return head.examples(n, generator)
         *size, channels = self.takes.shape
         coarse = torch.rand(n, channels, 5, 5, generator=generator)
         smooth = nn.functional.interpolate(coarse, tuple(size), mode="bilinear")
@@ -283,9 +259,9 @@ def labeller_of(
     Parameters
     ----------
     model : PAC, GraphPAC or DPAC
-        A labeller takes features, and pixels with `backbone` or of DPAC.
+        The model of images, or of their features.
     backbone : Backbone of `probagg.app.embed` or None
-        The backbone that computed the features. Not for DPAC, which has its own network.
+        The backbone that computed the features; None for DPAC, which has its own network.
     groups : (K,) integers or None
         The cluster that each cluster is merged into, or itself, as `Review.groups` returns them
         (more than K where a review added clusters). Probabilities of merged clusters are summed.
@@ -298,50 +274,54 @@ def labeller_of(
     review = Reviewed(K, np.arange(K) if groups is None else np.asarray(groups), splits)
     if isinstance(model, DPAC):
         return _labeller_of_network(model, size, review)
-    smoothing = model.smoothing_ if isinstance(model, GraphPAC) else None
-    pac = model.pac_ if isinstance(model, GraphPAC) else model
-    head = PACHead(pac) if smoothing is None else SmoothedHead(smoothing)
-    if backbone is not None:
-        _check_backbone(backbone, model.n_features_in_)
-        assert backbone.mean is not None
-        assert backbone.std is not None
-        side = backbone.size
-        takes = Input(
-            "images",
-            (side, side, 3),
-            backbone.resize,
-            _filter_of(backbone.transform),
-            backbone.mean,
-            backbone.std,
+    if backbone is None:
+        raise InputError(
+            "An ONNX model takes images, but these clusters are of rows. For new rows call "
+            "predict, of the run or of what PAC.load or GraphPAC.load reads."
         )
-        body = copy.deepcopy(backbone.module).to("cpu", memory_format=torch.contiguous_format)
-        pixels = Normalised(backbone.mean, backbone.std)
-        steps = {"pixels": pixels, "backbone": body, "head": head}
-        return Labeller(takes, steps, review, backbone.name)
-    names = getattr(model, "feature_names_in_", None)
-    columns = None if names is None else tuple(map(str, names))
-    takes = Input("features", (int(model.n_features_in_),), columns=columns)
-    return Labeller(takes, {"head": head}, review, None)
+    _check_backbone(backbone, model.n_features_in_)
+    assert backbone.mean is not None
+    assert backbone.std is not None
+    shape = (backbone.size, backbone.size, 3)
+    resampling = _filter_of(backbone.transform)
+    steps = {
+        "pixels": Normalised(backbone.mean, backbone.std),
+        "backbone": copy.deepcopy(backbone.module).to("cpu", memory_format=torch.contiguous_format),
+        "head": head_of(model),
+    }
+    takes = Input(shape, backbone.resize, resampling, backbone.mean, backbone.std)
+    return Labeller(takes, steps, review, backbone.name)
+
+
+def head_of(model: PAC | GraphPAC | DPAC) -> nn.Module:
+    """Return the part of a model that maps features (n, D) to probabilities (n, K)."""
+    if isinstance(model, DPAC):
+        check_is_fitted(model, "model_")
+        network = model.model_
+        head = network.self_labeller if network.self_labelled else network.classifier
+        return nn.Sequential(copy.deepcopy(head).cpu(), nn.Softmax(1))
+    if isinstance(model, GraphPAC):
+        check_is_fitted(model)
+        return PACHead(model.pac_) if model.smoothing_ is None else SmoothedHead(model.smoothing_)
+    return PACHead(model)
 
 
 def _labeller_of_network(dpac: DPAC, size: tuple[int, int] | None, review: Reviewed) -> Labeller:
     """Return the labeller of DPAC's network: clean view, backbone, the head that predicts."""
     check_is_fitted(dpac, "model_")
-    model, recipe = dpac.model_, dpac.recipe_
+    recipe = dpac.recipe_
     height, width = size or (recipe.decode_size, recipe.decode_size)
     takes = Input(
-        "images",
         (int(height), int(width), recipe.channels),
         None if size else recipe.decode_size,
         BICUBIC,
         recipe.views.mean,
         recipe.views.std,
     )
-    head = model.self_labeller if model.self_labelled else model.classifier
     steps = {
         "pixels": CleanView(recipe.views),
-        "backbone": copy.deepcopy(model.backbone).cpu(),
-        "head": nn.Sequential(copy.deepcopy(head).cpu(), nn.Softmax(1)),
+        "backbone": copy.deepcopy(dpac.model_.backbone).cpu(),
+        "head": head_of(dpac),
     }
     return Labeller(takes, steps, review, None)
 
@@ -383,17 +363,15 @@ class CleanView(nn.Module):
 
 def head_probabilities(model: DPAC, features: np.ndarray) -> np.ndarray:
     """Return the probabilities (n, K) of a network from its features (n, D) of images."""
-    head: Any = labeller_of(model).steps.head
     with torch.inference_mode():
-        return head(torch.tensor(np.asarray(features))).numpy()
+        return head_of(model)(torch.tensor(np.asarray(features))).numpy()
 
 
 def _check_backbone(backbone: Backbone, n_features: int) -> None:
     if backbone.mean is None:
         raise InputError(
-            f"The backbone {backbone.name} has its own transform, which cannot become part of the "
-            "model. Export the clusters alone (--features): that model takes the backbone's "
-            "features."
+            f"The backbone {backbone.name} has its own transform, which cannot become part of "
+            "an ONNX model. Cluster with a backbone that has none."
         )
     if backbone.n_features != n_features:
         raise InputError(
@@ -419,7 +397,7 @@ def export_onnx(
 ) -> tuple[bytes, float]:
     """Return the labeller as the bytes of an ONNX file, and its difference from PyTorch.
 
-    The input is "images" or "features", the outputs are "probabilities" and "labels". Clusters have
+    The input is "images", the outputs are "probabilities" and "labels". Clusters have
     their numbers of the run in all three: `names[k]` is of column k and of label k. onnxruntime
     runs the graph on a few inputs, and a difference above 1e-4 raises `ExportError`.
     """
@@ -428,8 +406,8 @@ def export_onnx(
     size = sum(t.nbytes for t in labeller.state_dict().values())
     if size > MAX_BYTES:
         raise ExportError(
-            f"The model has {size / 1e9:.1f} GB, but an ONNX file can have at most 2. Export the "
-            "clusters alone (--features)."
+            f"The model has {size / 1e9:.1f} GB, but an ONNX file can have at most 2. Cluster "
+            "with a smaller --backbone."
         )
     model = _graph(labeller)
     _describe(model, labeller, list(names), description)
@@ -460,13 +438,13 @@ def _graph(labeller: Labeller) -> Any:
                 dynamo=True,
                 verbose=False,
                 opset_version=OPSET,
-                input_names=[labeller.takes.name],
+                input_names=[IMAGES],
                 output_names=["probabilities", "labels"],
             )
     except Exception as error:  # torch raises nearly anything for a network it cannot trace
         raise ExportError(
             f"PyTorch cannot express {labeller.backbone or 'the network'} in ONNX "
-            f"({first_line(error)}). Export the clusters alone (--features)."
+            f"({first_line(error)}). Cluster with another --backbone."
         ) from error
     return found.model_proto
 
@@ -511,7 +489,7 @@ def _difference(labeller: Labeller, data: bytes) -> float:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         for n in BATCHES:
             batch = labeller.examples(n)
-            P, _ = session.run(None, {labeller.takes.name: batch.numpy()})
+            P, _ = session.run(None, {IMAGES: batch.numpy()})
             with torch.inference_mode():
                 gaps.append((torch.from_numpy(P) - labeller(batch)).abs().amax(1))
     except Exception as error:  # onnxruntime's exceptions have no common base class

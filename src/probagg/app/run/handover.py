@@ -13,7 +13,6 @@ from probagg.app.run.folder import add_to_run
 from probagg.app.run.monitor import Monitor
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import Output, check_target
-from probagg.app.run.tables import FILE
 from probagg.errors import InputError, warn_user
 from probagg.storage import whole_file, whole_folder
 
@@ -30,7 +29,6 @@ def write_export(
     format: str,
     out: str | PathLike[str] | None,
     *,
-    features: bool,
     overwrite: bool = False,
     monitor: Monitor,
 ) -> dict[str, Any]:
@@ -38,33 +36,27 @@ def write_export(
     if format not in FORMATS:
         raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
     if format in TOOLS:
-        if features:
-            raise InputError(f"features is for models, but the format is {format}. Drop it.")
         return write_handover(run, format, out, overwrite=overwrite, monitor=monitor)
-    if features and "embed" not in run.config:
-        raise InputError(
-            f"features leaves out the backbone, but the run in {run.path} has none. Drop it."
-        )
     home = run.path / MODEL
     path = home if out is None else Path(out)
     # At its own place it is part of the run, and an earlier one is replaced without asking.
     output = None if path.resolve() == home.resolve() else Output(path, overwrite).check()
     names = cluster_names(run.review, run.review.n_numbers(run.n_clusters))
     facts = {"run": str(run.path), "format": format, "names": names}
-    return facts | _write_onnx(run, output, features, names, monitor)
+    return facts | _write_onnx(run, output, names, monitor)
 
 
 def _write_onnx(
-    run: OpenedRun, output: Output | None, features: bool, names: list[str], monitor: Monitor
+    run: OpenedRun, output: Output | None, names: list[str], monitor: Monitor
 ) -> dict[str, Any]:
-    """Write one file that maps pixels or features to probabilities, by default into the run."""
+    """Write one file that maps pixels to probabilities, by default into the run."""
     from probagg.app.export.onnx import export_onnx, labeller_of
 
     # A set that is not a folder of photos has images of one size.
     size = run.config.get("image_size")
     labeller = labeller_of(
         run.model("cpu"),
-        backbone=None if features else run.backbone("cpu"),
+        backbone=run.backbone("cpu"),
         groups=run.review.groups(run.n_clusters),
         splits=run.review.splits,
         size=size and tuple(size),
@@ -77,9 +69,7 @@ def _write_onnx(
         output.write(data)
     else:
         add_to_run(run.path, path.name, data)
-    monitor.say(f"{labeller.takes.name}: {labeller.takes.words}.")
-    if (preparation := run.preparation) is not None:
-        monitor.say(f"features are prepared columns ({FILE}): {', '.join(preparation.outputs)}")
+    monitor.say(f"images: {labeller.takes.words}.")
     monitor.say(f"column k is cluster k: {', '.join(f'{k} {names[k]}' for k in labeller.clusters)}")
     if merged := sorted(set(range(len(names))) - set(labeller.clusters)):
         monitor.say(

@@ -224,21 +224,18 @@ class Run(OpenedRun):
         format: str = "onnx",
         out: str | PathLike[str] | None = None,
         *,
-        features: bool = False,
         overwrite: bool = False,
     ) -> Path:
         """Write the model or the clusters for other programs; return the path.
 
-        The model is "onnx", one file; `features` leaves out the backbone. The clusters, with names
+        The model is "onnx", one file from pixels to probabilities. The clusters, with names
         and all else that the review changed, at the place that `out` names: "label-studio", a
         folder, and "anndata", an .h5ad file.
 
         An earlier model at its default place in the run is replaced, what `out` names only with
         `overwrite`.
         """
-        facts = write_export(
-            self, format, out, features=features, overwrite=overwrite, monitor=Monitor()
-        )
+        facts = write_export(self, format, out, overwrite=overwrite, monitor=Monitor())
         return Path(facts["folder"] if "folder" in facts else facts["file"])
 
     def sort_images(
