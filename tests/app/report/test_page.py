@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from commands import reseal
 
-from probagg.app.report.page.groups import Counts, scores, select
+from probagg.app.report.page.groups import Counts, class_scores, select
 from probagg.app.report.page.thumbnails import MAX_PICTURES, picture_counts
 from probagg.app.run.contents import read_contents
 from probagg.app.run.folder import RunFolderError
@@ -311,7 +311,7 @@ def test_samples_without_a_class_do_not_count_in_scores(digits_run):
     (digits_run / "classes.csv").write_text("\n".join([lines[0], *lines[5:1005]]) + "\n")
     contents = read_contents(digits_run)
     expected = evaluate(contents.classes[4:1004], contents.samples.cluster[4:1004])
-    assert scores(contents) == pytest.approx(expected | {"n": 1000})
+    assert class_scores(contents) == pytest.approx(expected | {"n": 1000})
     assert "of the 1,000 images that have one lie in" in words(report(digits_run)[1])
 
 

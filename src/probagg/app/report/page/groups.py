@@ -206,7 +206,7 @@ def between(contents: Contents, pair: Pair, n: int) -> list[int]:
     return rows[np.argsort(_margins(contents, rows), kind="stable")][:n].tolist()
 
 
-def scores(contents: Contents) -> dict[str, float] | None:
+def class_scores(contents: Contents) -> dict[str, float] | None:
     """Return ACC, NMI, ARI and the number `n` of samples with a known class; None without any."""
     if contents.classes is None:
         return None

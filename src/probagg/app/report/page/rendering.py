@@ -17,9 +17,9 @@ from probagg.app.report.page.groups import (
     amount,
     between,
     cell,
+    class_scores,
     describe_clusters,
     palette,
-    scores,
 )
 from probagg.app.report.page.thumbnails import Thumbnails, picture_counts
 from probagg.data.images import ImageSet
@@ -75,7 +75,7 @@ class Page:
             if pair.samples and (rows := between(contents, pair, EXAMPLES))
         ]
         self.flows = contents.flows[:PAIRS]
-        self.scores = scores(contents)
+        self.scores = class_scores(contents)
         self._thumbnails = thumbnails
         self._uris: dict[int, str | None] = {}
         self._placed: set[int] = set()
