@@ -405,7 +405,7 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
         (("predict", "{home}/photos", "{home}/new"), 3, "holds no run"),
         (("predict", "{home}/none", "{home}/new"), 3, "is not a folder"),
         (("predict", "{home}/run", "{home}/nothing"), 3, "is not a file, a folder"),
-        (("predict", "{home}/run", "{home}/run/embeddings.npy"), 3, "is of images"),
+        (("predict", "{home}/run", "{home}/run/embeddings.npy"), 3, "holds rows, but the run in"),
         (("predict", "{home}/run"), 2, "Missing argument"),
         (("predict", "{home}/run", "{home}/new", "--out", "no/where.csv"), 2, "does not exist"),
         (("predict", "{home}/run", "{home}/new", "--copy-to", "{home}/new/a"), 2, "{home}/new"),

@@ -8,12 +8,14 @@ import re
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from commands import reseal
 
-from probagg.app.report.page.groups import Counts, class_scores, select
+from probagg.app.report.contents import Profiles
+from probagg.app.report.page.groups import Counts, _contrasts, class_scores, select
 from probagg.app.report.page.thumbnails import MAX_PICTURES, picture_counts
 from probagg.app.run.contents import read_contents
 from probagg.app.run.folder import RunFolderError
@@ -386,3 +388,12 @@ def test_without_jinja2_one_line_names_the_packages(photo_run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(ImportError, match="pip install jinja2 pillow"):
         write_report(photo_run)
+
+
+def test_high_and_low_are_of_the_medians_that_are_shown():
+    """A few cells of -999 made 1.61 high beside a low 1.73."""
+    median = np.array([[1.73], [2.55], [1.61]])
+    mean = median - np.array([[60.0], [0.0], [2.0]])
+    profiles = Profiles([0, 1, 2], ["malic"], ["number"], mean, median, median, median)
+    found = _contrasts(SimpleNamespace(profiles=profiles))
+    assert found == {0: ([], ["malic"]), 1: (["malic"], []), 2: ([], ["malic"])}

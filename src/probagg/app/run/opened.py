@@ -163,8 +163,11 @@ class OpenedRun:
         wanted, preparation = self.config["kind"], self.preparation
         samples = samples_of.open_samples(source, monitor, prefer=wanted)
         if (samples.kind == "images") != (wanted == "images"):
-            noun = "images" if wanted == "images" else "a matrix"
-            raise NoData(f"The model in {self.path} is of {noun}. Give the same kind to predict.")
+            given, needed = ("rows", "images")[:: 1 if wanted == "images" else -1]
+            raise NoData(
+                f"{samples.source or 'What was given'} holds {given}, but the run in {self.path} "
+                f"is of {needed}. Give {needed} like those of {self.config.get('source', 'it')}."
+            )
         if samples.images is not None:
             return samples
         if preparation is None:

@@ -165,13 +165,13 @@ def _majority(classes: list[str | None], members: np.ndarray) -> tuple[str | Non
 
 
 def _contrasts(contents: Contents) -> dict[int, tuple[list[str], list[str]]]:
-    """Return the columns in which each cluster's mean is far above and far below the others'."""
+    """Return the columns in which each cluster's median is far above and far below the others'."""
     profiles = contents.profiles
     if profiles is None or len(profiles.clusters) < 2:
         return {}
-    known = np.isfinite(profiles.mean)
-    means = np.where(known, profiles.mean, profiles.mean.mean(axis=0, where=known))
-    Z = np.nan_to_num((means - means.mean(axis=0)) / np.maximum(means.std(axis=0), 1e-12))
+    known = np.isfinite(profiles.median)
+    middle = np.where(known, profiles.median, profiles.median.mean(axis=0, where=known))
+    Z = np.nan_to_num((middle - middle.mean(axis=0)) / np.maximum(middle.std(axis=0), 1e-12))
     contrasts = {}
     for k, z in zip(profiles.clusters, Z, strict=True):
         order = np.argsort(-z, kind="stable")
