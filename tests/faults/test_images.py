@@ -15,7 +15,7 @@ import pillow_heif
 import pytest
 from PIL import Image
 
-from probagg.app.embed.pictures import pictures_of
+from probagg.app.embed.features import pictures_of
 from probagg.data import photo
 from probagg.data.images import FolderImages
 from probagg.data.photo import BadImage, decode_photo, to_channels

@@ -8,7 +8,7 @@ import pytest
 from commands import probagg
 from PIL import Image
 
-from probagg.app.embed.pictures import pictures_of
+from probagg.app.embed.features import pictures_of
 from probagg.app.report.page.thumbnails import image_rows, read_picture, read_whole
 from probagg.app.run.folder import RunFolderError
 from probagg.app.run.output import sort_images

@@ -105,9 +105,23 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Return a fitted transformer from a file that `save` wrote."""
-        found = load_space(path)
-        if not isinstance(found, cls):
-            raise InputError(f"{path} holds a {type(found).__name__}, not a {cls.__name__}.")
+        tensors, description = read_safetensors(path, FORMAT)
+        with reading(path, RESTORE):
+            if (name := description["class"]) != cls.__name__:
+                raise InputError(f"{path} holds a {name!s:.20}, not a {cls.__name__}.")
+            found: Any = rebuild_estimator(cls, description, _LEARNED)
+            found._validate_params()
+            width = found.n_features_in_
+            found._rows = _array(tensors, "rows", width)
+            found._values = _array(tensors, "values", width)
+            is_coordinates = isinstance(found, GraphCoordinates)
+            expected = found.n_components if is_coordinates else width
+            if found._rows.shape[1:] != (width,) or found._values.shape[1:] != (expected,):
+                raise ValueError("its arrays are not of the size that it states")
+            if found._values.shape[0] != found._rows.shape[0]:
+                raise ValueError("its arrays do not belong together")
+            if is_coordinates:
+                found.eigenvalues_ = _array(tensors, "eigenvalues", None)
         return found
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -137,27 +151,6 @@ def _array(tensors: dict[str, Any], name: str, width: int | None) -> Any:
     if array.dtype not in (np.float32, np.float64) or not np.isfinite(data).all():
         raise ValueError("some of its numbers are not finite")
     return array
-
-
-def load_space(path: str | PathLike[str]) -> SmoothedRows | GraphCoordinates:
-    """Return the transformer, of either class, that `save` wrote."""
-    tensors, description = read_safetensors(path, FORMAT)
-    with reading(path, RESTORE):
-        kinds = {kind.__name__: kind for kind in (SmoothedRows, GraphCoordinates)}
-        found: Any = rebuild_estimator(kinds[description["class"]], description, _LEARNED)
-        found._validate_params()
-        width = found.n_features_in_
-        found._rows = _array(tensors, "rows", width)
-        found._values = _array(tensors, "values", width)
-        is_coordinates = isinstance(found, GraphCoordinates)
-        expected = found.n_components if is_coordinates else width
-        if found._rows.shape[1:] != (width,) or found._values.shape[1:] != (expected,):
-            raise ValueError("its arrays are not of the size that it states")
-        if found._values.shape[0] != found._rows.shape[0]:
-            raise ValueError("its arrays do not belong together")
-        if is_coordinates:
-            found.eigenvalues_ = _array(tensors, "eigenvalues", None)
-    return found
 
 
 def means(near: np.ndarray, values: Any) -> Any:

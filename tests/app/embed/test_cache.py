@@ -16,8 +16,8 @@ from probagg.app.embed.cache import FeatureCache, cache_path
 
 def test_the_second_run_reads_no_photo_and_computes_nothing(photos, backbone, network, monkeypatch):
     first = extract_features(photos, backbone)
-    monkeypatch.setattr("probagg.app.embed.pictures.open_photo", None)
-    monkeypatch.setattr("probagg.app.embed.pictures._file_digest", None)
+    monkeypatch.setattr("probagg.app.embed.features.open_photo", None)
+    monkeypatch.setattr("probagg.app.embed.features._file_digest", None)
     second = extract_features(photos, backbone)
     assert (second.cached, network.seen) == (10, 10)
     np.testing.assert_array_equal(first.X, second.X)

@@ -8,7 +8,7 @@ import timm
 import torch
 
 from probagg.app.embed import open_backbone
-from probagg.app.embed.naming import suggest_names
+from probagg.app.embed.backbone import suggest_names
 
 
 @pytest.fixture

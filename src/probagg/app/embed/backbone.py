@@ -1,4 +1,4 @@
-"""A frozen network and its preprocessing: pictures in, features out. It is opened by name.
+"""A frozen network and its preprocessing: pictures in, features out, and what it calls clusters.
 
 PyTorch is loaded only then, with `networks`.
 """
@@ -6,6 +6,7 @@ PyTorch is loaded only then, with `networks`.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import re
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from probagg.arrays import chunks
 from probagg.data.photo import pillow
 from probagg.environment import keep_memory
 from probagg.errors import InputError, first_line, missing
@@ -38,6 +40,9 @@ KINDS = (
     f"any timm model such as resnet50, {LITE}, a folder, or module:function that returns a torch "
     "module"
 )
+# Classes of ImageNet. Names suggested per cluster, and how much more probable the class must be in
+# it than elsewhere.
+CLASSES, MOST_NAMES, LEAST = 1000, 3, 0.05
 _WEIGHTS = {".safetensors", ".pth", ".pt", ".bin", ".ckpt"}
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -279,3 +284,41 @@ def _networks() -> ModuleType:
         if error.name != "torch":
             raise
         raise missing("A backbone", "torch", "deep") from error
+
+
+def suggest_names(
+    backbone: Backbone, X: np.ndarray, labels: np.ndarray, n_clusters: int
+) -> list[tuple[int, str, float]]:
+    """Return (cluster, name of a class, difference), the best first; none without a classifier.
+
+    The difference is that of the mean probability of the class in the cluster and elsewhere.
+    """
+    head, names = backbone.read_head(), _class_names()
+    if head is None or names is None:
+        return []
+    weight, bias = head
+    if weight.shape != (CLASSES, X.shape[1]):
+        return []
+    sums, sizes = np.zeros((n_clusters, CLASSES)), np.bincount(labels, minlength=n_clusters)
+    for rows in chunks(len(X), 4096):
+        logits = X[rows] @ weight.T + bias
+        P = np.exp(logits - logits.max(1, keepdims=True))
+        np.add.at(sums, labels[rows], P / P.sum(1, keepdims=True))
+    found = []
+    for k in np.flatnonzero(sizes):
+        rest = (sums.sum(0) - sums[k]) / max(len(X) - sizes[k], 1)
+        difference = sums[k] / sizes[k] - rest
+        best = [j for j in np.argsort(-difference)[:MOST_NAMES] if difference[j] >= LEAST]
+        found += [(int(k), names[j], float(difference[j])) for j in best]
+    return found
+
+
+@functools.cache
+def _class_names() -> list[str] | None:
+    """Return the first name of each class of ImageNet, from timm; None where it is missing."""
+    try:
+        from timm.data import ImageNetInfo
+    except ImportError:
+        return None
+    info = ImageNetInfo()
+    return [info.index_to_description(k).partition(",")[0] for k in range(CLASSES)]

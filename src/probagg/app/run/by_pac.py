@@ -252,7 +252,7 @@ class ByPac:
 
     def _suggestions(self, X: np.ndarray, P: Any) -> list[tuple[int, str, float]]:
         """Return names that the backbone's own classifier suggests for the clusters, if any."""
-        from probagg.app.embed.naming import suggest_names
+        from probagg.app.embed.backbone import suggest_names
 
         return suggest_names(self.backbone, X, most_probable(P), P.shape[1])
 

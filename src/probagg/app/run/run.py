@@ -68,7 +68,7 @@ class Run(OpenedRun):
             return images.read(np.arange(len(images)))
         if backbone.mean is None:
             raise InputError(f"{backbone.name} has its own transform, which is not exported.")
-        from probagg.app.embed.pictures import pictures_of
+        from probagg.app.embed.features import pictures_of
 
         rows = np.arange(len(samples))
         pictures = pictures_of(samples.pictures, backbone.near).items(rows, [None] * len(rows))
