@@ -396,7 +396,9 @@ def test_a_matrix_model_labels_new_rows(tmp_path, blobs):
     again = list(csv.DictReader(result.stdout.splitlines()))
     old = rows_of(tmp_path / "run" / "assignments.csv")[:7]
     assert [row["cluster"] for row in again] == [row["cluster"] for row in old]
-    assert probagg("export", tmp_path / "run").exit_code == 0
+    exported = probagg("export", tmp_path / "run")
+    assert exported.exit_code == 2
+    assert "takes images, but these clusters are of rows. For new rows call" in exported.stderr
 
 
 @pytest.mark.parametrize(
