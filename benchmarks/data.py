@@ -28,8 +28,7 @@ import numpy as np
 
 from probagg.data.arrays import Matrix, read_numpy
 from probagg.data.images import ArrayImages, FolderImages, ImageSet
-from probagg.data.named import load_rows
-from probagg.data.opening import open_images
+from probagg.data.opening import open_images, open_source
 from probagg.data.photo import decode_photo
 from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
@@ -39,6 +38,7 @@ SHEETS = {"cifar10": ("cifar10", "y.npy"), "cifar100-20": ("cifar100", "coarse.n
 PHOTOS = {"imagenette": "imagenette_96.npz", "imagenet-dogs": "imagenet_dogs_96.npz"}
 PACKED = {"pendigits": "pendigits.npz", "isolet": "isolet.npz", "mnist": "mnist.npz",
           "mnist-test": "mnist.npz", "coil100": "coil100_32.npz"}  # fmt: skip
+OPENML = {"pendigits": 32, "isolet": 300}
 SYNSETS = {
     "imagenet10": (
         "n02056570 n02085936 n02128757 n02690373 n02692877 n03095699 n04254680 n04285008 "
@@ -82,7 +82,9 @@ def lab_matrix(name: str) -> Matrix:
     """Return the rows of a packed set, flattened, or of a set that the library knows."""
     packed = _packed(name)
     if packed is None:
-        return load_rows(name)
+        found = open_source(name, prefer="matrix")
+        assert isinstance(found, Matrix)
+        return found
     X, y = packed
     return Matrix(name, X.reshape(len(X), -1).astype(np.float32), y)
 
@@ -93,6 +95,15 @@ def _packed(name: str) -> Rows | None:
     if not path.is_file():
         if name == "coil100":
             raise NoData(f"{path} does not exist. docs/reproduce.md says how to make it.")
+        if name in OPENML:
+            from sklearn.datasets import fetch_openml
+
+            found = fetch_openml(data_id=OPENML[name], as_frame=False, parser="liac-arff")
+            return found.data, np.unique(found.target, return_inverse=True)[1]
+        if name == "mnist-test":
+            images = open_images("mnist")
+            assert images.y is not None
+            return images.read(np.arange(60_000, 70_000)), images.y[60_000:]
         return None
     X, y = read_numpy(path)
     assert y is not None

@@ -42,7 +42,7 @@ ALLOWED = {
     "app/embed/networks.py": ["torch.load"],
     "arrays.py": ["np.save", "np.savez"],
     "data/arrays.py": ["anndata.read_h5ad", "archive.open", "sp.load_npz", "zipfile.ZipFile"],
-    "data/named.py": ["np.memmap", "pickle.load"],
+    "data/opening.py": ["np.memmap", "pickle.load"],
     "data/photo.py": ["Image.open"],
     "data/tables.py": ["parquet.ParquetFile"],
     "pac/files.py": ["pa.memory_map", "parquet.ParquetFile"],
@@ -58,8 +58,7 @@ ALLOWED = {
     "app/cli/terminal.py": ["os.open"],
     "environment.py": ["info.read_text", "path.read_text"],
     # Not files.
-    "app/run/by_dpac.py": ["request.open"],
-    "app/run/by_pac.py": ["request.open"],
+    "app/run/methods.py": ["request.open"],
     "app/run/options.py": ["self.open"],
 }
 

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from benchmarks.figures.drawing import arguments, save
-from probagg.data.named import load_images
+from probagg.data.opening import open_images
 
 STAGES = {"pretrain": "#4477aa", "cluster": "#cc6677", "self_label": "#228833"}
 
@@ -24,7 +24,7 @@ def main() -> None:
         rows = list(csv.DictReader(file))
     labels = np.array([int(row["cluster"]) for row in rows])
     probability = np.array([float(row["probability"]) for row in rows])
-    data = load_images("digits")
+    data = open_images("digits")
     images = data.read(np.arange(len(data)))[..., 0]
 
     figure, (left, right) = plt.subplots(

@@ -15,10 +15,10 @@ from benchmarks.paper.expected import expected, misprint
 from benchmarks.paper.table2 import digest
 from benchmarks.record import Cell, Row
 from benchmarks.study import Run, Study
-from probagg.data.named import NAMES as MATRICES
 from probagg.errors import NoData
 
 METHOD = "load"
+MATRICES = ("digits", "pendigits", "isolet", "mnist-test", "coil100")
 QUANTITIES = ("samples", "classes", "dimension", "height", "width")
 
 
@@ -33,7 +33,7 @@ def run(cell: Cell, size: str) -> Run:
     try:
         return {
             "found": True,
-            **(_matrix if cell.data in (*MATRICES, "coil100") else _images)(cell.data),
+            **(_matrix if cell.data in MATRICES else _images)(cell.data),
         }
     except NoData as error:
         return {"found": False, "why": str(error)}

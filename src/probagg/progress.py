@@ -1,4 +1,7 @@
-"""The log of the library, and times in words. Only the command line prints."""
+"""The log of the library, what a run reports while it works, and times in words.
+
+Only the command line prints.
+"""
 
 import logging
 import unicodedata
@@ -56,3 +59,36 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+class Monitor:
+    """Collect the messages of a run, which become its log.txt; log them, too, where wanted."""
+
+    def __init__(self, verbose: bool = False) -> None:
+        self.lines: list[str] = []
+        self.shows_progress = verbose
+
+    def say(self, text: str) -> None:
+        """Receive one line; control characters of the names in it become escapes."""
+        self.lines.append(printable(text))
+        log_progress(self.shows_progress, "%s", self.lines[-1])
+
+    def count(self, what: str, unit: str) -> Progress:
+        """Return a callback for progress in `unit`, which logs each tenth."""
+        last = -1
+
+        def show(done: int, total: int) -> None:
+            nonlocal last
+            if (tenth := 10 * done // max(total, 1)) != last:
+                last = tenth
+                amount = f"{done:,} of {total:,} {unit}"
+                log_progress(self.shows_progress, "%s: %s", what, amount)
+
+        return show
+
+    def train(self, progress: Any) -> None:
+        """Receive the progress of DPAC's training; log the end of each epoch."""
+        if progress.metrics:
+            loss = progress.metrics.get("loss", float("nan"))
+            place = f"{progress.stage} epoch {progress.epoch}/{progress.epochs}"
+            log_progress(self.shows_progress, "%s, loss %.4f", place, loss)

@@ -108,18 +108,13 @@ MODES = {  # file: how it is stored, and the grey level of its pixels
     "palette_clear.gif": (lambda: Image.new("P", (8, 8), 3), {"transparency": 3}, 255),
     "sixteen.png": (lambda: Image.fromarray(np.full((8, 8), 200 * 256 + 7, np.uint16)), {}, 200),
     "sixteen.tif": (lambda: Image.fromarray(np.full((8, 8), 200 * 256 + 7, np.uint16)), {}, 200),
-    "sixteen.pgm": (lambda: Image.fromarray(np.full((8, 8), 200 * 256 + 7, np.uint16)), {}, 200),
     "cmyk.jpg": (lambda: Image.new("CMYK", (8, 8), (0, 0, 0, 155)), {"quality": 95}, 100),
     "cmyk.tiff": (lambda: Image.new("CMYK", (8, 8), (0, 0, 0, 155)), {}, 100),
     "grey.jpg": (lambda: Image.new("L", (8, 8), 60), {}, 60),
-    "plain.ppm": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
     "plain.webp": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {"lossless": True}, 60),
-    "plain.tga": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
-    "plain.ico": (lambda: Image.new("RGB", (16, 16), (60, 60, 60)), {}, 60),
     "plain.avif": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {"quality": 100}, 60),
     "plain.heic": (lambda: Image.new("RGB", (64, 64), (60, 60, 60)), {"quality": 100}, 60),
     "grey.heif": (lambda: Image.new("L", (64, 64), 60), {"quality": 100}, 60),
-    "plain.jp2": (lambda: Image.new("RGB", (8, 8), (60, 60, 60)), {}, 60),
 }
 
 

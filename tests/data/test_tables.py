@@ -3,8 +3,6 @@
 import datetime
 import subprocess
 import sys
-from decimal import Decimal
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -91,20 +89,13 @@ def test_ids_of_many_digits_are_exact(tmp_path):
     assert texts.tolist() == ["12345678901234567", "12345678901234568"]
 
 
-@pytest.mark.parametrize("mark", [",", ";", "\t", "|", " "])
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
 def test_every_separator_is_found(tmp_path, mark):
     text = "\n".join(mark.join(row) for row in (["a", "b", "c"], ["1", "x", "3"], ["4", "y", "6"]))
     (tmp_path / "t.csv").write_text(text)
     table = read_table(tmp_path / "t.csv")
     assert table.names == ["a", "b", "c"]
     assert table["b"].values.tolist() == ["x", "y"]
-
-
-def test_a_first_line_whose_texts_occur_again_is_a_row(tmp_path):
-    (tmp_path / "t.csv").write_text("1,red\n2,blue\n3,red\n")
-    table = read_table(tmp_path / "t.csv")
-    assert (len(table), table.is_named) == (3, False)
-    assert table.columns[1].values.tolist() == ["red", "blue", "red"]
 
 
 def test_columns_of_one_name_are_told_apart(tmp_path):
@@ -123,8 +114,9 @@ def test_a_file_of_excel_in_western_europe_is_read(tmp_path):
     ("content", "words"),
     [
         (b"PK\x03\x04\0\0binary", "cannot be read as text"),
-        (b"a,b\n", "At least one row"),
-        (b"a,b\n1,x\n2,y,z\n", "row 1 .* has 3 cells, but the first line has 2"),
+        (b"a,b\n", "at least one row"),
+        (b"a,b\n1,x\n2,y,z\n", "Expected 2 fields in line 3, saw 3"),
+        (b"a,b\n1,x,q\n2,y,z\n", "rows of 3 cells, but its first line has 2"),
     ],
 )
 def test_a_file_that_is_not_a_table_is_an_error(tmp_path, content, words):
@@ -177,20 +169,16 @@ def test_a_declared_category_is_one_also_of_numbers():
     assert (missing.kind, missing.values.tolist()) == (CATEGORY, ["3", None, "3"])
 
 
-def test_numbers_of_several_types_are_numbers():
-    """As databases return them, and DataFrames that were put together."""
-    pd = pytest.importorskip("pandas")
-    cells = pd.Series([Decimal("1.5"), 2, None, True, Fraction(1, 4)], dtype=object)
-    column = table_of_frame(pd.DataFrame({"x": cells}))["x"]
-    assert column.kind == NUMBER
-    np.testing.assert_allclose(column.values, [1.5, 2, np.nan, 1, 0.25])
-
-
 def test_numbers_of_a_file_may_be_infinite_or_nan(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,inf\nnan,-inf\nNaN,3\n")
-    np.testing.assert_array_equal(
-        read_table(tmp_path / "t.csv").matrix(), [[1, np.nan], [np.nan, np.nan], [np.nan, 3]]
-    )
+    columns = [column.values for column in read_table(tmp_path / "t.csv").columns]
+    np.testing.assert_array_equal(columns, [[1, np.nan, np.nan], [np.nan, np.nan, 3]])
+
+
+def test_a_file_without_a_line_of_names_numbers_its_columns(tmp_path):
+    (tmp_path / "t.csv").write_text("1.5;2\n3,5;4\n")
+    table = read_table(tmp_path / "t.csv")
+    assert (len(table), table.names) == (2, ["column 0", "column 1"])
 
 
 def test_an_index_of_pandas_comes_first_where_it_says_something():

@@ -167,18 +167,9 @@ def test_checking_estimating_and_fitting_open_and_build_once(images, tmp_path, m
     monkeypatch.setattr(ArrayImages, "fingerprint", counted("fingerprint", ArrayImages.fingerprint))
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
     dpac, few = DPAC(4, recipe=recipe, device="cpu", out_dir=tmp_path), images[:100]
-    dpac.estimate(few)
     dpac.check(few)
     dpac.fit(few)
     assert sorted(calls) == ["build", "fingerprint", "open"]
-
-
-def test_estimating_does_not_change_the_result(images):
-    recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
-    plain, timed = (DPAC(4, recipe=recipe, device="cpu", random_state=0) for _ in range(2))
-    few = images[:100]
-    timed.estimate(few)
-    np.testing.assert_array_equal(timed.fit(few).probabilities_, plain.fit(few).probabilities_)
 
 
 def test_a_saved_model_whose_recipe_has_unknown_keys_is_refused(fitted, tmp_path):
@@ -336,13 +327,6 @@ def test_pac_takes_dpacs_features(images):
     recipe = quick("pretrain.epochs=1", "cluster.epochs=1", "self_label.epochs=0")
     features = DPAC(4, recipe=recipe, random_state=0, device="cpu").fit(images[:100]).features_
     assert len(np.unique(PAC(4, metric="cosine", random_state=0).fit(features).labels_)) > 1
-
-
-def test_an_estimate_grows_with_the_epochs(images):
-    """The same network is timed, so a hundred times the epochs take far longer."""
-    short = DPAC(10, recipe=quick(), device="cpu").estimate(images)
-    epochs = [f"{stage}.epochs=1000" for stage in ("pretrain", "cluster", "self_label")]
-    assert 0 < 10 * short < DPAC(10, recipe=quick(*epochs), device="cpu").estimate(images)
 
 
 @pytest.mark.usefixtures("quick_heads")

@@ -98,8 +98,7 @@ HOSTILE = {
     "padding.jpg": (lambda: of_padding(20_000_000), "more than 1,024 segments"),
     "short.jpg": (lambda: of_short_metadata(40_000), "more than 1,024 segments"),
     "chunks.png": (lambda: of_chunks(1_000_000), "too many parts"),
-    "plain.ppm": (lambda: b"P3\n4000 1000\n255\n" + b"1 2 3 " * 4_000_000, "24 MB of digits"),
-    "comment.ppm": (lambda: b"P6\n#" + b"a" * 9_000_000 + b"\n1 1\n255\n123", "too many parts"),
+    "digits.jpg": (lambda: b"P3\n4000 1000\n255\n" + b"1 2 3 " * 4_000_000, "not an image in a"),
 }
 
 
@@ -119,8 +118,7 @@ def test_usual_work_is_done(tmp_path):
     """As many scans as programs make, and the small parts of a large PNG."""
     (tmp_path / "a.jpg").write_bytes(of_scans(12, 500))
     (tmp_path / "b.png").write_bytes(of_chunks(10_000))
-    (tmp_path / "c.ppm").write_bytes(b"P3\n16 16\n255\n" + b"1 2 3 " * 256)
-    for name in ("a.jpg", "b.png", "c.ppm"):
+    for name in ("a.jpg", "b.png"):
         assert decode_photo(tmp_path / name, 8, 3).shape == (8, 8, 3)
 
 

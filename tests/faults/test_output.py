@@ -57,12 +57,11 @@ def test_a_run_is_finished_where_nobody_reads_what_it_says(rows, tmp_path, monke
 def test_a_run_is_finished_where_the_terminal_lacks_characters(
     rows, tmp_path, monkeypatch, encoding
 ):
-    """Windows writes cp1252 into pipes and files, which has no bars."""
+    """Windows writes cp1252 into pipes and files, which lacks most of Unicode."""
     out, shown = tmp_path / "run \u732b", io.TextIOWrapper(io.BytesIO(), encoding)
     arguments = ("cluster", rows, "-k", 3, "--out", out, "--no-report")
     assert probagg(monkeypatch, *arguments, stdout=shown) == 0
     text = shown.buffer.getvalue().decode(encoding)
-    assert ("█" if encoding == "utf-8" else "########") in text
     assert f"written to {out if encoding == 'utf-8' else tmp_path / 'run ?'}" in text
     assert (out / MANIFEST).exists()
 

@@ -14,7 +14,6 @@ from typing import IO, Any, ClassVar
 import numpy as np
 
 from probagg.arrays import check_stored, chunks
-from probagg.data.tables import Table
 from probagg.environment import check_memory
 from probagg.errors import NoData, import_optional, reading
 from probagg.storage import map_array, open_regular, read_array_header
@@ -41,12 +40,6 @@ class Matrix:
     def n_classes(self) -> int:
         """Number of classes; 0 where they are unknown."""
         return 0 if self.y is None else len(np.unique(self.y))
-
-
-def matrix_of_table(table: Table) -> Matrix:
-    """Return a table of nothing but numbers as a matrix; anything else is an error."""
-    X = checked_rows(table.matrix(), table.where)
-    return Matrix("rows", X, columns=table.names if table.is_named else None)
 
 
 def matrix_of(rows: Any) -> Matrix:

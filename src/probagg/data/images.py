@@ -450,24 +450,19 @@ def converted(images: ImageSet, size: int | None, channels: int | None) -> Image
 
 
 def _check_shape(array: np.ndarray) -> None:
-    given = f"The images are {array.dtype} of shape {array.shape}"
-    shape = array.shape
-    if array.ndim == 2:
+    given, shape = f"The images are {array.dtype} of shape {array.shape}", array.shape
+    if array.ndim not in (3, 4) or 0 in shape:
         raise NoData(
-            f"{given}: flat rows, or one image. Restore their shape, x.reshape(-1, H, W), or pass "
-            "x[None]."
+            f"{given}. Pass one or more as (N, H, W), grey, or (N, H, W, 3), RGB; flat rows as "
+            "x.reshape(-1, H, W)."
         )
-    if array.ndim not in (3, 4):
-        raise NoData(f"{given}. Pass (N, H, W) for grey images or (N, H, W, 3) for RGB.")
-    if 0 in shape:
-        raise NoData(f"{given}: there is no image. Pass one or more.")
     if array.ndim == 3 and shape[2] in (3, 4) and min(shape[:2]) >= 16:
         raise NoData(f"{given}, probably one image. Pass (N, H, W, 3), for one image x[None].")
     if array.ndim == 4 and shape[3] not in (1, 3):
-        if shape[1] in (1, 3):
-            raise NoData(f"{given}: channels must come last. Pass x.transpose(0, 2, 3, 1).")
-        cut = {4: " Drop the transparency: x[..., :3].", 2: " Drop the transparency: x[..., :1]."}
-        raise NoData(f"{given}: {shape[3]} channels, not 1 or 3.{cut.get(shape[3], '')}")
+        raise NoData(
+            f"{given}: 1 or 3 channels must come last. Pass x.transpose(0, 2, 3, 1) where they "
+            "come first, x[..., :3] without transparency."
+        )
 
 
 def _checked_classes(y: np.ndarray, n_images: int) -> np.ndarray:

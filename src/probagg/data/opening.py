@@ -1,6 +1,13 @@
-"""Open whatever a user has, once: images, the rows of a matrix, or a table."""
+"""Open whatever a user has, once: images, the rows of a matrix, or a table.
 
+Named image sets are downloaded and checked by torchvision, into the folder that PROBAGG_DATA names,
+by default the cache. Training and test images are joined, because the paper clusters both.
+"""
+
+import contextlib
 import os
+import pickle
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -9,7 +16,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from probagg.data import named
 from probagg.data.arrays import (
     Matrix,
     checked_rows,
@@ -22,10 +28,20 @@ from probagg.data.arrays import (
 from probagg.data.images import ArrayImages, DatasetImages, FolderImages, ImageSet, converted
 from probagg.data.photo import check_format, is_image, needs_package, why_not
 from probagg.data.tables import SUFFIXES, Table, pandas, read_table, table_of_frame
-from probagg.errors import NoData, closest, did_you_mean
+from probagg.errors import NoData, closest, did_you_mean, first_line, import_optional
+from probagg.storage import cache_folder, open_regular
 
 FILE_SIZE = 96  # pixels that image files are decoded to by default, as in STL-10
 FILES = f".npz, .npy, .h5ad, {', '.join(SUFFIXES)} or image file"
+DIGITS = "digits"  # scikit-learn's, which are both images and a matrix
+# The class of torchvision, and its folder.
+_TORCHVISION = {
+    "mnist": ("MNIST", "MNIST"),
+    "cifar10": ("CIFAR10", "cifar-10-batches-py"),
+    "cifar100-20": ("CIFAR100", "cifar-100-python"),
+    "stl10": ("STL10", "stl10_binary"),
+}
+NAMED = (DIGITS, *_TORCHVISION)
 
 
 def open_source(source: Any, *, prefer: str = "images") -> ImageSet | Matrix | Table:
@@ -34,8 +50,7 @@ def open_source(source: Any, *, prefer: str = "images") -> ImageSet | Matrix | T
     Images are a folder, an image file or a list of them, an array or a .npz (X, and y if
     known) or .npy file of one, a map-style Dataset, or an image set. A matrix is an array of two
     dimensions, dense or sparse, or a file of one, or AnnData. A table is a .csv, .tsv, .txt or
-    .parquet file, a DataFrame, or an Arrow table. Of a named set that is both images and a matrix,
-    `prefer` is returned.
+    .parquet file, a DataFrame, or an Arrow table. Digits are images or a matrix, as `prefer` says.
 
     Nothing is decoded yet, and image files are for squares of 96 pixels.
 
@@ -88,8 +103,17 @@ def open_images(source: Any, *, size: int | None = None, channels: int | None = 
 
 def is_named(source: Any) -> TypeGuard[str]:
     """Return whether a source is the name of a set, and no path has it."""
-    is_name = isinstance(source, str) and source in named.ALL_NAMES
-    return is_name and not Path(source).exists()
+    return isinstance(source, str) and source in NAMED and not Path(source).exists()
+
+
+def n_classes(name: str) -> int:
+    """Return the number of classes of a named set without loading it."""
+    return 20 if name == "cifar100-20" else 10
+
+
+def is_here(source: str) -> bool:
+    """Return whether a source is not a named set that would be downloaded."""
+    return not is_named(source) or source == DIGITS or (_home() / _TORCHVISION[source][1]).is_dir()
 
 
 def suggest(path: str, names: Sequence[str] = ()) -> str:
@@ -112,18 +136,15 @@ def _is_path(item: Any) -> bool:
 
 def _open_path(source: str | PathLike[str], prefer: str) -> ImageSet | Matrix | Table:
     if is_named(source):
-        if source in named.NAMES and (prefer != "images" or source not in named.IMAGE_NAMES):
-            return named.load_rows(source)
-        return named.load_images(source)
+        return _digits(prefer) if source == DIGITS else _from_torchvision(source)
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
     if path.is_dir():
         return FolderImages(path, FILE_SIZE)
     if not path.exists():
         raise NoData(
-            f"{str(source)!r} is not a file, a folder or a known data set: matrices "
-            f"{', '.join(named.NAMES)}; images {', '.join(named.IMAGE_NAMES)}."
-            f"{suggest(str(source), named.ALL_NAMES)}"
+            f"{str(source)!r} is not a file, a folder or a known data set: {', '.join(NAMED)}."
+            f"{suggest(str(source), NAMED)}"
         )
     if is_image(path) and path.is_file():
         return FolderImages(path.parent, FILE_SIZE, name=path.stem, paths=[path.name])
@@ -148,3 +169,55 @@ def _open_list(source: Sequence[str | PathLike[str]]) -> FolderImages:
     if times > 1:
         raise NoData(f"{path!r} is in the list {times} times. List every image file once.")
     return FolderImages(Path.cwd(), FILE_SIZE, name="images", paths=paths)
+
+
+def _digits(prefer: str) -> ImageSet | Matrix:
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    if prefer != "images":
+        return Matrix(DIGITS, X.astype(np.float32), y)
+    pixels = np.rint(X * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8)  # stored as 0..16
+    return ArrayImages(pixels, y, name=DIGITS, class_names=list("0123456789"))
+
+
+def _home() -> Path:
+    given = os.environ.get("PROBAGG_DATA")
+    return Path(given).expanduser() if given else cache_folder()
+
+
+def _from_torchvision(name: str) -> ArrayImages:
+    """Return a set of torchvision, downloaded unless it is there."""
+    datasets = import_optional("torchvision.datasets", f"The data set {name}", "deep")
+    kind, folder = _TORCHVISION[name]
+    place, extra = _home() / folder, None
+    splits = ("train", "test") if name == "stl10" else (True, False)
+    try:
+        # torchvision writes about the download to the standard output, which is ours for results.
+        with contextlib.redirect_stdout(sys.stderr):
+            parts = [getattr(datasets, kind)(_home(), split, download=True) for split in splits]
+        X = np.concatenate([np.asarray(part.data) for part in parts])
+        names = list("0123456789") if kind == "MNIST" else list(parts[0].classes)
+        if name == "stl10":
+            X, y = X.transpose(0, 2, 3, 1), np.concatenate([part.labels for part in parts])
+            # Mapped from disk, as they are 2.8 GB: planes of columns.
+            with open_regular(place / "unlabeled_X.bin") as file:
+                pixels = np.memmap(file, np.uint8, "r").reshape(-1, 3, 96, 96)
+            extra = ArrayImages(pixels.transpose(0, 3, 2, 1), name="stl10-unlabelled")
+        elif name == "cifar100-20":
+            # torchvision reads the 100 classes only; it has checked these files.
+            both = [_unpickled(place / part)["coarse_labels"] for part in ("train", "test")]
+            y, names = np.concatenate(both), _unpickled(place / "meta")["coarse_label_names"]
+        else:
+            y = np.concatenate([np.asarray(part.targets) for part in parts])
+    except Exception as error:  # network, disk, broken files: no common base class
+        raise NoData(
+            f"{name!r} could not be downloaded to {_home()} and read ({first_line(error)}). Run "
+            "again, or set PROBAGG_DATA to a folder that has it, or in which it can be written."
+        ) from error
+    return ArrayImages(np.ascontiguousarray(X), y, name=name, extra=extra, class_names=names)
+
+
+def _unpickled(path: Path) -> dict[str, list]:
+    with open_regular(path) as file:
+        return pickle.load(file, encoding="latin1")

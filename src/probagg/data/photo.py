@@ -28,31 +28,24 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def _endings(text: str) -> frozenset[str]:
-    return frozenset(f".{ending}" for ending in text.split())
-
-
-PILLOW = _endings(
-    "jpg jpeg jpe jfif png apng webp bmp dib gif tif tiff ppm pgm pbm pnm tga jp2 j2k avif ico"
+PILLOW = frozenset(
+    (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".avif", ".tif", ".tiff", ".gif", ".bmp")
 )
-HEIF = _endings("heic heif hif")
+HEIF = frozenset((".heic", ".heif", ".hif"))
 # Files that file managers leave behind.
 CLUTTER = {"thumbs.db", "ehthumbs.db", "desktop.ini"}
 # The most kinds of files that a message names.
 MOST_KINDS = 6
 
 # Pillow opens more than these, but not only images: an .eps would start Ghostscript.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "DIB", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "ICO")
-_OPTIONAL_FORMATS = ("HEIF",)  # added by pillow-heif
-_LAST_FORMATS = ("TGA",)  # has no signature, so it is tried last
-_COMPLEX = ("JPEG2000", "WEBP", "AVIF", "HEIF")  # whose decoders take 16 and more bytes per pixel
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF", "HEIF")  # by pillow-heif
+_COMPLEX = ("WEBP", "AVIF", "HEIF")  # whose decoders take 16 and more bytes per pixel
 MAX_COMPLEX = 2**26  # pixels of these
 MAX_BYTES = 2**30  # the largest image file that is read
 MAX_METADATA = 2**24  # bytes of a JPEG: previews and profiles have less
 MAX_SEGMENTS = 2**10  # of a JPEG, which Pillow joins one by one
 MANY_SCANS = 16  # of a progressive JPEG; cameras and web sites make about ten
 MAX_SCANNED = 2**30  # pixels of all scans together, where they are many
-MAX_PLAIN = 2**22  # bytes of a PPM file of digits, which Pillow parses in Python
 MAX_READS = 2**17  # parts in which Pillow may read a file, and one more for each 2 kB of it
 LARGE = 2**24  # pixels from which images are decoded one at a time and converted in bands
 _ONE_AT_A_TIME = threading.Lock()
@@ -157,8 +150,7 @@ def _formats() -> tuple[str, ...]:
     Image.init()
     if readable_suffixes() >= HEIF:
         import_optional("pillow_heif", "Reading HEIC files", "heic").register_heif_opener()
-    known = _FORMATS + _OPTIONAL_FORMATS + _LAST_FORMATS
-    return tuple(name for name in known if name in Image.OPEN)
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
 def decode_photo(source: Path | IO[bytes], size: int | None, channels: int) -> np.ndarray:
@@ -238,8 +230,6 @@ def _check_work(file: IO[bytes]) -> None:
         raise BadImage("it is empty")
     if size > MAX_BYTES:
         raise BadImage(f"it has {size / 1e9:.3g} GB, but at most {MAX_BYTES / 1e9:.3g} are read")
-    if head in (b"P1", b"P2", b"P3") and size > MAX_PLAIN:
-        raise BadImage(f"it has {size / 1e6:.3g} MB of digits: save it as PNG")
     file.seek(0)
     if head == b"\xff\xd8":
         _check_jpeg(file.read())

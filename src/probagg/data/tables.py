@@ -7,10 +7,8 @@ import datetime
 import io
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -53,8 +51,8 @@ _ISO = r"\d{4}-\d\d-\d\d([T ]\S.*)?|\d{8}T\S+"
 _DATE = re.compile(r"\d.*[-./ T].*\d")
 _KINDS = {  # what pandas infers of a column, whatever its type
     "boolean": BOOLEAN, "integer": NUMBER, "floating": NUMBER, "mixed-integer-float": NUMBER,
-    "decimal": NUMBER, "timedelta64": NUMBER, "timedelta": NUMBER, "datetime64": DATE,
-    "datetime": DATE, "date": DATE, "string": TEXT, "empty": TEXT,
+    "decimal": NUMBER, "datetime64": DATE, "datetime": DATE, "date": DATE, "string": TEXT,
+    "empty": TEXT,
 }  # fmt: skip
 
 
@@ -199,10 +197,9 @@ def _date_style(present: np.ndarray) -> str | None:
 
 
 def _days(times: Any) -> np.ndarray:
-    """Return dates or durations of a Series as days, since 1970 for dates; NaN where missing."""
-    if times.dtype.kind == "M":
-        times = times.dt.tz_localize(None) - pandas().Timestamp(0)
-    return (times.dt.as_unit("us") / pandas().Timedelta(days=1)).to_numpy(np.float64)
+    """Return dates of a Series as days since 1970, NaN where missing."""
+    since = times.dt.tz_localize(None) - pandas().Timestamp(0)
+    return (since.dt.as_unit("us") / pandas().Timedelta(days=1)).to_numpy(np.float64)
 
 
 def _finite(numbers: Any) -> np.ndarray:
@@ -220,7 +217,6 @@ class Table:
 
     where: str  # its file, in messages
     columns: list[Column]
-    is_named: bool = True  # otherwise columns are known by their place
     comma_first: bool = False  # whether 1,234 is 1.234
 
     def __post_init__(self) -> None:
@@ -250,29 +246,13 @@ class Table:
         columns = [replace(column, values=column.values[rows]) for column in self.columns]
         return replace(self, columns=columns)
 
-    def matrix(self) -> np.ndarray:
-        """Return the columns as one float64 matrix; what is not a number is an error."""
-        # A column without any value is of numbers, all missing.
-        columns = [
-            column.read_as(NUMBER, POINT) if column.is_missing.all() else column
-            for column in self.read().columns
-        ]
-        others = [column.name for column in columns if column.kind != NUMBER]
-        if others:
-            raise NoData(
-                f"{self.where} has columns that are not numbers: {', '.join(others)}. Leave them "
-                "out or encode them."
-            )
-        return np.column_stack([column.values for column in columns]).astype(np.float64, copy=False)
-
 
 def table_of(where: str, columns: Iterable[tuple[Any, Any]]) -> Table:
-    """Return a table of named arrays or Series; names that are not text count as places."""
+    """Return a table of named arrays or Series; where names are not text, places are."""
     found = list(columns)
     named = all(isinstance(name, str) for name, _ in found)
     names = unique([str(name) for name, _ in found]) if named else places(len(found))
-    made = [_column(name, cells) for name, (_, cells) in zip(names, found, strict=True)]
-    return Table(where, made, is_named=named)
+    return Table(where, [_column(n, cells) for n, (_, cells) in zip(names, found, strict=True)])
 
 
 def table_of_frame(frame: Any, where: str = "The DataFrame") -> Table:
@@ -294,8 +274,6 @@ def _column(name: str, cells: Any) -> Column:
         return replace(plain, kind=CATEGORY, values=plain.texts())
     found = pd.api.types.infer_dtype(cells, skipna=True)
     kind = _KINDS.get(found, OTHER)
-    if kind == OTHER and all(isinstance(cell, Real | Decimal) for cell in cells.dropna()):
-        kind = NUMBER
     if kind == TEXT:
         # Stripped, None where missing.
         found = _text(cells).str.strip()
@@ -303,8 +281,6 @@ def _column(name: str, cells: Any) -> Column:
         return Column(name, TEXT, found.to_numpy(object, na_value=None))
     if kind == DATE:
         return Column(name, DATE, _days(pd.to_datetime(cells, utc=True)))
-    if found.startswith("timedelta"):
-        return Column(name, NUMBER, _days(pd.to_timedelta(cells)))
     if kind == OTHER:
         return Column(name, OTHER, np.full(len(cells), None, object))
     if cells.dtype in (np.int64, np.uint64):
@@ -353,45 +329,46 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _read_text(path: Path) -> Table:
-    """Read cells between semicolons, tabs, commas or spaces; a header line names the columns."""
+    """Read cells between semicolons, tabs, commas or bars.
+
+    The first line names the columns unless it is numbers.
+    """
     text = _decoded(path)
-    delimiter = _delimiter(text)
+    delimiter = delimiter_of(text)
     start = text[: max(2**20, 2 * text.find("\n"))]  # csv copies all that it is given
-    head = list(itertools.islice(_rows(start, delimiter), FIRST + 1))
-    if not head:
-        raise NoData(f"{path} is empty: of shape (0, 0). A table of rows and columns is needed.")
-    first = [cell.strip() for cell in head[0]]
-    is_number = np.any([
-        np.isfinite(_parsed(np.array(first, object), NUMBER, style))
-        for style in (POINT, COMMA, THOUSANDS)
-    ], axis=0)  # fmt: skip
-    header = not all(ok or not cell for ok, cell in zip(is_number, first, strict=True))
-    if header and len(head) == 1:
-        raise NoData(f"{path} has a header and no rows below it. At least one row is needed.")
+    lines = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
+    head = list(itertools.islice(filter(None, lines), FIRST + 1))
+    first = [cell.strip() for cell in head[0]] if head else []
+    styles = (POINT, COMMA, THOUSANDS)
+    numbers = [np.isfinite(_parsed(np.array(first, object), NUMBER, style)) for style in styles]
+    header = not all(ok or not cell for ok, cell in zip(np.any(numbers, 0), first, strict=True))
+    if len(head) < 1 + header:
+        raise NoData(f"{path} has no rows. A line of names and at least one row are needed.")
     # Codes such as 00501 stay as they are written; pandas knows the types of other columns.
-    codes = [
-        place
+    codes = {
+        place: object
         for place in range(len(first))
         if any(len(row) > place and re.fullmatch(_CODE, row[place].strip()) for row in head)
-    ]
-
-    def columns() -> list[Column]:
-        cells = _cells(path, text, delimiter, header, len(first), codes)
-        return [_column("", cells[place]) for place in cells]
-
-    found = columns()
-    # The first line is a row if all of its texts occur below again.
-    words = [
-        column.kind == TEXT and top in set(column.values)
-        for top, column, ok in zip(first, found, is_number, strict=True)
-        if top.lower() not in MISSING and not ok
-    ]
-    if header and words and all(words):
-        header, found = False, []
-        found = columns()
+    }
+    missing = [written for word in MISSING for written in (word, word.upper(), word.title())]
+    frame = pandas().read_csv(
+        io.StringIO(text),
+        sep=delimiter,
+        header=None,
+        skiprows=int(header),
+        dtype=codes,
+        keep_default_na=False,
+        na_values=[*missing, "NaN"],
+        low_memory=False,
+    )
+    if frame.shape[1] != len(first):
+        raise NoData(
+            f"{path} has rows of {frame.shape[1]} cells, but its first line has {len(first)}. Name "
+            "every column."
+        )
     names = unique(first) if header else places(len(first))
-    made = [replace(column, name=name) for column, name in zip(found, names, strict=True)]
-    return Table(str(path), made, is_named=header, comma_first=delimiter in (";", "\t"))
+    found = table_of(str(path), zip(names, (frame[place] for place in frame), strict=True))
+    return replace(found, comma_first=delimiter in ";\t")
 
 
 def _decoded(path: Path) -> str:
@@ -410,57 +387,11 @@ def _decoded(path: Path) -> str:
         return data.decode("cp1252", "replace").lstrip("\r\n")
 
 
-def _delimiter(text: str) -> str | None:
-    """Return what separates the cells of the first lines evenly; None for spaces."""
-    head = "\n".join(text[: 2**16].splitlines()[:FIRST])
+def delimiter_of(text: str) -> str:
+    """Return what separates the cells of the first lines evenly, or else what is in the first."""
+    head = text[: 2**16].splitlines(keepends=True)[:FIRST]
     for delimiter in ";\t,|":
-        widths = {len(row) for row in _rows(head, delimiter)}
+        widths = {len(row) for row in csv.reader(head, delimiter=delimiter) if row}
         if len(widths) == 1 and widths != {1}:
             return delimiter
-    first = head.partition("\n")[0]
-    found = next((d for d in ",;\t" if d in first), None)  # uneven: an error says where
-    if found is None and not any(len(line.split()) > 1 for line in head.splitlines()):
-        return ","
-    return found
-
-
-def _rows(text: str, delimiter: str | None) -> Iterator[list[str]]:
-    """Yield the cells of each line that is not empty."""
-    if delimiter is None:
-        return (line.split() for line in text.splitlines() if line.strip())
-    return (row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row)
-
-
-def _cells(
-    path: Path, text: str, delimiter: str | None, header: bool, width: int, codes: list[int]
-) -> Any:
-    """Return the lines below the header as a DataFrame; lines of unequal length are an error.
-
-    pandas does not say which line is too short, but fills it up with empty cells.
-    """
-    cells, error = None, None
-    missing = [written for word in MISSING for written in (word, word.upper(), word.title())]
-    try:
-        cells = pandas().read_csv(
-            io.StringIO(text),
-            sep=r"\s+" if delimiter is None else delimiter,
-            quoting=csv.QUOTE_NONE if delimiter is None else csv.QUOTE_MINIMAL,
-            header=None,
-            skiprows=int(header),
-            dtype=dict.fromkeys(codes, object),
-            keep_default_na=False,
-            na_values=[*missing, "NaN"],
-            low_memory=False,
-        )
-    except ValueError as found:  # pandas' own errors are of this class
-        error = found
-    if cells is None or cells.shape[1] != width or cells.iloc[:, -1].isna().any():
-        for number, row in enumerate(_rows(text, delimiter), -1 if header else 0):
-            if len(row) != width:
-                raise NoData(
-                    f"{path} is not a table: row {number} (counted from 0) has {len(row)} cells, "
-                    f"but the first line has {width}. Quote cells that contain the separator."
-                )
-    if error is not None:
-        raise error
-    return cells
+    return next((d for d in ",;\t" if head and d in head[0]), ",")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from numbers import Integral, Real
@@ -36,9 +35,6 @@ from probagg.estimators import check_parameters, draw_seed, labels_of
 from probagg.opa.diagnose import Diagnosis, diagnose
 from probagg.opa.processes import from_first_process, join_processes
 
-COMPILING = 60.0  # seconds, on CUDA
-ENOUGH = 2.0  # seconds of timing, after which no batch is started
-REPEATS = 5  # timings of the largest batch
 OWN = ("backbone", "pretext", "stages")  # parameters that replace parts of the recipe
 DIAGNOSED = 2000, 50  # images that `diagnosis_` is computed from, and the least per cluster
 
@@ -210,11 +206,6 @@ class DPAC(ClusterMixin, BaseEstimator):
         if saved is not None:
             check_identity(saved, plan.identity, out)
 
-    def estimate(self, images: Any) -> float:
-        """Return roughly how many seconds `fit` takes on this machine, from timing its network."""
-        plan = self._plan(images)
-        return training_seconds(plan.recipe, plan.model, len(plan.data), plan.device, plan.stages)
-
     def _plan(self, images: Any) -> FitPlan:
         """Return the plan of a fit, the one of the last call if nothing has changed since."""
         parameters, known = self.get_params(deep=False), self._planned
@@ -379,36 +370,3 @@ def decoded_for(data: ImageSet, recipe: Recipe) -> ImageSet:
     if data.paths is None:
         return data
     return converted(data, recipe.decode_size, recipe.channels)
-
-
-def training_seconds(
-    recipe: Recipe,
-    model: Model,
-    n_images: int,
-    device: torch.device,
-    stages: Sequence[type[NetworkStage]],
-) -> float:
-    """Return the seconds of all stages, from timing batches forward and backward."""
-    passes = sum(getattr(recipe, stage.name).epochs * stage.passes(recipe) for stage in stages)
-    compiling = COMPILING if device.type == "cuda" else 0.0
-    return passes * n_images * _seconds_per_image(recipe, model, n_images, device) + compiling
-
-
-def _seconds_per_image(recipe: Recipe, model: Model, n_images: int, device: torch.device) -> float:
-    """Return the minimum over growing batches, since small ones have an overhead."""
-    cuda, largest = device.type == "cuda", min(recipe.pretrain.batch_size, n_images)
-    model = copy.deepcopy(model).to(device)  # the passes change batch norm's statistics
-    generator = torch.Generator().manual_seed(0)
-    size, least, repeats, began = min(16, largest), float("inf"), 0, time.perf_counter()
-    while repeats < REPEATS and time.perf_counter() - began < ENOUGH:
-        shape = (size, recipe.channels, recipe.views.size, recipe.views.size)
-        images = torch.randn(shape, generator=generator).to(device)
-        start = time.perf_counter()
-        with torch.enable_grad(), torch.autocast(device.type, torch.bfloat16, enabled=cuda):
-            model.classifier(model.backbone(images)).float().logsumexp(1).sum().backward()
-        if cuda:
-            torch.cuda.synchronize()
-        least = min(least, (time.perf_counter() - start) / size)
-        repeats += size == largest
-        size = min(2 * size, largest)
-    return least

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from probagg.dpac.feed import infer
 from probagg.dpac.pretext import start_average, update_average
 from probagg.dpac.randomness import uniforms
-from probagg.dpac.recipe import Recipe
-from probagg.dpac.stages import FORWARD, NetworkStage, Setup, make_views, total
+from probagg.dpac.stages import NetworkStage, Setup, make_views, total
 from probagg.dpac.start import fit_head
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
@@ -43,11 +42,6 @@ class SelfLabelStage(NetworkStage):
     """
 
     name = "self_label"
-
-    @classmethod
-    def passes(cls, recipe: Recipe) -> float:
-        """Return those of two views; the clean view and strata take forward ones."""
-        return 2.0 + FORWARD * (1 + recipe.cluster.stratify)
 
     def rate(self, name: str) -> float:
         """Return the recipe's factor for the backbone, and that of other stages for the rest."""
@@ -191,11 +185,6 @@ class SmoothedLabels(SelfLabelStage):
         """Return the pseudo-labels (N, K) and the masses (K,) that they are held to."""
         return {"pseudo_labels": self.pseudo_labels, "mass": self.mass}
 
-    @classmethod
-    def passes(cls, recipe: Recipe) -> float:
-        """Return those of two views; a refresh takes a forward one."""
-        return 2.0 + FORWARD / recipe.self_label.refresh_epochs
-
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the weak and the strong view."""
         return make_views(self.views, ("weak", "strong"), batch)
@@ -275,11 +264,6 @@ class MatchedLabels(SelfLabelStage):
         names = "images", "clusters", "mass", "running"
         averages = {f"average.{k}": v for k, v in self.average.state_dict().items()}
         return {**{name: getattr(self, name) for name in names}, **averages}
-
-    @classmethod
-    def passes(cls, recipe: Recipe) -> float:
-        """Return those of two views, and of the fixed images beside a batch."""
-        return 2.0 + 1.0 / BATCH_PER_FIXED
 
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return mild views of some fixed images, their labels, mild and strong views."""

@@ -7,7 +7,6 @@ A stage with another clustering term is a subclass of `ClusterStage` that overri
 `clustering_terms`; `Engine.train` takes any stage.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -27,8 +26,6 @@ from probagg.errors import ClusteringWarning, warn_user
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes
 from probagg.opa.targets import as_float
-
-FORWARD = 1 / 3  # cost of a forward pass, relative to forward and backward
 
 
 @dataclass(frozen=True)
@@ -62,11 +59,6 @@ class NetworkStage(Stage):
     def plan(self) -> Training:
         """Return the stage's own table of the recipe."""
         return getattr(self.recipe, self.name)
-
-    @classmethod
-    @abstractmethod
-    def passes(cls, recipe: Recipe) -> float:
-        """Return how many passes, forward and backward, an image takes in an epoch."""
 
     def rate(self, name: str) -> float:
         """Return the recipe's factor for the predictor, and 1 for the rest."""
@@ -131,11 +123,6 @@ class PretrainStage(NetworkStage):
         plan = self.recipe.pretrain
         return plan if self.recipe.pretext.task != "none" else replace(plan, epochs=0)
 
-    @classmethod
-    def passes(cls, recipe: Recipe) -> float:
-        """Return the number of views, 0 if the recipe has no pretext task."""
-        return float(len(recipe.pretext.views)) if recipe.pretext.task != "none" else 0.0
-
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the views that the pretext task compares."""
         return make_views(self.views, self.recipe.pretext.views, batch)
@@ -150,11 +137,6 @@ class ClusterStage(NetworkStage):
     """Algorithm 3: the clustering term and the pretext task, weighted by P (Eqs. 12, 13)."""
 
     name = "cluster"
-
-    @classmethod
-    def passes(cls, recipe: Recipe) -> float:
-        """Return those of the pretext's views; the clean view and strata take forward ones."""
-        return len(recipe.pretext.views) + FORWARD * (1 + recipe.cluster.stratify)
 
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the clean view and those of the pretext task."""

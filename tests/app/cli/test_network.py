@@ -10,7 +10,7 @@ from PIL import Image
 
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
-from probagg.data.named import load_images
+from probagg.data.opening import open_images
 
 QUICK = ("--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (
@@ -22,7 +22,7 @@ for _setting in (
 
 def photos(folder, rows):
     folder.mkdir()
-    for row, image in zip(rows, load_images("digits").read(np.array(rows)), strict=True):
+    for row, image in zip(rows, open_images("digits").read(np.array(rows)), strict=True):
         Image.fromarray(image[..., 0]).save(folder / f"{row:04}.png")
     return folder
 
@@ -42,7 +42,7 @@ def test_onnx_and_the_run_number_clusters_alike(tmp_path):
     write_review(run, Review(names={b: "both"}, merged={a: b}))
     assert probagg("export", run).exit_code == 0
     session = onnxruntime.InferenceSession(run / "model.onnx")
-    P, labels = session.run(None, {"images": load_images("digits").read(np.arange(1000, 1200))})
+    P, labels = session.run(None, {"images": open_images("digits").read(np.arange(1000, 1200))})
     found, sure = predict(run, new), np.sort(P)[:, -1] > 0.6
     assert sure.sum() > 20
     np.testing.assert_array_equal(labels[sure], [int(r["cluster"]) for r in np.array(found)[sure]])

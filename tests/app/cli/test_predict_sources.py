@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from commands import probagg
 from PIL import Image
-from typer.testing import CliRunner
 
 from probagg import open_run
-from probagg.app.cli.commands import app
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
 
@@ -66,20 +64,6 @@ def test_several_files_keep_their_order(run):
     assert clusters[0] == clusters[2] != clusters[1]
 
 
-def test_a_folder_may_be_one_of_several(run):
-    assert paths_of(predict(run, "new/deep", "new/dark0.png")) == [
-        "new/deep/bright2.png", "new/deep/dark2.png", "new/dark0.png"
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\0"])
-def test_a_list_is_read_from_standard_input(run, home, end):
-    paths = ["new/dark1.png", str(home / "new" / "bright1.png")]
-    data = end.join(paths).encode() + end.encode()
-    arguments = ["predict", run, "-", "--trust-code"]
-    assert paths_of(CliRunner().invoke(app, arguments, input=data)) == paths
-
-
 def test_photos_that_fit_no_cluster_are_counted(run, home, tmp_path):
     striped = np.zeros((16, 16, 3), np.uint8)
     striped[:, 8:] = (250, 0, 120)
@@ -108,14 +92,13 @@ def test_two_tables_of_another_program_are_compared(tmp_path):
 
 
 def test_what_cannot_be_found_is_an_error(run):
-    failed = CliRunner().invoke(app, ["predict", run, "-", "--trust-code"], input=b"\n")
-    assert (failed.exit_code, "lists no file" in failed.stderr) == (3, True), failed.stderr
     failed = predict(run, "new/dark0.png", "new/drak1.png")
-    assert (failed.exit_code, "new/drak1.png does not exist" in failed.stderr) == (3, True)
-    failed = predict(run, "new/dark0.png", "new/dark1.png", "--copy-to", "sorted")
-    assert (failed.exit_code, "need one SOURCE" in failed.stderr) == (2, True)
-    failed = predict(run, "new", "--copy-to", "sorted", "--link-to", "linked")
-    assert (failed.exit_code, "Give one of them" in failed.stderr) == (2, True)
+    assert (failed.exit_code, "new/drak1.png is not a file. Did you mean" in failed.stderr) == (
+        3,
+        True,
+    )
+    failed = predict(run, "new", "photos")
+    assert (failed.exit_code, "Name one folder, or files" in failed.stderr) == (3, True)
 
 
 def test_a_moved_photo_stays_moved_among_several(run, home):

@@ -2,7 +2,6 @@
 
 import csv
 
-import numpy as np
 import pytest
 from commands import cluster
 from commands import probagg as command
@@ -48,11 +47,11 @@ def test_a_table_is_clustered_as_it_is_and_every_step_is_said(orders, tmp_path):
 
 
 def test_id_scale_drop_and_labels_name_columns(orders, tmp_path):
-    options = ("--id", "Nr", "--scale", "robust", "--drop", "Menge", "--labels", "Farbe")
+    options = ("--id", "Nr", "--scale", "standard", "--drop", "Menge", "--labels", "Farbe")
     result = cluster(orders, "-k", 2, "--out", tmp_path / "run", *options)
     assert result.exit_code == 0, result.output
     assert "id: Nr, as asked" in result.output
-    assert "median 0, interquartile range 1" in result.output
+    assert "numbers standardised (mean 0, standard deviation 1), as asked" in result.output
     assert "Menge (as asked)" in result.output
     assert "Farbe (known classes" in result.output
     assert "ACC 100.0" in result.output
@@ -64,7 +63,7 @@ def test_id_scale_drop_and_labels_name_columns(orders, tmp_path):
         (("--id", "Nummer"), "no column 'Nummer'; its columns are Nr, Preis"),
         (("--id", "Farbe"), "'rot' more than once"),
         (("--drop", "X", "--drop", "Y"), "no column 'X', 'Y'"),
-        (("--scale", "log"), "scale is 'log'; possible are auto, standard, robust, none"),
+        (("--scale", "log"), "scale is 'log'; possible are auto, standard, none"),
     ],
 )
 def test_a_wrong_option_is_one_line(orders, tmp_path, options, words):
@@ -91,17 +90,6 @@ def test_the_help_has_an_example_of_a_table():
     assert "probagg cluster customers.csv" in result.output
     for option in ("--id", "--scale", "--drop"):
         assert option in result.output
-
-
-def test_a_matrix_in_place_of_a_table_with_dates_is_one_clear_error(tmp_path):
-    """Its columns have other names, so the message takes the run's."""
-    lines = [f"{i % 2 * 9 + i / 50},2024-{i % 12 + 1:02d}-03" for i in range(40)]
-    (tmp_path / "table.csv").write_text("\n".join(["size,day", *lines]))
-    cluster(tmp_path / "table.csv", "-k", 2, "--out", tmp_path / "run")
-    np.save(tmp_path / "rows.npy", np.ones((4, 2)))
-    result = command("predict", tmp_path / "run", tmp_path / "rows.npy")
-    assert result.exit_code == 3
-    assert "has other values than the run was made with in day (a date)" in result.stderr
 
 
 def test_labels_that_are_neither_a_file_nor_a_column_are_an_error(orders, tmp_path):

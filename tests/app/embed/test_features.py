@@ -1,4 +1,4 @@
-"""Features of a set: order, bad files, formats, too little memory, estimated time."""
+"""Features of a set: order, bad files, formats, too little memory."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probagg.app.embed import BackboneError, estimate, extract_features, open_backbone
+from probagg.app.embed import BackboneError, extract_features, open_backbone
 from probagg.app.embed.backbone import Preprocessing
 from probagg.app.embed.features import _Embedding
 from probagg.data.images import ArrayImages, FolderImages
@@ -217,12 +217,3 @@ def test_blank_images_are_named_also_from_the_cache(tmp_path):
     for cached in (0, 3):
         found = extract_features(tmp_path, lite)
         assert (found.blank, found.cached) == (["noisy.png", "plain.png"], cached)
-
-
-def test_an_estimate_is_of_the_images_that_are_not_cached(photos, backbone, network):
-    assert estimate(photos, backbone) > 0
-    assert network.seen == 10, "five to warm up, five to time"
-    assert extract_features(photos, backbone).cached == 10, "and their features are cached"
-    assert estimate(photos, backbone) == 0.0
-    assert estimate(photos, backbone, cache=False) > 0
-    assert network.seen == 20

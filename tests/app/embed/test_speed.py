@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from probagg.app.embed import extract_features, open_backbone
-from probagg.app.run.monitor import Monitor
 from probagg.app.run.samples import embed_images, open_samples
 from probagg.data.photo import open_photo
 from probagg.environment import keep_memory
+from probagg.progress import Monitor
 
 
 def unit(X):

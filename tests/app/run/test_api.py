@@ -85,7 +85,7 @@ def test_a_run_shows_its_table_and_its_result(run, matrix):
 
 def test_rows_of_the_run_are_predicted_as_they_were_clustered(run, matrix):
     path, X, _ = matrix
-    for source in (path, X, pd.DataFrame(X, columns=[f"p{j}" for j in range(64)])):
+    for source in (path, pd.DataFrame(X, columns=[f"p{j}" for j in range(64)])):
         again = run.predict(source)
         np.testing.assert_array_equal(again["cluster"], run.assignments["cluster"])
 
@@ -228,7 +228,7 @@ def test_a_bug_is_a_traceback_and_not_a_tidy_error(matrix, tmp_path, monkeypatch
     def fail(*_, **__):
         raise ValueError("from the inside")
 
-    monkeypatch.setattr("probagg.app.run.by_pac.ByPac.run", fail)
+    monkeypatch.setattr("probagg.app.run.methods.ByPac.run", fail)
     result = command("cluster", matrix[0], "-k", 3, "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert "This is a bug in probagg" in result.output

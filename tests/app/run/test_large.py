@@ -6,7 +6,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import probagg
 from probagg.app import assignments
-from probagg.app.run import profiles
+from probagg.app.run import tables
 from probagg.pac import solver
 
 N, D, K = 3000, 6, 4
@@ -64,8 +64,8 @@ def test_the_number_of_clusters_of_a_large_file_can_be_chosen(sources, tmp_path,
 
 def test_profiles_of_a_large_matrix_are_those_of_a_sample(sources, tmp_path, monkeypatch):
     exact = probagg.cluster(sources[1], K, out=tmp_path / "exact", report=False)
-    monkeypatch.setattr(profiles, "LARGE", 0)
-    monkeypatch.setattr(profiles, "SAMPLE", 1000 * D)
+    monkeypatch.setattr(tables, "LARGE", 0)
+    monkeypatch.setattr(tables, "SAMPLE", 1000 * D)
     rough = probagg.cluster(sources[1], K, out=tmp_path / "rough", report=False)
     found = [
         np.loadtxt(run.path / "profiles.csv", delimiter=",", skiprows=1, usecols=(0, 2, 3, 4, 5))

@@ -58,7 +58,7 @@ def test_an_option_that_a_method_does_not_use_is_refused(method, tmp_path):
 
 
 def test_options_at_their_defaults_are_not_given():
-    assert Options(deduplicate=False, smooth=None).given("deduplicate", "smooth", "m") == {}
+    assert Options(overwrite=False, smooth=None).given("overwrite", "smooth", "m") == {}
     assert Options(smooth=False, m=1.1).given("smooth", "m") == {"smooth": False, "m": 1.1}
 
 

@@ -32,9 +32,9 @@ def run(rows, tmp_path):
 def contents_of(P, X, representatives=None, review=None):
     table = Assignments.of(P, X, None, range(len(P)))
     return Contents(
-        run=None, config={}, config_text="", env={}, result={}, records=[],
+        run=None, config={}, config_text="", env={}, result={},
         review=review or Review(), n_clusters=P.shape[1], assigned=table, classes=None,
-        places=None, overlaps=[], all_profiles=None, candidates=[], skipped=[],
+        overlaps=[], all_profiles=None, candidates=[], skipped=[],
         representatives=representatives,
     )  # fmt: skip
 
@@ -99,7 +99,7 @@ def test_the_most_similar_rows_are_the_nearest_ones(run, rows):
     distances = np.linalg.norm(X - X[7], axis=1)
     assert found.names == [str(row) for row in np.argsort(distances)[1:6]]
     np.testing.assert_allclose(found.distance, np.sort(distances)[1:6], rtol=1e-5)
-    new = run.similar(X[7:8] + 1e-6, 3)
+    new = run.similar(pd.DataFrame(X[7:8] + 1e-6, columns=["a", "b"]), 3)
     assert new.names == ["7", *found.names[:2]]
     np.testing.assert_array_equal(
         found.cluster, run.assignments.cluster[[int(name) for name in found.names]]
@@ -109,7 +109,7 @@ def test_the_most_similar_rows_are_the_nearest_ones(run, rows):
 def test_similar_needs_one_sample_and_rows_that_can_be_read(run, rows, tmp_path):
     _, X, _ = rows
     with pytest.raises(InputError, match="has 2 rows, but one is needed"):
-        run.similar(X[:2])
+        run.similar(pd.DataFrame(X[:2], columns=["a", "b"]))
     with pytest.raises(InputError, match="n is 0"):
         run.similar("7", 0)
     memory = probagg.cluster(X, 3, out=tmp_path / "memory", report=False)

@@ -13,7 +13,7 @@ from sklearn.datasets import load_wine, make_blobs
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import probagg
 from probagg.app.run.tables import FILE, Preparation
@@ -105,7 +105,7 @@ def test_scikit_learn_alone_gives_the_same_numbers(run, frame):
     )
 
 
-@pytest.mark.parametrize("scale", ["auto", "standard", "robust", "none"])
+@pytest.mark.parametrize("scale", ["auto", "standard", "none"])
 def test_a_preparation_read_from_its_file_gives_the_same_numbers(frame, scale, tmp_path):
     table = table_of_frame(frame)
     made, prepared = Preparation.fit(table, scale=scale)
@@ -113,9 +113,6 @@ def test_a_preparation_read_from_its_file_gives_the_same_numbers(frame, scale, t
     again = Preparation.load(tmp_path / FILE)
     assert again == made
     np.testing.assert_array_equal(again.apply(table).X, prepared.X)
-    if scale == "robust":
-        income = RobustScaler().fit_transform(frame[["income"]])[:, 0]
-        np.testing.assert_allclose(prepared.X[:, 0], income)
     if scale == "none":
         np.testing.assert_array_equal(prepared.X[:, 0], frame["income"])
 
@@ -215,13 +212,10 @@ def test_columns_of_similar_scale_are_left_as_they_are(tmp_path):
     np.testing.assert_array_equal(run.assignments["cluster"], plain.assignments["cluster"])
     assert plain.preparation is None
     assert not (plain.path / FILE).exists()
-    # arrays for a table's model, and tables for an array's
-    for model, source in ((run, X), (plain, pd.DataFrame(X, columns=list("abc")))):
-        np.testing.assert_array_equal(
-            model.predict(source)["cluster"], plain.assignments["cluster"]
-        )
-    with pytest.raises(NoData, match="has 2 columns without names, but the run was made with 3"):
-        run.predict(X[:, :2])
+    with pytest.raises(NoData, match=r"holds rows, but the run in .* is of a table"):
+        run.predict(X)
+    with pytest.raises(NoData, match=r"holds a table, but the run in .* is of rows"):
+        plain.predict(pd.DataFrame(X, columns=list("abc")))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +254,7 @@ def test_codes_and_numbers_that_mean_missing_are_told(frame):
     assert "zip is named as a code, but clustered as a number. Leave it out (--drop zip)" in second
     amounts = frame.assign(price=[f"{i}.5 {'EUR' if i % 2 else 'USD'}" for i in range(N)])
     made, _ = Preparation.fit(table_of_frame(amounts), id="customer")
-    assert made.left_out["price"] == "amounts in several units"
+    assert any("price (amounts in several units)" in line for line in made.lines)
 
 
 def test_an_id_must_exist_and_differ_in_every_row(frame):
@@ -297,7 +291,7 @@ def test_every_column_that_cannot_be_used_is_named_with_its_reason():
 
 def test_columns_can_be_dropped_by_name(frame):
     made, _ = Preparation.fit(table_of_frame(frame), drop=["group", "comment"])
-    assert made.left_out["group"] == "as asked"
+    assert any("group" in line and "(as asked)" in line for line in made.lines)
     assert "group" not in made.outputs
     with pytest.raises(InputError, match="no column 'x', 'y'"):
         Preparation.fit(table_of_frame(frame), drop=["x", "y"])
@@ -341,9 +335,9 @@ def test_nothing_is_warned_about_when_a_table_was_scaled(frame, tmp_path):
 def test_the_page_shows_what_was_done_and_the_units(run, frame, tmp_path):
     page = run.report().read_text()
     assert '<h2 id="preparation-title">Columns</h2>' in page
-    assert "one-hot encoded: Bern, Oslo, Rome; 1 missing are no category" in page
+    assert "city (one-hot encoded as 3 columns; 1 missing value in no category)" in page
     assert "text with 200 different values" in page
-    assert "divided by the standard deviation" in page
+    assert "numbers and dates standardised" in page
     assert "All in the units of the table." in page
     labels = run.assignments["cluster"]
     date = str(frame["since"][labels == 0].quantile(0.5).date())

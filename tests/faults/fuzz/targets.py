@@ -36,7 +36,7 @@ def images(folder):
     colour, alpha = Image.fromarray(pixels[..., :3]), Image.fromarray(pixels)
     exif = Image.Exif()
     exif[0x0112] = 6
-    for ending in ("jpg", "bmp", "gif", "tif", "webp", "ppm", "tga", "jp2", "ico", "avif"):
+    for ending in ("jpg", "bmp", "gif", "tif", "webp", "avif"):
         try:
             colour.save(folder / f"a.{ending}", exif=exif.tobytes())
         except (KeyError, OSError):  # Pillow was built without this format
@@ -78,7 +78,7 @@ def tables(folder):
     (folder / "a.csv").write_text(CSV)
     (folder / "b.csv").write_text("\n".join(",".join(map(str, row)) for row in ROWS.tolist()))
     (folder / "c.tsv").write_text(CSV.replace(";", "\t").replace("red", '"red\nor green"'))
-    (folder / "d.txt").write_text(CSV.replace(";", " "))
+    (folder / "d.txt").write_text(CSV.replace(";", "|"))
 
 
 def parquet(folder):

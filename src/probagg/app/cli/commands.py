@@ -1,9 +1,6 @@
-"""The commands cluster, predict, evaluate, report and export; `verbs` and `compare` have others."""
+"""The commands of probagg; `compare` has one more."""
 
-import os
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,31 +8,26 @@ import numpy as np
 import typer
 
 import probagg
-from probagg.app.cli import STARTED, compare, verbs
+from probagg.app.cli import STARTED, compare
 from probagg.app.cli.options import (
     AsJson,
-    CopyTo,
-    LinkTo,
     Overwrite,
     Quiet,
     RunPath,
     TrustCode,
-    chosen_target,
     example,
     read_options,
     takes_options,
 )
 from probagg.app.cli.terminal import Terminal, deliver, guarded, show
-from probagg.app.run.evaluation import evaluate_table
-from probagg.app.run.handover import write_export
+from probagg.app.run.handover import LABEL_STUDIO, write_export, write_handover
 from probagg.app.run.options import default_out
-from probagg.app.run.output import Output, check_sorting, sort_images
-from probagg.app.run.pipeline import plan
+from probagg.app.run.output import Output
+from probagg.app.run.pipeline import plan, run_plan
 from probagg.app.run.result import scores_line
-from probagg.app.run.run import open_run
-from probagg.data.images import FolderImages
-from probagg.data.named import IMAGE_NAMES, NAMES
-from probagg.data.opening import suggest
+from probagg.app.run.run import evaluate_table, open_run
+from probagg.app.run.successor import write_refined, write_updated
+from probagg.data.opening import NAMED, suggest
 from probagg.errors import InputError, NoData
 from probagg.progress import duration
 from probagg.storage import encode
@@ -47,12 +39,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-SETS = f"matrices {', '.join(NAMES)}; images {', '.join(IMAGE_NAMES)}"
+CSV = "csv"
 # The most classes that the terminal shows as a matrix.
 WIDEST = 20
-STDIN = "-"
-# A size for the images of a folder; only their paths are used.
-SIZE = 96
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Report = Annotated[bool, typer.Option("--report/--no-report", help="Write report.html.")]
+Out = Annotated[Path | None, typer.Option(help="CSV file to write. [default: standard output]")]
+Number = Annotated[int, typer.Option("-n", "--n", min=1, help="How many samples.")]
 
 
 def _version(wanted: bool) -> None:
@@ -80,17 +73,15 @@ def _options(
         "customers.csv -k 6 --id customer",
     ),
 )
-@takes_options(copy_to="report", link_to="report", dry_run="overwrite")
+@takes_options(dry_run="overwrite")
 def cluster_command(
     source: Annotated[
         str,
         typer.Argument(
             help="A folder or .npz file of images, a matrix (.npy, .npz), a table (.csv, "
-            f".parquet), an .h5ad file, or a named set: {SETS}."
+            f".parquet), an .h5ad file, or a named set: {', '.join(NAMED)}."
         ),
     ],
-    copy_to: CopyTo = None,
-    link_to: LinkTo = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done, and stop.")
     ] = False,
@@ -105,29 +96,16 @@ def cluster_command(
     options["out"] = out = options["out"] or default_out(source)
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:
-        target = chosen_target(copy_to, link_to)
-        if target is not None:
-            check_sorting(Path(source).expanduser(), target, out)
-        job = plan(source, read_options(options), terminal, download=not dry_run)
-        if job.work.is_first_process:
-            facts = job.describe()
+        work = plan(source, read_options(options), terminal, download=not dry_run)
+        if work.is_first_process:
             end = " Nothing was done (--dry-run)." if dry_run else ""
-            what = "training" if job.work.request.options.method == "dpac" else "features"
-            long = f"{what} about {duration(facts['seconds'])}, " if "seconds" in facts else ""
-            where = f"{long}result in {facts['run']}."
-            terminal.say(f"{facts['source']}: {facts['plan']}; {where}{end}")
-            if "advice" in facts:
-                terminal.warn(facts["advice"])
-            if dry_run:
-                give(facts)
+            terminal.say(f"{source}: {work.describe()}; result in {out}.{end}")
         if dry_run:
+            give({"source": source, "plan": work.describe(), "run": str(out)})
             return
-        run = job.run()
-        if not job.work.is_first_process:
+        run = run_plan(work)
+        if not work.is_first_process:
             return
-        if target is not None:
-            n = run.sort_images(target, link=copy_to is None)
-            terminal.say(f"{n:,} images {'linked' if copy_to is None else 'copied'} to {target}")
         terminal.say(f"{duration(time.perf_counter() - STARTED)} in all, with start-up and page")
         give(run.result)
 
@@ -135,9 +113,8 @@ def cluster_command(
 @app.command(
     epilog=example(
         "probagg predict runs/photos new/ --out new.csv",
-        "Writes one line per photo, with the columns of assignments.csv.\n\n\b\nOther ways to name "
-        "photos:\n  probagg predict runs/photos a.jpg b.heic\n  find new -mtime -1 -name '*.jpg' | "
-        "probagg predict runs/photos -",
+        "Writes one line per photo, with the columns of assignments.csv.\n\n\b\nSome photos:\n  "
+        "probagg predict runs/photos a.jpg b.heic",
     )
 )
 def predict(
@@ -145,16 +122,11 @@ def predict(
     source: Annotated[
         list[str],
         typer.Argument(
-            help="New images or rows, as for probagg cluster. Image files may also be named one by "
-            "one, or by - for paths on standard input, one per line.",
+            help="New images or rows, as for probagg cluster, or several image files.",
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="CSV file to write. [default: standard output]")
-    ] = None,
-    copy_to: CopyTo = None,
-    link_to: LinkTo = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    out: Out = None,
+    device: Device = "auto",
     overwrite: Overwrite = False,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -164,16 +136,13 @@ def predict(
     terminal = Terminal(quiet=quiet, aside=out is None or as_json)
     with guarded(terminal, as_json=as_json) as give:
         opened = open_run(run, trust_code=trust_code)
-        given = read_sources(source)
-        files = [Path(file).expanduser() for file in ([given] if isinstance(given, str) else given)]
+        given = source[0] if len(source) == 1 else list(dict.fromkeys(source))
+        files = [Path(file).expanduser() for file in source]
+        if len(files) > 1 and (gone := next((f for f in files if not f.is_file()), None)):
+            raise NoData(f"{gone} is not a file.{suggest(str(gone))} Name one folder, or files.")
         if out is not None and out.suffix.lower() not in (".csv", ".txt", ""):
             raise InputError(f"--out {out} would hold CSV. Name it .csv, or use --json for JSON.")
         output = None if out is None else Output(out, overwrite, tuple(files)).check()
-        target = chosen_target(copy_to, link_to)
-        if target is not None:
-            if not isinstance(given, str):
-                raise InputError("--copy-to and --link-to need one SOURCE, a folder or a photo.")
-            check_sorting(files[0], target, run)
         began = time.perf_counter()
         samples, assigned = opened.assign(given, device, terminal)
         for line in samples.left_out():
@@ -190,38 +159,8 @@ def predict(
             terminal.say(f"written to {out}")
         elif not as_json:
             deliver(assigned.to_csv())
-        if target is not None:
-            link, clusters = copy_to is None, assigned.cluster.tolist()
-            n = sort_images(files[0], assigned.names, clusters, review.names, target, link=link)
-            terminal.say(f"{n:,} {samples.noun} {'linked' if link else 'copied'} to {target}")
         facts = {"run": str(run), "source": given}
         give(facts | {"samples": assigned.records(), "skipped": dict(samples.skipped)})
-
-
-def read_sources(words: list[str]) -> str | list[str]:
-    """Return a single source as it was typed, or else the paths of all image files, each once.
-
-    A word is a file, a folder, or - for paths on standard input: one per line, or between null
-    bytes as `find -print0` writes.
-    """
-    if len(words) == 1 and words[0] != STDIN:
-        return words[0]
-    return list(dict.fromkeys(path for word in words for path in _paths(word)))
-
-
-def _paths(word: str) -> Iterator[str]:
-    if word == STDIN:
-        data = sys.stdin.buffer.read()
-        parts = data.split(b"\0") if b"\0" in data else data.splitlines()
-        if not (paths := [os.fsdecode(part) for part in parts if part.strip()]):
-            raise NoData("Standard input lists no file. Write one path per line.")
-        yield from paths
-    elif (path := Path(word).expanduser()).is_dir():
-        yield from (str(path / name) for name in FolderImages(path, SIZE).paths)
-    elif path.exists():
-        yield str(path)
-    else:
-        raise NoData(f"{word} does not exist.{suggest(word)} Give image files or folders.")
 
 
 @app.command(
@@ -360,9 +299,209 @@ def export(
         give(write_export(opened, how, out, overwrite=overwrite, monitor=terminal))
 
 
-app.command("select", epilog=verbs.SELECT)(verbs.select_command)
-app.command("similar", epilog=verbs.SIMILAR)(verbs.similar_command)
-app.command("refine", epilog=verbs.REFINE)(verbs.refine_command)
-app.command("update", epilog=verbs.UPDATE)(verbs.update_command)
-app.command("sort", epilog=verbs.SORT)(verbs.sort_command)
+@app.command(
+    "select",
+    epilog=example(
+        "probagg select runs/photos -n 100 --out look.csv",
+        "Writes one line per photo, the most useful first.\n\n\b\nFor Label Studio:\n  "
+        "probagg select runs/photos --format label-studio --out tasks/",
+    ),
+)
+def select_command(
+    run: RunPath,
+    n: Number = 100,
+    how: Annotated[
+        str, typer.Option("--format", help=f"What --out is: {CSV} or {LABEL_STUDIO}.")
+    ] = CSV,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV file or, of another format, folder. [default: standard output]"),
+    ] = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Select the samples of a RUN to look at or label first.
+
+    In turn typical of a cluster, borderline, and spread over all samples, without near-duplicates.
+    """
+    terminal = Terminal(aside=out is None or as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        opened = open_run(run)
+        if how not in (CSV, LABEL_STUDIO):
+            raise InputError(f"--format is {how!r}; possible are {CSV} and {LABEL_STUDIO}.")
+        output = None
+        if how == CSV and out is not None:
+            output = Output(out, overwrite).check()
+        table = opened.select(n)
+        terminal.say(f"{len(table):,} of {len(opened.assignments):,} samples of {run}")
+        if how != CSV:
+            write_handover(opened, how, out, overwrite=overwrite, monitor=terminal, table=table)
+        elif output is not None:
+            output.write(encode(table.to_csv()))
+            terminal.say(f"written to {out}")
+        elif not as_json:
+            deliver(table.to_csv())
+        give({"run": str(run), "samples": table.records()})
+
+
+@app.command(
+    "similar",
+    epilog=example(
+        "probagg similar runs/photos new.jpg -n 10",
+        "Prints the most similar photos of the run with the columns of assignments.csv, of which "
+        "distance is that to new.jpg.",
+    ),
+)
+def similar_command(
+    run: RunPath,
+    sample: Annotated[
+        str, typer.Argument(help="An image file, or the path, row or id of a sample of the run.")
+    ],
+    n: Number = 20,
+    out: Out = None,
+    device: Device = "auto",
+    overwrite: Overwrite = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the samples of a RUN that are most similar to SAMPLE."""
+    terminal = Terminal(aside=out is None or as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        opened = open_run(run, trust_code=trust_code)
+        output = None if out is None else Output(out, overwrite, (Path(sample),)).check()
+        table = opened.similar(sample, n, device=device)
+        if output is not None:
+            output.write(encode(table.to_csv()))
+            terminal.say(f"written to {out}")
+        elif not as_json:
+            deliver(table.to_csv())
+        give({"run": str(run), "sample": sample, "samples": table.records()})
+
+
+@app.command(
+    "refine",
+    epilog=example(
+        "probagg refine runs/photos",
+        "Clusters again with the moves, merges, splits and discarded photos of the review, into "
+        "runs/photos-refined. runs/photos stays: to undo, remove the new folder.",
+    ),
+)
+def refine_command(
+    run: RunPath,
+    out: Annotated[
+        Path | None, typer.Option(help="The new run folder. [default: RUN-refined]")
+    ] = None,
+    report: Report = True,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Cluster again with what was corrected in the review of a RUN.
+
+    Numbers and names stay. The page of the new run shows what changed.
+    """
+    terminal = Terminal(quiet=quiet, aside=as_json)
+    with guarded(terminal, out, as_json) as give:
+        new = write_refined(open_run(run), terminal, out=out, report=report, overwrite=overwrite)
+        give(new.result)
+
+
+@app.command(
+    "update",
+    epilog=example(
+        "probagg update runs/photos new/",
+        "Assigns the photos in new/ and writes all into runs/photos-updated; runs/photos stays. "
+        "Its review shows new kinds of photos as new clusters, and probagg refine makes them "
+        "clusters of the model.",
+    ),
+)
+def update_command(
+    run: RunPath,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder of new photos in or beside the one that was clustered, or the table or "
+            "matrix that was clustered, with more rows."
+        ),
+    ],
+    new_clusters: Annotated[
+        str,
+        typer.Option(
+            help="What samples that fit nowhere become: review: new clusters to confirm; auto: new "
+            "clusters of the model; none."
+        ),
+    ] = "review",
+    out: Annotated[
+        Path | None, typer.Option(help="The new run folder. [default: RUN-updated]")
+    ] = None,
+    device: Device = "auto",
+    report: Report = True,
+    overwrite: Overwrite = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Add new samples to a RUN; nothing that was clustered changes its number."""
+    terminal = Terminal(quiet=quiet, aside=as_json)
+    with guarded(terminal, out, as_json) as give:
+        new = write_updated(
+            open_run(run, trust_code=trust_code),
+            source,
+            terminal,
+            out=out,
+            new_clusters=new_clusters,
+            device=device,
+            report=report,
+            overwrite=overwrite,
+        )
+        give(new.result)
+
+
+@app.command(
+    "sort",
+    epilog=example(
+        "probagg sort runs/photos sorted/",
+        "Copies each photo to sorted/CLUSTER-NAME/, by the clusters and names of the review.",
+    ),
+)
+def sort_command(
+    run: RunPath,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="A new folder for one folder per cluster. Not needed with --xmp."),
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="Link instead of copying.")] = False,
+    xmp: Annotated[
+        bool,
+        typer.Option(
+            "--xmp",
+            help="Write the name of the cluster as a keyword into PHOTO.xmp, which Immich, digiKam "
+            "and darktable read: beside the copies or, without FOLDER, beside the photos. A "
+            "sidecar that exists stays as it is.",
+        ),
+    ] = False,
+    keep_best: Annotated[
+        bool,
+        typer.Option("--keep-best", help="Of near-duplicates, only the largest sharp photo."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the images of a RUN into one folder per cluster, as they were reviewed."""
+    terminal = Terminal(aside=as_json)
+    with guarded(terminal, as_json=as_json) as give:
+        if folder is None:
+            if not xmp or link or keep_best:
+                raise InputError("FOLDER is missing: a new folder, for instance sorted/.")
+            n, skipped = open_run(run).write_sidecars()
+            terminal.say(f"{n:,} photos have a sidecar with the name of their cluster")
+            if skipped:
+                shown = ", ".join(skipped[:3]) + ", ..." * (len(skipped) > 3)
+                terminal.warn(f"{len(skipped):,} have a sidecar already, which stays: {shown}")
+            give({"run": str(run), "n_sidecars": n, "skipped": skipped})
+            return
+        n = open_run(run).sort_images(folder, link=link, xmp=xmp, keep_best=keep_best)
+        terminal.say(f"{n:,} images {'linked' if link else 'copied'} to {folder}")
+        give({"run": str(run), "folder": str(folder), "n_images": n})
+
+
 app.command(epilog=compare.EXAMPLE)(compare.compare)

@@ -4,6 +4,7 @@ import itertools
 import runpy
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import typer
 
 from probagg.app.cli.options import AsJson, Backbone, Labels, example, parse_k
 from probagg.app.cli.terminal import Terminal, guarded
-from probagg.app.run.by_pac import ByPac
+from probagg.app.run.methods import ByPac
 from probagg.app.run.options import Options, Request
 from probagg.app.run.result import scores
 from probagg.arrays import unit_rows
@@ -25,6 +26,7 @@ EXAMPLE = example(
 )
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
+METHODS = ("pac", "pac-smoothed", "opa", "kmeans", "spectral")
 Method = Callable[[np.ndarray, int, str, int], np.ndarray]
 
 
@@ -42,7 +44,7 @@ def compare(
             help="Methods, separated by commas. probagg cluster uses pac-smoothed. One of your own "
             "is FILE.py:FUNCTION, called with X, n_clusters and random_state; it returns labels."
         ),
-    ] = "pac,pac-smoothed,opa,kmeans,spectral",
+    ] = ",".join(METHODS),
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
     labels: Labels = None,
@@ -52,7 +54,7 @@ def compare(
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         chosen = [name.strip() for name in methods.split(",")]
-        methods_used = {name: METHODS.get(name) or _own(name) for name in chosen}
+        methods_used = {n: partial(_labels, n) if n in METHODS else _own(n) for n in chosen}
         options = Options(parse_k(k), backbone=backbone, labels=labels, method="pac")
         job = ByPac(Request(source, options.checked(source), terminal))
         if not isinstance(job.k, int):
@@ -95,7 +97,7 @@ def _own(name: str) -> Method:
         )
 
     def method(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-        labels = np.asarray(found(_unit(X, metric), K, seed))
+        labels = np.asarray(found(X, K, seed))
         if labels.shape != (len(X),):
             raise InputError(f"{name} returned {labels.shape}, not one label per row ({len(X)},).")
         return labels
@@ -109,7 +111,9 @@ def _measure(
     """Run one method with every seed; return the scores and how far the runs agree."""
     from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-    X, found, runs = samples.X, [], []
+    # At unit length squared distances are cosine distances.
+    X = unit_rows(samples.X) if metric == "cosine" else samples.X
+    found, runs = [], []
     for seed in range(seeds):
         began = time.perf_counter()
         labels = np.asarray(method(X, K, metric, seed))
@@ -144,48 +148,21 @@ def _line(row: dict[str, Any]) -> str:
     return "  ".join(parts)
 
 
-def _pac(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from probagg import PAC
+def _labels(name: str, X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+    """Return the clusters that a method finds."""
+    from sklearn.cluster import KMeans, SpectralClustering
 
-    return PAC(K, metric=metric, m="auto", random_state=seed).fit_predict(X)
+    import probagg
 
-
-def _pac_smoothed(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from probagg import GraphPAC
-
-    return GraphPAC(K, metric=metric, m="auto", random_state=seed).fit_predict(X)
-
-
-def _opa(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from probagg import OPAHead
-
-    return OPAHead(K, metric=metric, random_state=seed).fit(X).labels_
-
-
-def _kmeans(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from sklearn.cluster import KMeans
-
-    return KMeans(K, n_init=1, random_state=seed).fit(_unit(X, metric)).labels_
-
-
-def _spectral(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
-    from sklearn.cluster import SpectralClustering
-
-    spectral = SpectralClustering(
-        K, affinity="nearest_neighbors", n_neighbors=min(10, len(X)), random_state=seed
-    )
-    return spectral.fit(_unit(X, metric)).labels_
-
-
-def _unit(X: np.ndarray, metric: str) -> np.ndarray:
-    """Return rows at unit length for cosine, where squared distances are then cosine distances."""
-    return unit_rows(X) if metric == "cosine" else X
-
-
-METHODS: dict[str, Method] = {
-    "pac": _pac,
-    "pac-smoothed": _pac_smoothed,
-    "opa": _opa,
-    "kmeans": _kmeans,
-    "spectral": _spectral,
-}
+    params: dict[str, Any] = {"n_clusters": K, "random_state": seed}
+    near = min(10, len(X))
+    makers: dict[str, Callable[[], Any]] = {
+        "pac": lambda: probagg.PAC(**params, metric=metric, m="auto"),
+        "pac-smoothed": lambda: probagg.GraphPAC(**params, metric=metric, m="auto"),
+        "opa": lambda: probagg.OPAHead(**params, metric=metric),
+        "kmeans": lambda: KMeans(**params, n_init=1),
+        "spectral": lambda: SpectralClustering(
+            **params, affinity="nearest_neighbors", n_neighbors=near
+        ),
+    }
+    return makers[name]().fit(X).labels_

@@ -67,12 +67,6 @@ def read_options(typed: dict[str, Any]) -> Options:
 RunPath = Annotated[Path, typer.Argument(help="A run folder of probagg cluster.")]
 Backbone = Annotated[str | None, option_of("backbone")]
 Labels = Annotated[Path | None, option_of("labels")]
-CopyTo = Annotated[
-    Path | None, typer.Option(help="Copy the images into one folder per cluster under this one.")
-]
-LinkTo = Annotated[
-    Path | None, typer.Option(help="As --copy-to, but with links instead of copies.")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print warnings and errors only.")]
 Overwrite = Annotated[
@@ -109,10 +103,3 @@ def parse_m(text: str | None) -> float | str | None:
         return float(text)
     except ValueError:
         raise InputError(f"--m is {text!r}, but a number or auto is needed.") from None
-
-
-def chosen_target(copy_to: Path | None, link_to: Path | None) -> Path | None:
-    """Return the folder for images, of --copy-to or --link-to, or None."""
-    if copy_to is not None and link_to is not None:
-        raise InputError("--copy-to and --link-to are two ways of one thing. Give one of them.")
-    return copy_to or link_to

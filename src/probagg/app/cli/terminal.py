@@ -13,27 +13,21 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import typer
 
 from probagg.app.cli import Stopped
 from probagg.app.run.folder import is_finished, unfinished
-from probagg.app.run.monitor import Counter, Monitor
 from probagg.errors import InputError, Interrupted, ProbaggError, first_line
-from probagg.progress import duration, logger, printable
+from probagg.progress import Monitor, Progress, duration, logger, printable
 from probagg.storage import encode
 
-if TYPE_CHECKING:
-    from probagg.app.run.monitor import Progress
-
 FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
-# Seconds after which training is reported without a terminal too.
+# Seconds after which progress is reported without a terminal too.
 SILENCE = 60.0
-# The same for its first step, from which the time left is known.
-SOON = 10.0
 # Replacements for encodings that lack these characters.
-_PLAIN = str.maketrans({"█": "#", "±": "~"})
+_PLAIN = str.maketrans({"±": "~"})
 
 
 def show(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -103,109 +97,79 @@ class Terminal(Monitor):
     """
 
     def __init__(self, *, quiet: bool = False, aside: bool = False) -> None:
-        super().__init__()
+        super().__init__(verbose=not quiet)
         self.quiet, self.aside = quiet, aside
-        self.shows_progress = not quiet
         self._training = TrainingLine(not quiet)
 
     def say(self, text: str) -> None:
         """Print one line."""
-        super().say(text)
+        self.lines.append(printable(text))
         if not self.quiet:
             show(self.lines[-1], err=self.aside)
 
     def warn(self, text: object) -> None:
         """Print one line on standard error, also when quiet."""
-        super().say(f"Warning: {text}")
+        self.lines.append(printable(f"Warning: {text}"))
         show(self.lines[-1], err=True)
 
-    def count(self, what: str, unit: str) -> Counter:
+    def count(self, what: str, unit: str) -> Progress:
         """Return a progress line."""
-        return CountLine(what, unit, not self.quiet)
+        line = ProgressLine(not self.quiet)
+        return lambda done, total: line(f"{what}  {done:,} of {total:,} {unit}", done, total)
 
-    def train(self, progress: Progress) -> None:
+    def train(self, progress: Any) -> None:
         """Show the progress of training."""
         self._training(progress)
 
 
-class LiveLine:
-    """A line on standard error that the next one replaces; without a terminal, each is kept."""
+class ProgressLine:
+    """A line on standard error that the next one replaces.
+
+    Without a terminal, lines stay, one for each tenth of the work, and at least one per minute.
+    """
 
     def __init__(self, wanted: bool) -> None:
         self.wanted, self.live = wanted, is_terminal(sys.stderr)
-        self._began, self._shown, self._last = time.monotonic(), 0.0, ""
+        self._began, self._shown, self._last = time.monotonic(), -SILENCE, ""
+        self._first = self._tenth = -1.0
 
-    def write(self, text: str, *, ends: bool) -> None:
-        """Show the line; where it ends, the next one is a new line."""
-        over = f"\r{' ' * len(self._last)}\r" if self._last else ""
-        show(f"{over}{text}", err=True, nl=ends or not self.live)
-        self._last = text if self.live and not ends else ""
-
-
-class TrainingLine(LiveLine):
-    """Show training; without a terminal, at each tenth of the epochs and at least every minute."""
-
-    def __init__(self, wanted: bool) -> None:
-        super().__init__(wanted)
-        self._stage = self._loss = ""
-        # Whether the time left has been shown.
-        self._estimated = False
-
-    def __call__(self, progress: Progress) -> None:
-        """Show the progress."""
-        if not self.wanted:
-            return
-        now, begins = time.monotonic(), progress.stage != self._stage
-        share = progress.epoch + progress.step / progress.steps
-        if begins:
-            self._stage, self._began, self._loss = progress.stage, now, ""
-            self._estimated, self._first = False, share
-        if progress.metrics:
-            self._loss = f"  loss {progress.metrics['loss']:.4f}"
-            self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
-        ends = progress.epoch == progress.epochs
-        wait = 0.2 if self.live else SILENCE if self._estimated else SOON
-        before, after = (10 * n // progress.epochs for n in (progress.epoch - 1, progress.epoch))
-        tenth = not self.live and progress.metrics and after > before
-        if not (begins or ends or tenth or now - self._shown > wait):
-            return
-        self._shown, done = now, share - self._first
-        text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
-        if progress.step or not done:
-            text += f" step {progress.step}/{progress.steps}"
-        if ends:
-            left = f"{now - self._began:.0f} s"
-        elif done:
-            left = f"{duration((now - self._began) * (progress.epochs - share) / done)} left"
-            self._estimated = True
-        else:
-            left = "time left: known after a step"
-        self.write(f"{text}{self._loss}  {left}", ends=ends)
-
-
-class CountLine(LiveLine):
-    """Show a count; without a terminal, at each tenth."""
-
-    def __init__(self, what: str, unit: str, wanted: bool) -> None:
-        super().__init__(wanted)
-        self.what, self.unit = what, unit
-        self._tenth, self._first = -1, -1
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show the count."""
+    def __call__(self, text: str, done: float, total: float) -> None:
+        """Show how far the work is, with the time left, unless that was shown just now."""
         if not self.wanted:
             return
         self._first = done if self._first < 0 else self._first
         now, tenth = time.monotonic(), 10 * done // max(total, 1)
-        due = now - self._shown > 0.2 or done == total if self.live else tenth != self._tenth
-        if not due:
+        pause = now - self._shown
+        is_due = pause > 0.2 if self.live else pause > SILENCE or tenth != self._tenth
+        if not is_due and done != total:
             return
         self._shown, self._tenth = now, tenth
-        text = f"{self.what}  {done:,} of {total:,} {self.unit}"
         if self._first < done < total:
             left = (now - self._began) * (total - done) / (done - self._first)
             text += f", {duration(left)} left"
-        self.write(text, ends=done == total)
+        over = f"\r{' ' * len(self._last)}\r" if self._last else ""
+        show(f"{over}{text}", err=True, nl=done == total or not self.live)
+        self._last = text if self.live and done != total else ""
+
+
+class TrainingLine:
+    """Show the epochs and steps of training, stage by stage."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self._stage, self._loss = wanted, "", ""
+
+    def __call__(self, progress: Any) -> None:
+        """Show the progress."""
+        if progress.stage != self._stage:
+            self._line, self._stage, self._loss = ProgressLine(self.wanted), progress.stage, ""
+        if progress.metrics:
+            self._loss = f"  loss {progress.metrics['loss']:.4f}"
+            self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
+        text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
+        if progress.step:
+            text += f" step {progress.step}/{progress.steps}"
+        done = progress.epoch + progress.step / progress.steps
+        self._line(f"{text}{self._loss}", done, progress.epochs)
 
 
 Give = Callable[[Any], None]

@@ -8,14 +8,13 @@ from probagg.app.embed.backbone import (
     open_backbone,
     reopen_backbone,
 )
-from probagg.app.embed.features import Features, estimate, extract_features
+from probagg.app.embed.features import Features, extract_features
 
 __all__ = [
     "DEFAULT",
     "Backbone",
     "BackboneError",
     "Features",
-    "estimate",
     "extract_features",
     "is_available",
     "open_backbone",

@@ -47,11 +47,6 @@ class Duplicates:
         return np.flatnonzero(self.representative == np.arange(len(self.representative)))
 
     @property
-    def places(self) -> np.ndarray:
-        """(n,) the position of each sample's representative among `kept`."""
-        return np.searchsorted(self.kept, self.representative)
-
-    @property
     def groups(self) -> list[list[int]]:
         """The rows of each group of two or more, its representative first."""
         sizes = np.bincount(self.representative)

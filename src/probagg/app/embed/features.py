@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from probagg.data.images import ImageSet
 
-PROBE = 8  # images timed by `estimate`
 AT_ONCE = 128  # images in the network at once, on a GPU or on all cores together
 MIN_BATCH, MAX_BATCH = 4, 16  # images per core
 # An image is blank if the standard deviation of each channel is smaller, of 255. Pixels are looked
@@ -87,31 +86,6 @@ def extract_features(
                 if progress:
                     progress(done, total)
     return work.result()
-
-
-def estimate(images: Any, backbone: Backbone, *, cache: bool = True) -> float:
-    """Return roughly the seconds that `extract_features` will take.
-
-    They are measured on a few images that are not cached yet, after as many others. The features of
-    all of these are cached.
-    """
-    work = _Embedding(images, backbone, cache, PROBE)
-    with work.cache:
-        work.look_up()
-        todo = work.todo()
-        if len(todo) == 0:
-            return 0.0
-        # A network is slow the first time that it sees a batch of a size.
-        probe = todo[np.linspace(0, len(todo) - 1, min(2 * PROBE, len(todo))).astype(int)]
-        half = len(probe) // 2
-        list(work.extract(probe[:half]))
-        rest = probe[half:]
-        began = time.perf_counter()
-        list(work.extract(rest))
-        seconds = (time.perf_counter() - began) / len(rest) * len(todo)
-        # All of the set keeps all cores busy, a few images perhaps not.
-        busy = min(len(rest), cores()) / cores() if backbone.device == "cpu" else 1.0
-        return seconds * busy
 
 
 @dataclass

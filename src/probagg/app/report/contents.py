@@ -96,7 +96,7 @@ class Contents:
     all_profiles: Profiles | None
     candidates: list[Row]  # k_selection.csv
     skipped: list[Row]
-    preparation: list[Row] = field(default_factory=list)
+    preparation: list[str] = field(default_factory=list)  # a line per kind of column
     cells: dict[int, list[tuple[str, str]]] = field(default_factory=dict)  # of some rows of a table
     representatives: np.ndarray | None = None
     suggestions: dict[int, list[str]] = field(default_factory=dict)

@@ -83,7 +83,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         cells=_checked(run, "cells.csv", lambda path: _cells(path, len(assigned))),
         candidates=_checked(run, "k_selection.csv", lambda path: _table(path, ("n_clusters",))),
         skipped=_checked(run, "skipped.csv", lambda path: _table(path, ("path", "reason"))),
-        preparation=Preparation.load(verified(run, FILE)).table() if (run / FILE).exists() else [],
+        preparation=Preparation.load(verified(run, FILE)).lines if (run / FILE).exists() else [],
         representatives=_checked(run, DUPLICATES, lambda path: _representatives(path, assigned)),
         changes=_checked(run, CHANGES, lambda path: _changes(path, assigned, review, n_clusters)),
         suggestions=_checked(run, SUGGESTIONS, lambda path: _suggestions(path, n_clusters)),
@@ -279,7 +279,7 @@ def _changes(path: Path, assigned: Assignments, review: Review, n_clusters: int)
     shown = set(review.clusters(n_clusters))
     mark = PATH if assigned.heading == "path" else None
     found = []
-    for line in _table(path, ("name", "before", "after") if path.exists() else ()):
+    for line in _table(path, ("name", "before", "after")):
         name = line["name"] if mark is None else unmarked(line["name"], mark)
         change = Change(rows[name], int(line["before"]), int(line["after"]))
         if {change.before, change.after} <= shown:
@@ -289,7 +289,7 @@ def _changes(path: Path, assigned: Assignments, review: Review, n_clusters: int)
 
 def _suggestions(path: Path, n_clusters: int) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
-    for row in _table(path, ("cluster", "suggestion") if path.exists() else ()):
+    for row in _table(path, ("cluster", "suggestion")):
         name = unmarked(row["suggestion"], TEXT)[:MAX_NAME]
         found.setdefault(_cluster(row["cluster"], n_clusters), []).append(name)
     return found
@@ -319,7 +319,7 @@ def _representatives(path: Path, assigned: Assignments) -> np.ndarray:
     """Read the row of the photo that represents each sample; itself where none is listed."""
     rows = {name: row for row, name in enumerate(assigned.names)}
     found = np.arange(len(assigned))
-    for line in _table(path, (assigned.heading, "representative") if path.exists() else ()):
+    for line in _table(path, (assigned.heading, "representative")):
         name, first = (unmarked(line[key], PATH) for key in (assigned.heading, "representative"))
         if not {name, first} <= rows.keys():
             raise ValueError(f"{name!r:.40} or {first!r:.40} is not a sample of the run")

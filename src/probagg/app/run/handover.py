@@ -10,10 +10,10 @@ from probagg.app.assignments import Assignments
 from probagg.app.export.tools import Labelled, unique_names, write_anndata, write_label_studio
 from probagg.app.review import Review
 from probagg.app.run.folder import add_to_run
-from probagg.app.run.monitor import Monitor
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import Output, check_target
 from probagg.errors import InputError, warn_user
+from probagg.progress import Monitor
 from probagg.storage import whole_file, whole_folder
 
 # The model, and its place in the run where no other is given.

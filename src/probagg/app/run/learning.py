@@ -14,8 +14,8 @@ import numpy as np
 from probagg.aggregation import LINEAR_METRICS, embed
 from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review
-from probagg.app.run.by_pac import facts_of
 from probagg.app.run.folder import CHANGES
+from probagg.app.run.methods import facts_of
 from probagg.app.run.result import Clustering, text_table
 from probagg.app.run.samples import Samples
 from probagg.arrays import UNKNOWN
@@ -43,8 +43,7 @@ KEPT = ("m", "metric", "balance", "n_init")
 class Parent:
     """A run from which a new one is made.
 
-    `samples` have features, `assigned` is the table before the review, `representatives` (N,) are
-    the rows that count for near-duplicates, where these count once. `joined` says whether its
+    `samples` have features, `assigned` is the table before the review. `joined` says whether its
     clusters are joined parts (see `neighbours.joining`). `files` go to the new run.
     """
 
@@ -54,7 +53,6 @@ class Parent:
     samples: Samples
     assigned: Assignments
     review: Review
-    representatives: np.ndarray | None
     files: dict[str, bytes]
     joined: bool = False
 
@@ -95,14 +93,9 @@ def refine_run(parent: Parent) -> tuple[Clustering, Review, Changes]:
         )
     table, left = apart(review, parent.assigned, parent.n_clusters)
     known = known_labels_of(table, review.moved, ANCHORS)
-    rows, first = table.cluster >= 0, parent.representatives
-    if first is not None:
-        decided = np.array([name in review.moved for name in table.names])
-        rows &= decided | (first == np.arange(len(first)))
+    rows = table.cluster >= 0
     K, X = review.n_numbers(parent.n_clusters), parent.samples.X
     model, P = _refit(parent, known, K, np.flatnonzero(rows))
-    if first is not None:
-        P[~rows] = P[first[~rows]]
     after = np.where(table.cluster >= 0, left.groups(K)[P.argmax(1)], UNKNOWN)
     before = review.apply(parent.assigned).cluster
     moved = np.flatnonzero([name in left.moved for name in table.names])

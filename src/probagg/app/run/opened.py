@@ -34,14 +34,16 @@ from probagg.app.run.folder import (
     is_finished,
     verified,
 )
-from probagg.app.run.monitor import Monitor
 from probagg.app.run.output import photo_of
 from probagg.app.run.result import Predicted
 from probagg.app.run.samples import Samples
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.images import FolderImages
 from probagg.errors import InputError, NoData, warn_user
+from probagg.progress import Monitor
 from probagg.storage import file_version
+
+_NOUNS = {"images": "images", "matrix": "rows", "table": "a table"}
 
 
 class OpenedRun:
@@ -162,17 +164,16 @@ class OpenedRun:
         """Open new samples: images, or rows prepared as those of the run; not of another kind."""
         wanted, preparation = self.config["kind"], self.preparation
         samples = samples_of.open_samples(source, monitor, prefer=wanted)
-        if (samples.kind == "images") != (wanted == "images"):
-            given, needed = ("rows", "images")[:: 1 if wanted == "images" else -1]
+        kind = wanted if preparation is None else "table"
+        if samples.kind != kind:
+            given, needed = _NOUNS[samples.kind], _NOUNS[kind]
             raise NoData(
                 f"{samples.source or 'What was given'} holds {given}, but the run in {self.path} "
-                f"is of {needed}. Give {needed} like those of {self.config.get('source', 'it')}."
+                f"is of {needed}. Give {needed} like {self.config.get('source', 'it')}."
             )
-        if samples.images is not None:
-            return samples
-        if preparation is None:
+        if samples.table is None or preparation is None:
             return samples.select(self.config.get("columns"))
-        prepared = preparation.apply(samples.as_table())
+        prepared = preparation.apply(samples.table)
         for line in prepared.lines:
             monitor.say(line)
         return samples.prepared(preparation, prepared)

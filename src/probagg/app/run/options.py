@@ -14,11 +14,10 @@ from typing import Any, Self
 import numpy as np
 
 from probagg.app.run.folder import is_finished
-from probagg.app.run.monitor import Monitor
 from probagg.app.run.samples import Samples, open_samples
-from probagg.data import named
-from probagg.data.opening import is_named
+from probagg.data.opening import is_named, n_classes
 from probagg.errors import InputError
+from probagg.progress import Monitor
 
 PAC, DPAC = "pac", "dpac"
 METHODS = ("auto", PAC, DPAC)
@@ -116,18 +115,12 @@ class Options:
         "cluster]",
         flags=("--smooth/--no-smooth",),
     )
-    deduplicate: bool = for_pac(
-        "Images: count near-duplicates as one photo. duplicates.csv lists them either way.",
-        flags=("--deduplicate",),
-        default=False,
-    )
     id: str | None = for_pac(
         "Tables: the column with the ids of the rows. [default: an index or unique text]"
     )
     scale: str | None = for_pac(
-        "Tables: how to scale columns: standard, robust (median and quartiles), none, or "
-        "auto: standard if standard deviations differ by a factor of more than 10. [default: "
-        "auto]"
+        "Tables: how to scale columns: standard, none, or auto: standard if standard deviations "
+        "differ by a factor of more than 10. [default: auto]"
     )
     drop: Sequence[str] | None = for_pac(
         "Tables: a column to leave out. Repeatable.", typed=list[str]
@@ -197,21 +190,14 @@ class Request:
     source: Any
     options: Options
     monitor: Monitor
-    outline: Any = None
-    """In place of a source that is not to be downloaded."""
     download: bool = True
     """Whether weights may be downloaded."""
-
-    @property
-    def data(self) -> Any:
-        """What to open: the source, or its outline."""
-        return self.source if self.outline is None else self.outline
 
     def open(self, monitor: Monitor) -> Samples:
         """Open the source: as images for DPAC and a backbone, otherwise as what it is."""
         is_for_images = self.options.method == DPAC or self.options.backbone is not None
         prefer = "images" if is_for_images else "matrix"
-        return open_samples(self.data, monitor, prefer=prefer)
+        return open_samples(self.source, monitor, prefer=prefer)
 
     @property
     def title(self) -> str:
@@ -243,7 +229,7 @@ class Request:
         if self.options.n_clusters is not None:
             return self.options.n_clusters
         if is_named(self.source):
-            return named.n_classes(self.source)
+            return n_classes(self.source)
         if isinstance(self.source, str | PathLike) and not Path(self.source).expanduser().exists():
             # That the source is not there is said first.
             self.open(Monitor())
@@ -294,4 +280,4 @@ def choose_method(source: Any, method: str) -> str:
         raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
     if method != "auto":
         return method
-    return DPAC if is_named(source) and source in named.IMAGE_NAMES else PAC
+    return DPAC if is_named(source) else PAC

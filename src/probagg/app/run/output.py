@@ -84,13 +84,6 @@ def run_of(path: Path) -> Path | None:
     return None
 
 
-def check_sorting(source: Path, target: Path, *others: Path) -> None:
-    """Raise, before any work, where a source has no image files or a target cannot be used."""
-    if not source.is_dir() and not _is_image(source):
-        raise InputError(f"Only a folder of images can be sorted, but {source} is not one.")
-    check_target(target, source, *others)
-
-
 def check_target(target: Path, *others: Path) -> None:
     """Raise where a folder is neither new nor empty, or contains or lies in one of the others."""
     if os.path.lexists(target) and not target.is_dir():

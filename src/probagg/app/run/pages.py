@@ -15,14 +15,14 @@ from probagg.app.report.contents import Contents
 from probagg.app.report.page.rendering import render_page
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
-from probagg.app.run.by_pac import FEATURE_DEFAULTS
 from probagg.app.run.contents import read_contents, read_features, read_review, write_review
 from probagg.app.run.folder import add_to_run
-from probagg.app.run.monitor import Monitor
+from probagg.app.run.methods import FEATURE_DEFAULTS
 from probagg.app.run.selection import most_similar
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
 from probagg.errors import first_line, warn_user
+from probagg.progress import Monitor
 
 REPORT = "report.html"
 # Samples that the review page shows as similar to one.

@@ -2,20 +2,18 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from probagg.app.run.by_dpac import ByDpac
-from probagg.app.run.by_pac import ByPac
 from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
-from probagg.app.run.monitor import LogMonitor, Monitor
+from probagg.app.run.methods import ByDpac, ByPac
 from probagg.app.run.options import DPAC, Options, Request
 from probagg.app.run.pages import write_page
 from probagg.app.run.result import describe_result, write
 from probagg.app.run.run import Run
-from probagg.data import named
+from probagg.data.opening import is_here
+from probagg.errors import NoData
+from probagg.progress import Monitor
 
 
 def cluster(
@@ -27,10 +25,9 @@ def cluster(
     backbone: str | None = None,
     m: float | str | None = None,
     metric: str | None = None,
-    balance: float | str | None = None,
+    balance: float | None = None,
     n_init: int | None = None,
     smooth: bool | None = None,
-    deduplicate: bool = False,
     id: str | None = None,
     scale: str | None = None,
     drop: Sequence[str] | None = None,
@@ -66,19 +63,16 @@ def cluster(
     backbone : str or None
         PAC on images: the network whose features are clustered, by default DINOv2.
     m, metric, balance, n_init
-        Of `PAC`. The default of balance is "auto"; for features of images the defaults are
-        m="auto", cosine distance and n_init=3, for a matrix the estimator's own.
+        Of `PAC`. For features of images the defaults are m="auto", cosine distance and n_init=3,
+        for a matrix the estimator's own.
     smooth : bool or None
         PAC: whether probabilities are averaged over similar rows or images, and parts joined where
         clusters are not compact, also for new ones (`False` is the paper's PAC). None is True where
         there are 20 per cluster in dense rows that fit in memory; otherwise there is no smoothing.
-    deduplicate : bool
-        PAC on images: whether near-duplicates count as one photo. One of each group is clustered,
-        and the others get its probabilities. duplicates.csv lists them either way.
     id, scale, drop
         Of tables (.csv, .parquet, a DataFrame): the column that names the rows, guessed by default;
-        how numbers and dates are scaled, "standard", "robust", "none" or "auto", which standardises
-        where standard deviations differ by a factor of more than 10; and columns to leave out.
+        how numbers and dates are scaled, "standard", "none" or "auto", which standardises where
+        standard deviations differ by a factor of more than 10; and columns to leave out.
         Categories, booleans, dates and missing values are prepared, and `predict` repeats it.
     recipe, settings, precision, max_minutes, resume
         DPAC: a `Recipe`, its name or a TOML file; changes to it, as ["cluster.m=1.05"]; and how to
@@ -113,68 +107,20 @@ def cluster(
     (10, 1797)
     """
     asked = {name: v for name, v in locals().items() if name not in ("source", "verbose")}
-    return plan(source, Options(**asked), LogMonitor() if verbose else Monitor()).run()
+    return run_plan(plan(source, Options(**asked), Monitor(verbose > 0)))
 
 
-@dataclass(frozen=True)
-class Job:
-    """A clustering that is ready to run."""
+def plan(
+    source: Any, options: Options, monitor: Monitor, *, download: bool = True
+) -> ByPac | ByDpac:
+    """Check everything that can be checked before work starts (see `cluster`).
 
-    work: ByPac | ByDpac
-
-    def describe(self) -> dict[str, Any]:
-        """Return what will be done, in words, and where it goes.
-
-        "seconds" are roughly those of features and of training. Where something else would do
-        better on this machine, "advice" says what.
-        """
-        request, (what, seconds) = self.work.request, self.work.plan()
-        facts: dict[str, Any] = {"source": request.title, "plan": what, "run": str(request.out)}
-        if seconds is not None:
-            facts["seconds"] = round(seconds)
-            if isinstance(self.work, ByDpac) and (advice := self.work.advice(seconds)):
-                facts["advice"] = advice
-        return facts
-
-    def run(self) -> Run:
-        """Cluster, write the run folder and return it opened."""
-        request = self.work.request
-        out, monitor, options = request.out, request.monitor, request.options
-        if isinstance(self.work, ByDpac) and not self.work.is_first_process:
-            self.work.join()
-            # The first process writes it.
-            while is_being_written(out):
-                time.sleep(0.2)
-            return Run(out)
-        with RunFolder(out, overwrite=options.overwrite) as folder:
-            # A run of DPAC that this one replaces may have left checkpoints.
-            if isinstance(self.work, ByPac) and has_checkpoints(out):
-                from probagg.dpac.checkpoint import CHECKPOINT_FILES
-
-                folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
-            clustering = self.work.run(folder)
-            result = write(folder, clustering)
-            for line in describe_result(clustering, result):
-                monitor.say(line)
-            folder.write("log.txt", "\n".join(monitor.lines) + "\n")
-        monitor.say(f"written to {out}")
-        if options.report:
-            write_page(out, clustering.samples.images, monitor)
-        samples = clustering.samples
-        rows = clustering.X if samples.images is None else None
-        # The user of this process named the backbone, so it may be code.
-        return Run(out, images=samples.images, rows=rows, trust_code=True)
-
-
-def plan(source: Any, options: Options, monitor: Monitor, *, download: bool = True) -> Job:
-    """Check everything that can be checked before work starts (see `cluster`); return the job.
-
-    Without `download`, the plan of a set or network that is not on this computer can be described
-    only.
+    Without `download`, what is not on this computer can only be described.
     """
     options = options.checked(source)
-    outline = None if download else _outline(source, monitor)
-    request = Request(source, options, monitor, outline, download)
+    if not download and isinstance(source, str) and not is_here(source):
+        raise NoData(f"{source} is not on this computer. Without --dry-run it is downloaded first.")
+    request = Request(source, options, monitor, download)
     RunFolder(request.out, overwrite=options.overwrite).check()
     if options.method != DPAC and has_checkpoints(request.out) and not options.overwrite:
         raise RunFolderError(
@@ -182,14 +128,34 @@ def plan(source: Any, options: Options, monitor: Monitor, *, download: bool = Tr
             f"another folder for {options.method.upper()}, or replace the unfinished run with "
             "--overwrite (overwrite=True)."
         )
-    return Job(ByDpac(request) if options.method == DPAC else ByPac(request))
+    return ByDpac(request) if options.method == DPAC else ByPac(request)
 
 
-def _outline(source: Any, monitor: Monitor) -> Any:
-    """Return the outline of a named set that is not on this computer, and say so; or None."""
-    if not isinstance(source, str) or Path(source).exists():
-        return None
-    found = named.outline(source)
-    if found is not None:
-        monitor.say(f"{source} is not on this computer: it is downloaded first.")
-    return found
+def run_plan(work: ByPac | ByDpac) -> Run:
+    """Cluster as planned, write the run folder and return it opened."""
+    request = work.request
+    out, monitor, options = request.out, request.monitor, request.options
+    if isinstance(work, ByDpac) and not work.is_first_process:
+        work.join()
+        # The first process writes it.
+        while is_being_written(out):
+            time.sleep(0.2)
+        return Run(out)
+    with RunFolder(out, overwrite=options.overwrite) as folder:
+        # A run of DPAC that this one replaces may have left checkpoints.
+        if isinstance(work, ByPac) and has_checkpoints(out):
+            from probagg.dpac.checkpoint import CHECKPOINT_FILES
+
+            folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
+        clustering = work.run(folder)
+        result = write(folder, clustering)
+        for line in describe_result(clustering, result):
+            monitor.say(line)
+        folder.write("log.txt", "\n".join(monitor.lines) + "\n")
+    monitor.say(f"written to {out}")
+    if options.report:
+        write_page(out, clustering.samples.images, monitor)
+    samples = clustering.samples
+    rows = clustering.X if samples.images is None else None
+    # The user of this process named the backbone, so it may be code.
+    return Run(out, images=samples.images, rows=rows, trust_code=True)

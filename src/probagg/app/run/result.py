@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tomli_w
@@ -24,17 +24,14 @@ from probagg.app.assignments import (
     parts_of,
 )
 from probagg.app.run.folder import FURTHER, RunFolder
-from probagg.app.run.profiles import example_cells, profiles
 from probagg.app.run.samples import Samples
+from probagg.app.run.tables import example_cells, profiles
 from probagg.arrays import npy_bytes, npz_bytes
 from probagg.environment import environment
 from probagg.storage import PATH, TEXT, marked
 
-if TYPE_CHECKING:
-    from probagg.app.embed.duplicates import Duplicates
-
-# The most clusters shown as bars.
-MOST_BARS = 30
+# The most sizes of clusters in a line.
+MOST_SIZES = 30
 # Columns of names of samples: paths, or row numbers and ids, which must match the user's table.
 NAMES = ("path", "row", "name", "representative")
 
@@ -150,7 +147,8 @@ def describe_result(clustering: Clustering, result: dict[str, Any]) -> list[str]
     method += ", smoothed" * result.get("smooth", False)
     K = result["n_clusters"]
     what = f"{result['n_samples']:,} {samples.noun} in {K} cluster{'s' * (K != 1)} by {method}"
-    lines = [what, *bars(result["sizes"])]
+    sizes = ", ".join(f"{size:,}" for size in result["sizes"][:MOST_SIZES])
+    lines = [what, f"sizes: {sizes}{', ...' * (K > MOST_SIZES)}"]
     counts = [f"{result['n_borderline']:,} borderline", f"{result['n_outliers']:,} outliers"]
     if n := result["n_skipped"]:
         what = "row" if samples.images is None else "file"
@@ -172,19 +170,6 @@ def describe_result(clustering: Clustering, result: dict[str, Any]) -> list[str]
     elif "state" in result:
         lines.append(f"{result['state']}, sharpness {result['sharpness']:.2f}")
     return lines
-
-
-def bars(sizes: list[int]) -> list[str]:
-    """Return one bar per cluster; of many clusters, the largest and the smallest."""
-    lines = [
-        f"  cluster {k:>3}  {size:>6}  {'█' * round(30 * size / max(max(sizes), 1))}".rstrip()
-        for k, size in enumerate(sizes)
-    ]
-    if len(sizes) <= MOST_BARS:
-        return lines
-    ranked = sorted(range(len(sizes)), key=lambda k: (-sizes[k], k))
-    first, last = ranked[: MOST_BARS - 5], ranked[-4:]
-    return [*(lines[k] for k in first), "  ...", *(lines[k] for k in last)]
 
 
 def scores_line(what: str, scores: dict[str, Any]) -> str:
@@ -255,10 +240,3 @@ def fitted_probabilities(model: Any, X: Any) -> Any:
     """Return P of the rows that a model was fitted on; PAC does not keep it where X is large."""
     kept = getattr(model, "probabilities_", None)
     return Predicted(model, X) if kept is None else kept
-
-
-def probabilities_of_all(P: Any, model: Any, X: Any, duplicates: Duplicates) -> Any:
-    """Return P of all rows from P of the representatives among them."""
-    if isinstance(P, Predicted):
-        return Predicted(model, X[duplicates.representative])
-    return P[duplicates.places]

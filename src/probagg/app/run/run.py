@@ -10,21 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from probagg.app.assignments import Assignments
+from probagg.app.assignments import COLUMNS, Assignments
 from probagg.app.report.review.server import serve
-from probagg.app.run.contents import ASSIGNMENTS, read_contents
-from probagg.app.run.evaluation import compare_with_classes
+from probagg.app.review import Review
+from probagg.app.run.contents import ASSIGNMENTS, MAX_CLUSTERS, read_contents
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.handover import write_export
-from probagg.app.run.monitor import LogMonitor, Monitor
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import photo_of, sort_images, write_sidecar
 from probagg.app.run.pages import review_session, write_report
+from probagg.app.run.samples import classes_of
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.successor import write_refined, write_updated
+from probagg.data.labels import Classes, read_pairs
 from probagg.data.photo import BadImage
 from probagg.errors import InputError, NoData, ProbaggError, warn_user
-from probagg.storage import encode
+from probagg.metrics import evaluate
+from probagg.progress import Monitor
+from probagg.storage import encode, open_regular
 
 
 class Run(OpenedRun):
@@ -47,7 +50,7 @@ class Run(OpenedRun):
         Nothing is fitted again. Files that cannot be read are left out with a warning. Another says
         where many samples are outliers, which fit no cluster.
         """
-        samples, assigned = self.assign(source, device, LogMonitor() if verbose else Monitor())
+        samples, assigned = self.assign(source, device, Monitor(verbose > 0))
         for line in samples.left_out():
             warn_user(line)
         if assigned.is_foreign():
@@ -139,7 +142,7 @@ class Run(OpenedRun):
 
         `out` is the new run's folder, by default RUN-refined beside this one.
         """
-        monitor = LogMonitor() if verbose else Monitor()
+        monitor = Monitor(verbose > 0)
         return write_refined(self, monitor, out=out, report=report, overwrite=overwrite)
 
     def update(
@@ -164,7 +167,7 @@ class Run(OpenedRun):
 
         `out` is the new run's folder, by default RUN-updated beside this one.
         """
-        monitor = LogMonitor() if verbose else Monitor()
+        monitor = Monitor(verbose > 0)
         return write_updated(
             self,
             source,
@@ -245,15 +248,13 @@ class Run(OpenedRun):
         link: bool = False,
         xmp: bool = False,
         keep_best: bool = False,
-        table: Assignments | None = None,
     ) -> int:
         """Copy or link the images into one folder per cluster under `target`; return how many.
 
-        They are all of the run, or those of a `table` of it, such as `select` returns. With `xmp` a
-        sidecar beside each has the name of its cluster as a keyword. `keep_best` leaves out all
-        near-duplicates but the largest of the sharp ones.
+        With `xmp` a sidecar beside each has the name of its cluster as a keyword. `keep_best`
+        leaves out all near-duplicates but the largest of the sharp ones.
         """
-        source, assigned = self._photos("sort"), self.assignments if table is None else table
+        source, assigned = self._photos("sort"), self.assignments
         contents = read_contents(self.file(ASSIGNMENTS).parent) if keep_best else None
         if contents is not None and contents.representatives is not None:
             from probagg.app.embed.duplicates import best_photos  # which loads the backbones
@@ -307,3 +308,69 @@ def open_run(path: str | PathLike[str], *, trust_code: bool = False) -> Run:
     whose maker you trust.
     """
     return Run(path, trust_code=trust_code)
+
+
+def compare_with_classes(
+    assigned: Assignments,
+    labels: Any,
+    *,
+    n_clusters: int,
+    review: Review,
+    folder: str | None = None,
+) -> dict[str, Any]:
+    """Return ACC, NMI, ARI, the confusion and the main class of each cluster.
+
+    `review` names the clusters; `labels` and `folder` are as for `classes_of`.
+    """
+    classes = classes_of(labels, assigned.names, folder)
+    # Discarded samples do not count.
+    known = classes.known & (assigned.cluster >= 0)
+    if not known.any():
+        raise NoData(
+            f"No class is known of any of the {len(known):,} samples that were not discarded. Give "
+            "labels that name them as assignments.csv does (--labels truth.csv with lines of "
+            "path,class or row,class), or one class per sample."
+        )
+    clusters, y = assigned.cluster[known], classes.y[known]
+    counts = np.zeros((review.n_numbers(n_clusters), len(classes.names)), int)
+    np.add.at(counts, (clusters, y), 1)
+    return {
+        "n_samples": len(known),
+        "n_labelled": int(known.sum()),
+        **evaluate(y, clusters),
+        "classes": classes.names,
+        "clusters": [
+            {
+                "cluster": k,
+                "name": review.name_of(k),
+                "size": int(row.sum()),
+                "class": classes.names[row.argmax()],
+                "purity": float(row.max() / row.sum()),
+            }
+            for k, row in enumerate(counts)
+            if row.sum()
+        ],
+        "confusion": counts.tolist(),
+    }
+
+
+def evaluate_table(path: Path, labels: Any) -> dict[str, Any]:
+    """Compare a table with known classes, as a run's.
+
+    It is one that `probagg predict --out` wrote, or a CSV file of names and clusters.
+    """
+    if labels is None:
+        raise NoData(
+            f"{path} is a table without known classes. Give them as labels (--labels truth.csv "
+            "with lines of path,class or row,class)."
+        )
+    with open_regular(path) as file:
+        is_ours = ",".join(COLUMNS).encode() in file.readline(10_000)
+    if is_ours:
+        assigned = Assignments.read(path, MAX_CLUSTERS)
+    else:
+        names, found = zip(*read_pairs(path), strict=True)
+        clusters = Classes.of_text(found)
+        assigned = Assignments.given(names, clusters.y, clusters.names)
+    K, review = int(assigned.cluster.max()) + 1, Review(names=assigned.cluster_names)
+    return {"run": str(path), **compare_with_classes(assigned, labels, n_clusters=K, review=review)}

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from probagg.app.assignments import COLUMNS
-from probagg.app.run.monitor import Monitor
 from probagg.app.run.tables import Preparation, Prepared
-from probagg.data.arrays import Matrix, matrix_of_table
+from probagg.data.arrays import Matrix
 from probagg.data.images import FolderImages, ImageSet
 from probagg.data.labels import Classes, read_labels
 from probagg.data.opening import is_named, open_source
 from probagg.data.photo import count_by_kind, needs_package, why_not
-from probagg.data.tables import Table, table_of
+from probagg.data.tables import Table
 from probagg.errors import InputError, Interrupted, NoData, did_you_mean
+from probagg.progress import Monitor
 
 if TYPE_CHECKING:
     from probagg.dpac.recipe import Recipe
@@ -67,24 +67,19 @@ class Samples:
         assert self.images is not None
         return self.images
 
-    def only(self, rows: np.ndarray, skipped: Sequence[tuple[object, str]]) -> Samples:
-        """Return the given rows, with the others noted as skipped."""
+    def only(
+        self, rows: np.ndarray | Sequence[int], skipped: Sequence[tuple[object, str]] = ()
+    ) -> Samples:
+        """Return the given rows, in their order, with others noted as skipped."""
+        rows = np.asarray(rows)
         return replace(
             self,
             names=[self.names[row] for row in rows],
-            classes=self.classes and self.classes.of(rows),
-            skipped=(*self.skipped, *((str(name), reason) for name, reason in skipped)),
-        )
-
-    def in_order(self, rows: Sequence[int]) -> Samples:
-        """Return these rows with their features; the cells of a table are left out."""
-        return replace(
-            self,
-            names=[self.names[row] for row in rows],
-            X=self.X[rows],
+            X=None if self.X is None else self.X[rows],
             units=None if self.units is None else self.units[rows],
-            classes=self.classes and self.classes.of(np.asarray(rows)),
-            table=None,
+            classes=self.classes and self.classes.of(rows),
+            table=self.table and self.table.only(rows),
+            skipped=(*self.skipped, *((str(name), reason) for name, reason in skipped)),
         )
 
     def left_out(self) -> list[str]:
@@ -117,16 +112,7 @@ class Samples:
             units=found.units,
             columns=preparation.outputs,
             preparation=preparation,
-            table=self.table and self.table.only(found.rows),
         )
-
-    def as_table(self) -> Table:
-        """Return the table, or the columns of a matrix as one without names."""
-        if self.table is not None:
-            return self.table
-        X = self.X.toarray() if hasattr(self.X, "toarray") else np.asarray(self.X)
-        names: Sequence[Any] = self.columns or range(X.shape[1])
-        return table_of(self.source or "The array", zip(names, X.T, strict=True))
 
     def for_recipe(self, source: Any, recipe: Recipe) -> Samples:
         """Return photos as a recipe reads them; an image set as the source stays as it is."""
@@ -138,12 +124,6 @@ class Samples:
 
     def select(self, columns: list[str] | None) -> Samples:
         """Return a matrix with the columns of a model, in its order, where both have names."""
-        if self.table is not None:
-            table = self.table
-            if columns is not None and set(columns) <= set(table.names):
-                table = replace(table, columns=[table[name] for name in columns])
-            data = matrix_of_table(table)
-            return replace(self, X=data.X, columns=data.columns, table=None).select(columns)
         if columns is None or self.columns is None or self.columns == columns:
             return self
         missing = [name for name in columns if name not in self.columns]
@@ -216,8 +196,7 @@ def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Clas
 def open_samples(source: Any, monitor: Monitor, *, prefer: str = "images") -> Samples:
     """Open a source once (see `open_source`), and say which files of a folder are not read.
 
-    No image is decoded yet, and a table has no features until it is prepared, or read as numbers by
-    `select`.
+    No image is decoded yet, and a table has no features until it is prepared.
     """
     found = open_source(source, prefer=prefer)
     place = place_of(source)

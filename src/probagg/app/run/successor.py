@@ -15,7 +15,6 @@ from probagg.app.run import samples as samples_of
 from probagg.app.run.contents import ASSIGNMENTS, read_contents
 from probagg.app.run.folder import DUPLICATES, REVIEW, SUGGESTIONS, RunFolder, is_finished
 from probagg.app.run.learning import NEW_CLUSTERS, Parent, refine_run, update_lines, update_run
-from probagg.app.run.monitor import Monitor
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.pages import find_images, write_page
 from probagg.app.run.result import Clustering, begin, write
@@ -23,6 +22,7 @@ from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.tables import FILE
 from probagg.data.opening import open_images
 from probagg.errors import InputError, NoData
+from probagg.progress import Monitor
 from probagg.storage import read_bytes
 
 # Files that a run made from another takes over.
@@ -153,7 +153,7 @@ def _parent_in(run: OpenedRun, source: Any, monitor: Monitor) -> Parent:
     order = [places[name] for name in table.names]
     order += [row for name, row in places.items() if name not in known]
     if order != list(range(len(samples))):
-        samples = samples.in_order(order)
+        samples = samples.only(order)
     return _parent_of(run, contents, samples)
 
 
@@ -208,7 +208,6 @@ def _parent_of(run: OpenedRun, contents: Contents, samples: Samples) -> Parent:
         samples=samples,
         assigned=contents.assigned,
         review=contents.review,
-        representatives=contents.representatives if run.config.get("deduplicate") else None,
         joined=str(run.result.get("clusters", "")).startswith(PARTS),
         files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
     )

@@ -1,4 +1,4 @@
-"""From the columns of a table to numbers of comparable scale, for new rows too, and back to units.
+"""From the columns of a table to numbers of comparable scale, and clusters in its units.
 
 Each column becomes the id of the rows, numbers to cluster, or nothing, and what was done is said in
 words. The numbers that prepare a column are saved as plain JSON, one entry per column.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import numpy as np
 
+from probagg.app.assignments import Assignments
 from probagg.app.report.page.groups import short
 from probagg.data.tables import (
     AMOUNTS,
@@ -32,21 +34,15 @@ from probagg.data.tables import (
     Column,
     Table,
     date_text,
+    places,
 )
 from probagg.errors import InputError, NoData, did_you_mean, reading
 from probagg.storage import read_bytes
 
-if TYPE_CHECKING:
-    from probagg.pac.advice import Scales
-
 FORMAT = "probagg.preparation/1"
 FILE = "preparation.json"
-SCALINGS = ("auto", "standard", "robust", "none")
-SCALED = {
-    "standard": "standardised (mean 0, standard deviation 1)",
-    "robust": "scaled (median 0, interquartile range 1)",
-    "none": "as they are",
-}
+SCALINGS = ("auto", "standard", "none")
+SCALED = {"standard": "standardised (mean 0, standard deviation 1)", "none": "as they are"}
 _NOUNS = {NUMBER: "numbers", DATE: "dates", BOOLEAN: "booleans", CATEGORY: "categories"}
 # "auto" standardises where the largest scale is more than this many times the smallest.
 FACTOR = 10.0
@@ -64,6 +60,13 @@ _CODES = re.compile(
     r"(?i:(^|[ _.-])(zip|plz|postal|postcode|fips|phone|sku|ean|isbn|code|id)($|[ _.-])|"
     r"(zip|post|postal|area)_?code)|[a-z](ID|Id)$"
 )
+# From LARGE numbers on, profiles.csv is of a sample of the rows with SAMPLE numbers, and it holds
+# at most MOST_COLUMNS columns.
+LARGE, SAMPLE = 2**26, 2**24
+MOST_COLUMNS = 60
+QUARTILES = (0.25, 0.5, 0.75)
+# A page shows so many cells of a row; they are kept of so many rows of each kind per cluster.
+FEW_COLUMNS, EXAMPLES = 4, 100
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ def assign_roles(
             roles.used.append(Column(column.name, BOOLEAN, column.values, column.style))
         else:
             roles.used.append(column)
+    roles.used.sort(key=lambda column: (column.kind == BOOLEAN) + 2 * (column.kind == CATEGORY))
     if not roles.used:
         ids = [] if roles.id is None else [f"{roles.id or _UNNAMED} (the id)"]
         others = [f"{name or _UNNAMED} ({why})" for name, why in roles.left_out.items()]
@@ -140,7 +144,7 @@ def _guess_id(table: Table, others: set[str | None]) -> tuple[str | None, str]:
     """Return the column that names the rows, and why; None where no column is likely to."""
     free = [column for column in table.columns if column.name not in others]
     for column in free[:1]:
-        if table.is_named and column.is_index and _is_unique(column.texts()):
+        if column.is_index and _is_unique(column.texts()):
             return column.name, "an index without a name"
     texts = [c for c in free if c.kind == TEXT and c.style != AMOUNTS and _is_unique(c.values)]
     whole = [c for c in free if _IDS.search(c.name) and _is_whole(c)]
@@ -168,35 +172,27 @@ class Part:
     """A column that is clustered, and the numbers that prepare it."""
 
     name: str
-    place: int  # its number among the columns of the table
     kind: str
     style: str = ""  # how its numbers or dates were written
-    missing: int = 0  # number of missing values
-    unreadable: int = 0  # how many of them are texts among numbers
     fill: float = 0.0  # replaces missing values; dates are days since 1970
     center: float = 0.0
     scale: float = 1.0
     categories: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, column: Column, place: int) -> Self:
+    def of(cls, column: Column) -> Self:
         """Return the part of a column that is not fitted yet."""
-        different = set(column.known) if column.kind == CATEGORY else set()
-        missing = int(column.is_missing.sum())
-        facts = (column.style, missing, column.n_unreadable)
-        return cls(column.name, place, column.kind, *facts, categories=sorted(different))
+        different = sorted(set(column.known)) if column.kind == CATEGORY else []
+        return cls(column.name, column.kind, column.style, categories=different)
 
-    def check(self, n_columns: int) -> None:
+    def check(self) -> None:
         """Raise an error where a part that was read from a file cannot be of a table."""
-        texts = (self.name, self.kind, self.style, *self.categories)
-        counts = (self.place, self.missing, self.unreadable)
+        texts = (self.name, self.style, *self.categories)
         amounts = (self.fill, self.center, self.scale)
         if (
             not all(isinstance(text, str) for text in texts)
-            or not all(type(count) is int for count in counts)
             or not all(type(a) in (int, float) and math.isfinite(a) for a in amounts)
-            or self.kind not in (NUMBER, DATE, BOOLEAN, CATEGORY)
-            or not 0 <= self.place < n_columns
+            or self.kind not in _NOUNS
             or self.scale == 0.0
         ):
             raise ValueError(f"its column {self.name!r:.40} cannot be of a table")
@@ -232,28 +228,6 @@ class Part:
             return self.units(codes)
         return [(np.where(np.isnan(codes), self.fill, codes) - self.center) / self.scale]
 
-    def describe(self, scaling: str) -> str:
-        """Return what was done to the column, with its numbers."""
-        if self.kind == CATEGORY:
-            none = [f"{self.missing:,} missing are no category"] * bool(self.missing)
-            return "; ".join([f"one-hot encoded: {', '.join(self.categories)}", *none])
-        if self.kind == BOOLEAN:
-            done = "as 0 and 1"
-        elif scaling == "none":
-            done = "as days" if self.kind == DATE else "as it is"
-        else:
-            unit = " days" if self.kind == DATE else ""
-            words = ("mean", "standard deviation") if scaling == "standard" else ("median", "IQR")
-            done = f"minus the {words[0]} {self._amount(self.center)}, divided by the {words[1]} "
-            done += f"{short(self.scale)}{unit}"
-        if self.missing:
-            bad = f" ({self.unreadable:,} texts)" if self.unreadable else ""
-            done += f"; {self.missing:,} missing{bad} filled with {self._amount(self.fill)}"
-        return done
-
-    def _amount(self, value: float) -> str:
-        return date_text(math.floor(value)) if self.kind == DATE else short(value)
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -270,12 +244,9 @@ class Prepared:
 class Preparation:
     """How the columns of a table become numbers."""
 
-    columns: list[str]  # all columns of the table, in its order
-    is_named: bool
     id: str | None
-    scaling: str  # "standard", "robust" or "none"
-    parts: list[Part]
-    left_out: dict[str, str]  # columns and reasons
+    scaling: str  # "standard" or "none"
+    parts: list[Part]  # numbers and dates, then booleans, then categories
     lines: list[str]  # what was done, for a person
 
     @classmethod
@@ -294,23 +265,18 @@ class Preparation:
         """
         if scale not in SCALINGS:
             raise InputError(f"scale is {scale!r}; possible are {', '.join(SCALINGS)}.")
-        raw, table = table, table.read()
-        n_rows, roles = len(table), assign_roles(table, id, drop, classes)
-        ids = None if roles.id is None else _unique_ids(raw, roles.id)
-        parts, M = _parts(table, roles)
-        rows = _with_values(M, parts)
-        # Rows without any value are neither counted as missing nor judged.
-        if len(rows) < len(table):
-            table = table.only(rows)
-            roles = replace(assign_roles(table, roles.id, drop, classes), why_id=roles.why_id)
-            parts, M = _parts(table, roles)
-        why = "as asked"
-        if scale == "auto":
-            scales = _scales(M, parts)
-            scale, why = "none" if scales is None else "standard", _why(scales, parts)
-        parts = _learned(parts, M, scale)
-        lines = describe_columns(roles, parts, scale, why, n_rows - len(rows))
-        made = cls(table.names, table.is_named, roles.id, scale, parts, roles.left_out, lines)
+        ids = None
+        roles = assign_roles(table.read(), id, drop, classes)
+        if roles.id is not None:
+            ids = _unique_ids(table, roles.id)
+        rows = _with_values(*_parts(roles.used))
+        # Rows without any value are not counted as missing.
+        used = [replace(column, values=column.values[rows]) for column in roles.used]
+        parts, M = _parts(used)
+        scaling, why = (scale, "as asked") if scale != "auto" else _scaling(parts, M)
+        parts = _learned(parts, M, scaling)
+        lines = describe_columns(roles, used, parts, scaling, why, len(table) - len(rows))
+        made = cls(roles.id, scaling, parts, lines)
         return made, made._prepared(M, rows, ids, lines)
 
     def apply(self, table: Table) -> Prepared:
@@ -327,7 +293,7 @@ class Preparation:
                 "Give columns of the same kind."
             )
         M = np.column_stack([part.codes(column) for part, column in pairs])
-        rows = _with_values(M, self.parts)
+        rows = _with_values(self.parts, M)
         filled = {p.name: int(np.isnan(M[rows, j]).sum()) for j, p in enumerate(self.parts)}
         if any(filled.values()):
             names = ", ".join(name for name, n in filled.items() if n)
@@ -342,67 +308,43 @@ class Preparation:
 
     def _find(self, table: Table) -> list[Column]:
         """Return the columns of the parts, read as their kinds."""
-        if self.is_named and table.is_named:
-            missing = [part.name for part in self.parts if part.name not in table.names]
-            if missing:
-                raise NoData(
-                    f"{table.where} has no column {', '.join(map(repr, missing))}, but the run was "
-                    f"made with {', '.join(part.name for part in self.parts)}. Give the same "
-                    "columns; their order is free."
-                )
-            found = [table[part.name] for part in self.parts]
-        else:
-            found = [table.columns[place] for place in self._places(table)]
-        comma = table.comma_first
-        pairs = zip(self.parts, found, strict=True)
-        return [column.read_as(part.kind, part.style, comma) for part, column in pairs]
-
-    def _places(self, table: Table) -> list[int]:
-        """Return the places of the parts in a table without names."""
-        places, width = [part.place for part in self.parts], len(table.columns)
-        if width == len(self.columns):
-            return places
-        # The id may be left out.
-        if self.id is not None and width == len(self.columns) - 1:
-            return [place - (place > self.columns.index(self.id)) for place in places]
-        raise NoData(
-            f"{table.where} has {width} columns without names, but the run was made with "
-            f"{len(self.columns)}: {', '.join(self.columns)}. Give the same columns in this order."
-        )
-
-    @property
-    def in_order(self) -> list[int]:
-        """The places of the parts in the order of X: amounts, booleans, categories."""
-        rank = {BOOLEAN: 1, CATEGORY: 2}
-        return sorted(range(len(self.parts)), key=lambda j: rank.get(self.parts[j].kind, 0))
+        missing = [part.name for part in self.parts if part.name not in table.names]
+        if missing:
+            raise NoData(
+                f"{table.where} has no column {', '.join(map(repr, missing))}, but the run was "
+                f"made with {', '.join(part.name for part in self.parts)}. Give the same columns; "
+                "their order is free."
+            )
+        return [
+            table[part.name].read_as(part.kind, part.style, table.comma_first)
+            for part in self.parts
+        ]
 
     @property
     def outputs(self) -> list[str]:
         """The names of the columns of X."""
-        return [name for j in self.in_order for name in self.parts[j].outputs]
+        return [name for part in self.parts for name in part.outputs]
 
     @property
     def kinds(self) -> list[str]:
         """What each column of `Prepared.units` shows: a number, a date or a share."""
-        parts = [self.parts[j] for j in self.in_order]
-        return [part.kind if part.is_amount else "share" for part in parts for _ in part.outputs]
+        return [p.kind if p.is_amount else "share" for p in self.parts for _ in p.outputs]
 
     def _prepared(
         self, M: np.ndarray, rows: np.ndarray, ids: list[str] | None, lines: list[str]
     ) -> Prepared:
         if not len(rows):
             raise NoData("No row has a value in any column of the run. Give rows with values.")
-        X = [column for j in self.in_order for column in self.parts[j].prepare(M[:, j])]
-        units = [column for j in self.in_order for column in self.parts[j].units(M[:, j])]
+        pairs = list(zip(self.parts, M.T, strict=True))
+        X = [column for part, codes in pairs for column in part.prepare(codes)]
+        units = [column for part, codes in pairs for column in part.units(codes)]
         return Prepared(np.column_stack(X), rows, ids, np.column_stack(units), lines)
 
     def to_json(self) -> str:
         """Return the preparation as readable JSON."""
-        parts = [
-            {k: v for k, v in asdict(part).items() if v not in ("", [])} for part in self.parts
-        ]
-        value = {"format": FORMAT, **{k: v for k, v in vars(self).items() if k != "parts"}}
-        return json.dumps(value | {"parts": parts}, indent=2, ensure_ascii=False) + "\n"
+        parts = [{k: v for k, v in vars(part).items() if v not in ("", [])} for part in self.parts]
+        value = {"format": FORMAT, **vars(self), "parts": parts}
+        return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -412,41 +354,13 @@ class Preparation:
             if value.pop("format") != FORMAT:
                 raise ValueError("another format")
             made = cls(parts=[Part(**part) for part in value.pop("parts")], **value)
-            names = [*made.columns, *made.lines, *made.left_out, *made.left_out.values()]
-            if not all(isinstance(name, str) for name in (*names, made.id or "")):
-                raise ValueError("a column, a line or a reason is not text")
-            if made.scaling not in SCALINGS[1:] or type(made.is_named) is not bool:
-                raise ValueError(f"scaling is {made.scaling!r:.40}")
-            if not made.parts:
-                raise ValueError("it has no column")
+            if not all(isinstance(text, str) for text in (*made.lines, made.id or "")):
+                raise ValueError("a line is not text")
+            if made.scaling not in SCALED or not made.parts:
+                raise ValueError(f"scaling is {made.scaling!r:.40}, of {len(made.parts)} columns")
             for part in made.parts:
-                part.check(len(made.columns))
+                part.check()
             return made
-
-    def table(self) -> list[dict[str, str]]:
-        """Return one line per column for the page: its name, its kind and what was done."""
-        parts = {part.name: (part.kind, part.describe(self.scaling)) for part in self.parts}
-        lines = []
-        for name in self.columns:
-            left_out = ("left out", self.left_out.get(name, ""))
-            kind, done = ("id", "names the rows") if name == self.id else left_out
-            kind, done = parts.get(name, (kind, done))
-            lines.append({"column": name or "(no name)", "kind": kind, "done": done})
-        return lines
-
-
-def _why(scales: Scales | None, parts: list[Part]) -> str:
-    """Return why columns are standardised, or not."""
-    if scales is None:
-        return f"standard deviations within a factor of {FACTOR:.0f}"
-    large, small = (
-        "a category" if place < 0 else parts[place].name
-        for place in (scales.largest, scales.smallest)
-    )
-    return (
-        f"as standard deviations differ by a factor of {scales.factor:,.0f}, more than "
-        f"{FACTOR:.0f} ({large} {short(scales.high)}, {small} {short(scales.low)})"
-    )
 
 
 def _unique_ids(table: Table, name: str) -> list[str]:
@@ -462,39 +376,41 @@ def _unique_ids(table: Table, name: str) -> list[str]:
     return cells
 
 
-def _parts(table: Table, roles: Roles) -> tuple[list[Part], np.ndarray]:
+def _parts(used: list[Column]) -> tuple[list[Part], np.ndarray]:
     """Return the columns to cluster, not fitted, and their cells as numbers."""
-    parts = [Part.of(column, table.names.index(column.name)) for column in roles.used]
-    M = np.column_stack([p.codes(c) for p, c in zip(parts, roles.used, strict=True)])
-    return parts, M
+    parts = [Part.of(column) for column in used]
+    return parts, np.column_stack([p.codes(c) for p, c in zip(parts, used, strict=True)])
 
 
-def _with_values(M: np.ndarray, parts: list[Part]) -> np.ndarray:
+def _with_values(parts: list[Part], M: np.ndarray) -> np.ndarray:
     """Return the rows with a value in any column."""
     empty = np.array([NO_CATEGORY if part.kind == CATEGORY else np.nan for part in parts])
     return np.flatnonzero(~(np.isnan(M) | (empty == M)).all(axis=1))
 
 
-def _scales(M: np.ndarray, parts: list[Part]) -> Scales | None:
-    """Compare the scales of numbers and dates, and of a share of one half beside them."""
+def _scaling(parts: list[Part], M: np.ndarray) -> tuple[str, str]:
+    """Return how numbers and dates are scaled, by their scales and that of a category, and why."""
     from probagg.pac.advice import differing_scales  # scikit-learn is slow to import
 
     amounts = [j for j, part in enumerate(parts) if part.is_amount]
-    X = M[:, amounts]
-    if X.shape[1] and len(amounts) < len(parts):
-        half = (np.arange(len(M)) % 2).astype(float)
-        X = np.column_stack([X, half])
-    found = differing_scales(X, FACTOR) if X.shape[1] else None
-    if found is None:
-        return None
-    # -1 stands for the share.
-    places = [*amounts, -1]
-    return replace(found, largest=places[found.largest], smallest=places[found.smallest])
+    X, names = M[:, amounts], [parts[j].name for j in amounts]
+    if 0 < len(amounts) < len(parts):
+        # A share of one half.
+        X = np.column_stack([X, np.arange(len(M)) % 2])
+        names.append("a category")
+    scales = differing_scales(X, FACTOR) if amounts else None
+    if scales is None:
+        return "none", f"standard deviations within a factor of {FACTOR:.0f}"
+    high, low = names[scales.largest], names[scales.smallest]
+    return "standard", (
+        f"as standard deviations differ by a factor of {scales.factor:,.0f}, more than "
+        f"{FACTOR:.0f} ({high} {short(scales.high)}, {low} {short(scales.low)})"
+    )
 
 
 def _learned(parts: list[Part], M: np.ndarray, scaling: str) -> list[Part]:
     """Return the parts with the numbers that prepare them."""
-    from sklearn.preprocessing import RobustScaler, StandardScaler  # slow to import
+    from sklearn.preprocessing import StandardScaler  # slow to import
 
     found = list(parts)
     for j in (j for j, part in enumerate(parts) if part.kind == BOOLEAN):
@@ -507,9 +423,6 @@ def _learned(parts: list[Part], M: np.ndarray, scaling: str) -> list[Part]:
         if scaling == "standard":
             standard = StandardScaler().fit(X)
             centers, scales = standard.mean_, standard.scale_
-        elif scaling == "robust":
-            robust = RobustScaler().fit(X)
-            centers, scales = robust.center_, robust.scale_
         learned = zip(fills.tolist(), centers.tolist(), scales.tolist(), strict=True)
         for j, (fill, center, scale) in zip(amounts, learned, strict=True):
             found[j] = replace(parts[j], fill=fill, center=center, scale=scale)
@@ -517,26 +430,27 @@ def _learned(parts: list[Part], M: np.ndarray, scaling: str) -> list[Part]:
 
 
 def describe_columns(
-    roles: Roles, parts: list[Part], scaling: str, why_scaled: str, n_rows_left_out: int
+    roles: Roles, used: list[Column], parts: list[Part], scaling: str, why: str, n_left_out: int
 ) -> list[str]:
     """Return one line per kind of column, and one each for what was left out."""
     lines = [] if roles.id is None else [f"id: {roles.id or 'the first column'}, {roles.why_id}"]
     for kind, noun in _NOUNS.items():
-        if found := [part for part in parts if part.kind == kind]:
-            done = [*_read_as(kind, found), *_filled(kind, found)]
-            names = few([part.name for part in found])
+        if found := [column for column in used if column.kind == kind]:
+            n_outputs = sum(len(part.outputs) for part in parts if part.kind == kind)
+            done = [*_read_as(kind, found, n_outputs), *_filled(kind, found)]
+            names = few([column.name for column in found])
             lines.append(f"{noun}: {names}" + f" ({'; '.join(done)})" * bool(done))
     if amounts := [_NOUNS[k] for k in (NUMBER, DATE) if any(part.kind == k for part in parts)]:
-        lines.append(f"scale: {' and '.join(amounts)} {SCALED[scaling]}, {why_scaled}")
+        lines.append(f"scale: {' and '.join(amounts)} {SCALED[scaling]}, {why}")
     if roles.left_out:
         named: defaultdict[str, list[str]] = defaultdict(list)
         for name, reason in roles.left_out.items():
             named[reason].append(name or _UNNAMED)
         reasons = (f"{', '.join(alike)} ({reason})" for reason, alike in named.items())
         lines.append(f"left out: {'; '.join(reasons)}")
-    lines += [line for column in roles.used for line in _checks(column)]
-    if n_rows_left_out:
-        lines.append(f"left out: {_count(n_rows_left_out, 'row')} without a value (skipped.csv)")
+    lines += [line for column in used for line in _checks(column)]
+    if n_left_out:
+        lines.append(f"left out: {_count(n_left_out, 'row')} without a value (skipped.csv)")
     return lines
 
 
@@ -567,28 +481,29 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def _read_as(kind: str, parts: list[Part]) -> list[str]:
+def _read_as(kind: str, columns: list[Column], n_outputs: int) -> list[str]:
     """Return how columns of a kind were read and encoded."""
     if kind == CATEGORY:
-        return [f"one-hot encoded as {sum(len(part.categories) for part in parts)} columns"]
+        return [f"one-hot encoded as {n_outputs} columns"]
     if kind == BOOLEAN:
         return ["as 0 and 1"]
     if kind == NUMBER:
-        commas = [part.name for part in parts if part.style == COMMA]
+        commas = [column.name for column in columns if column.style == COMMA]
         return [f"decimal commas in {few(commas)}"] if commas else []
-    formats = " and ".join(sorted({part.style for part in parts} - {"", ISO}))
+    formats = " and ".join(sorted({column.style for column in columns} - {"", ISO}))
     for code, word in (("%d", "day"), ("%m", "month"), ("%b", "month"), ("%Y", "year")):
         formats = formats.replace(code, word)
     return [f"as days, read as {formats}" if formats else "as days"]
 
 
-def _filled(kind: str, parts: list[Part]) -> list[str]:
-    missing, bad = sum(part.missing for part in parts), sum(part.unreadable for part in parts)
+def _filled(kind: str, columns: list[Column]) -> list[str]:
+    """Return what became of missing values."""
+    missing = sum(int(column.is_missing.sum()) for column in columns)
+    bad = {column.name: column.n_unreadable for column in columns if column.n_unreadable}
     if not missing:
         return []
     how = {CATEGORY: "in no category", BOOLEAN: "filled with the most frequent"}
-    texts = few([part.name for part in parts if part.unreadable])
-    what = f", {bad:,} of them texts in {texts}" if bad else ""
+    what = f", {sum(bad.values()):,} of them texts in {few([*bad])}" if bad else ""
     return [f"{_count(missing, 'missing value')} {how.get(kind, 'filled with the median')}{what}"]
 
 
@@ -601,3 +516,85 @@ def few(names: Sequence[str]) -> str:
     if len(names) <= SHOWN:
         return ", ".join(names)
     return f"{', '.join(names[: SHOWN - 1])} and {len(names) - SHOWN + 1} more"
+
+
+def profiles(
+    X: Any, labels: np.ndarray, K: int, columns: list[str] | None, preparation: Preparation | None
+) -> list[list[Any]]:
+    """Return lines of cluster, column, mean and quartiles, of the columns that differ most.
+
+    Those of a table are in its units: dates as dates, and for categories and booleans the share of
+    rows, which has no quartiles; the kind comes last. Missing values do not count.
+    """
+    names = columns or places(X.shape[1])
+    kinds = ["number"] * X.shape[1] if preparation is None else preparation.kinds
+    is_table = preparation is not None
+    X, labels = _some(X, labels)
+    clusters, means, order = _telling(X, labels, K)
+    shown, rows = np.sort(order[:MOST_COLUMNS]), []
+    with warnings.catch_warnings():
+        # A cluster may have no value of a column.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for k, mean in zip(clusters, means, strict=True):
+            quartiles = np.nanquantile(X[labels == k][:, shown], QUARTILES, axis=0)
+            for i, j in enumerate(shown):
+                cells = _profile(kinds[j], mean[j], quartiles[:, i])
+                rows.append([k, names[j], *cells, *([kinds[j]] * is_table)])
+    return rows
+
+
+def _telling(X: np.ndarray, labels: np.ndarray, K: int) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Return the clusters with rows, their means, and columns by how much the means differ."""
+    clusters = [k for k in range(K) if (labels == k).any()]
+    with warnings.catch_warnings():
+        # A cluster may have no value of a column.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        means = np.array([np.nanmean(X[labels == k], 0, dtype=np.float64) for k in clusters])
+        spread = np.nanstd(means, 0) / np.maximum(np.nanstd(X, 0, dtype=np.float64), 1e-300)
+    return clusters, means, np.argsort(-spread, kind="stable")
+
+
+def example_cells(
+    table: Table, preparation: Preparation, units: np.ndarray, assigned: Assignments, K: int
+) -> Iterator[tuple[int, str, str]]:
+    """Yield row, column and cell of the rows that a page may show: typical, uncertain and far ones.
+
+    Columns are the few in which the clusters differ most; numbers have six digits.
+    """
+    owners = [part.name for part in preparation.parts for _ in part.outputs]
+    order = _telling(*_some(units, assigned.cluster), K)[2]
+    shown = list(dict.fromkeys(owners[j] for j in order))[:FEW_COLUMNS]
+    # The page reads the table, in which most probabilities are 1.000000 and distances decide.
+    p, second = assigned.probability.round(6), assigned.second_probability.round(6)
+    found = set[int]()
+    for key in ((assigned.distance, -p), (p - second,), (-assigned.distance,)):
+        ranked = np.lexsort((*key, assigned.cluster))
+        first = np.searchsorted(assigned.cluster[ranked], np.arange(K))
+        place = np.arange(len(ranked)) - first[assigned.cluster[ranked]]
+        found |= set(ranked[place < EXAMPLES].tolist())
+    rows = np.array(sorted(found))
+    some = table.only(rows)
+    for column in (some[name] for name in shown):
+        is_text = column.values.dtype == object or column.kind != NUMBER
+        cells = column.texts().tolist() if is_text else [f"{v:.6g}" for v in column.values.tolist()]
+        for row, cell, is_missing in zip(rows.tolist(), cells, column.is_missing, strict=True):
+            if not is_missing:
+                yield row, column.name, cell
+
+
+def _some(X: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows, or a sample of them where they are many, in memory and dense."""
+    if X.shape[0] * X.shape[1] > LARGE:
+        size = min(X.shape[0], max(1, SAMPLE // X.shape[1]))
+        some = np.sort(np.random.default_rng(0).choice(X.shape[0], size, replace=False))
+        X, labels = X[some], labels[some]
+    else:
+        X = X[:]
+    return (X.toarray() if hasattr(X, "toarray") else X), labels
+
+
+def _profile(kind: str, mean: float, quartiles: np.ndarray) -> list[str]:
+    """Return mean and quartiles as text, empty where unknown; a share has no quartiles."""
+    values = [mean] + [np.nan if kind == "share" else q for q in quartiles.tolist()]
+    texts = (date_text(np.floor(v)) if kind == "date" and v == v else f"{v:.6g}" for v in values)
+    return ["" if v != v else text for v, text in zip(values, texts, strict=True)]

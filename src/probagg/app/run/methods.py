@@ -1,26 +1,28 @@
-"""PAC on rows: a matrix, or the features of a frozen network."""
+"""PAC on rows, a matrix or the features of a frozen network, and DPAC on images."""
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probagg.aggregation import LINEAR_METRICS
 from probagg.app.run import samples as opened
-from probagg.app.run.folder import DUPLICATES, SUGGESTIONS
+from probagg.app.run.folder import DUPLICATES, SUGGESTIONS, unfinished
 from probagg.app.run.result import (
     Clustering,
     begin,
     fitted_probabilities,
     most_probable,
-    probabilities_of_all,
     text_table,
 )
 from probagg.app.run.tables import FILE, Preparation
+from probagg.data.opening import NAMED, is_named
 from probagg.errors import InputError
+from probagg.progress import Monitor
 
 if TYPE_CHECKING:
     from probagg import PAC, GraphPAC
@@ -32,9 +34,8 @@ if TYPE_CHECKING:
 # Defaults for features of a network: they differ in direction, and the critical m of few or
 # similar photos may lie below 1.03.
 FEATURE_DEFAULTS: dict[str, Any] = {"metric": "cosine", "m": "auto", "n_init": 3}
-# The options of tables, and those of images.
+# The options of tables.
 TABLES = ("id", "scale", "drop")
-IMAGES = ("deduplicate",)
 # Rows of a matrix are smoothed up to so many values, and to so many columns: the model keeps up to
 # 10,000 of the rows.
 MOST_VALUES, MOST_COLUMNS = 100_000_000, 10_000
@@ -51,7 +52,7 @@ def facts_of(pac: PAC) -> dict[str, Any]:
 
 
 class ByPac:
-    """Clustering by PAC; `plan` describes what `run` will do."""
+    """Clustering by PAC; `describe` says what `run` will do."""
 
     is_first_process = True
 
@@ -71,11 +72,6 @@ class ByPac:
             params = FEATURE_DEFAULTS | params
         else:
             self.samples = self._prepared(samples, params.get("metric"))
-            if for_images := options.given(*IMAGES):
-                raise InputError(
-                    f"{' and '.join(for_images)} is for images, but {request.title} is a matrix. "
-                    "Leave it out."
-                )
             if options.given("backbone", "device"):
                 raise InputError(
                     f"backbone and device are for networks, but {request.title} is a matrix. Leave "
@@ -153,24 +149,20 @@ class ByPac:
                 "clusters at most. Lower it."
             )
 
-    def plan(self) -> tuple[str, float | None]:
-        """Return what will be done, in words, and of images roughly the seconds of features."""
-        N, seconds, what = len(self.samples), None, f"{len(self.samples):,} {self.samples.noun}"
+    def describe(self) -> str:
+        """Return what will be done, in words."""
+        N, what = len(self.samples), f"{len(self.samples):,} {self.samples.noun}"
         if self.samples.images is None:
             what += f" of {self.samples.X.shape[1]:,} columns"
-        elif self.backbone is None:
-            what += f", features of {self.network} (its weights are downloaded first)"
         else:
-            from probagg.app.embed import estimate
-
-            seconds = estimate(self.samples.pictures, self.backbone)
-            what += f", features of {self.backbone.name}"
+            first = " (its weights are downloaded first)" * (self.backbone is None)
+            what += f", features of {self.network}{first}"
         how, K = f"{self.k} cluster{'s' * (self.k != 1)}", self.k
         if not isinstance(K, int):
             how, K = "a number of clusters to be chosen", 20
         if self.smooths(N, K):
             how += ", smoothed"
-        return f"{what}, PAC into {how}", seconds
+        return f"{what}, PAC into {how}"
 
     def _can_smooth(self, is_images: bool) -> bool:
         """Return whether neighbours are found: by distance or angle, a matrix where it is dense."""
@@ -197,9 +189,7 @@ class ByPac:
         began = time.perf_counter()
         duplicates = self._duplicates(samples)
         X = samples.X
-        if duplicates is not None and self.request.options.deduplicate:
-            X = X[duplicates.kept]
-        K, chosen, files = self._choose(replace(samples, X=X))
+        K, chosen, files = self._choose(samples)
         self._check_kept(K, X)
         model, pac, P = self._fitted(K, X)
         facts["smooth"] = pac is not model
@@ -213,8 +203,6 @@ class ByPac:
             if table := duplicates.table(samples.names):
                 heads = f"group {samples.heading} representative"
                 files = files | {DUPLICATES: text_table(heads, table)}
-            if self.request.options.deduplicate:
-                P = probabilities_of_all(P, model, samples.X, duplicates)
         if self.backbone is not None and (names := self._suggestions(samples.X, P)):
             files = files | {SUGGESTIONS: text_table("cluster suggestion difference", names)}
         begin(folder, self._config(samples, pac, facts))
@@ -278,15 +266,12 @@ class ByPac:
         return model, pac, fitted_probabilities(model, X)
 
     def _check_kept(self, K: int, X: Any) -> None:
-        """Refuse more clusters than images that can be read, or than differ where that counts."""
-        if self.backbone is None or len(X) >= K:
-            return
-        kept = "different images" if self.request.options.deduplicate else "images that can be read"
-        also = ", or leave out deduplicate" if self.request.options.deduplicate else ""
-        raise InputError(
-            f"{self.request.title} has {len(X):,} {kept}, which cannot form {K:,} clusters. Ask "
-            f"for fewer{also}."
-        )
+        """Refuse more clusters than images that can be read."""
+        if self.backbone is not None and len(X) < K:
+            raise InputError(
+                f"{self.request.title} has {len(X):,} images that can be read, which cannot form "
+                f"{K:,} clusters. Ask for fewer."
+            )
 
     def _choose(self, samples: Samples) -> tuple[int, dict[str, Any], dict[str, str]]:
         """Return K and, where it was chosen from the data, the reason and the table."""
@@ -315,10 +300,90 @@ class ByPac:
         config = self.request.config(samples, pac.n_clusters)
         if self.backbone is not None:
             config["embed"] = self.backbone.spec()
-        if self.request.options.deduplicate:
-            config["deduplicate"] = True
         if "smooth" in facts:
             config["smooth"] = facts["smooth"]
         if samples.columns is not None:
             config["columns"] = samples.columns
         return config | {"pac": pac.get_params()}
+
+
+class ByDpac:
+    """Clustering by DPAC; of several processes only the first one writes and reports."""
+
+    def __init__(self, request: Request) -> None:
+        from probagg.dpac.recipe import Recipe
+
+        options = request.options
+        self.is_first_process = os.environ.get("RANK", "0") == "0"
+        self.monitor = request.monitor if self.is_first_process else Monitor()
+        self.request = request
+        self.resume = options.resume or "auto"
+        if self.resume not in ("auto", "never"):
+            raise InputError(f"resume is {self.resume!r}, but auto or never is needed.")
+        if not isinstance(k := request.clusters(), int):
+            raise InputError(
+                "DPAC needs the number of clusters to train for. Choose it first with method pac, "
+                "or give a number."
+            )
+        recipe = options.recipe
+        if not isinstance(recipe, Recipe):
+            recipe = Recipe.of(recipe or (request.source if is_named(request.source) else "own"))
+        self.recipe = recipe.override(options.settings or [])
+        if (samples := request.open(self.monitor)).kind != "images":
+            raise InputError(
+                f"{request.title!r} is not a set of images. DPAC takes a folder, an .npz file, an "
+                f"array of images, {', '.join(NAMED)}."
+            )
+        from probagg import DPAC  # torch is slow to import
+
+        self.samples = samples.for_recipe(request.source, self.recipe).label(options.labels)
+        self.dpac = DPAC(
+            k,
+            recipe=self.recipe,
+            out_dir=unfinished(request.out),
+            random_state=request.seed,
+            progress=self.monitor.train,
+            **options.given("device", "precision", "max_minutes"),
+        )
+
+    def describe(self) -> str:
+        """Return what will be done, in words."""
+        how = f"DPAC ({self.recipe.name}) trains a network"
+        return f"{len(self.samples):,} images, {how} for {self.dpac.n_clusters} clusters"
+
+    def join(self) -> None:
+        """Train as one of the other processes."""
+        self.samples = opened.readable(self.samples, self.monitor)
+        self.dpac.fit(self.samples.pictures)
+
+    def run(self, folder: RunFolder) -> Clustering:
+        """Train, or resume training."""
+        from probagg.dpac.checkpoint import CHECKPOINT_FILES
+
+        folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
+        self.samples = samples = opened.readable(self.samples, self.monitor)
+        dpac = self.dpac
+        if self.resume == "never":
+            folder.start_over()
+        dpac.check(samples.pictures)
+        size = None if samples.heading == "path" else samples.pictures.size
+        config = self.request.config(samples, dpac.n_clusters)
+        begin(folder, config | {"image_size": size, "recipe": asdict(self.recipe)})
+        began = time.perf_counter()
+        dpac.fit(samples.pictures)
+        seconds = time.perf_counter() - began
+        folder.keep("metrics.jsonl")
+        return Clustering(
+            samples=samples,
+            P=dpac.probabilities_,
+            X=dpac.features_,
+            metric=dpac.recipe_.cluster.metric,
+            model=dpac,
+            seconds=seconds,
+            facts={
+                "method": "dpac",
+                "recipe": dpac.recipe_.name,
+                "state": dpac.diagnosis_.state,
+                "sharpness": dpac.diagnosis_.sharpness,
+            },
+        )
