@@ -1,6 +1,8 @@
 """The device on which torch computes."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -25,3 +27,18 @@ def choose_device(name: str | torch.device) -> torch.device:
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return device
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch compute in one thread of the CPU.
+
+    In many small steps threads wait for each other: where other programs are busy, 2 to 20 times as
+    long as one of them computes. (`environment.one_thread` may not know torch: it looks once.)
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

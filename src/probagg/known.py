@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linear_sum_assignment
 
-from probagg.arrays import UNKNOWN, like, to_numpy
+from probagg.arrays import UNKNOWN, is_tensor, like, to_numpy
 from probagg.errors import InputError
 
 LEAST = 1e-3  # the probability that a known row has in any cluster when clusters are matched
@@ -138,10 +138,17 @@ def reorder_clusters(P: Any, order: np.ndarray) -> Any:
     return P[:, order] if sp.issparse(P) else P.T[like(order, P)].T
 
 
-def with_known(P: Any, known: np.ndarray | None, weight: float = 1.0) -> Any:
-    """Return P (N, K), or labels (N,), with known rows set; in P they count `weight` rows."""
+def with_known(P: Any, known: Any, weight: float = 1.0) -> Any:
+    """Return P (N, K), or labels (N,), with known rows set; in P they count `weight` rows.
+
+    Where `known` is a tensor, P is not changed, and no shape depends on the labels: a step that is
+    recorded as a CUDA graph may do this.
+    """
     if known is None or P is None:
         return P
+    if is_tensor(known):
+        fixed = P.new_zeros(P.shape).scatter(1, known.clamp(min=0)[:, None], weight)
+        return fixed.where(known[:, None] >= 0, P)
     rows = np.flatnonzero(known != UNKNOWN)
     if P.ndim == 1:
         P[like(rows, P)] = like(known[rows], P)

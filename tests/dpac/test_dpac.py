@@ -260,6 +260,32 @@ def test_a_folder_and_a_dataset_are_clustered_like_an_array(tmp_path, images):
     np.testing.assert_array_equal(dataset.probabilities_, array.probabilities_)
 
 
+@pytest.mark.parametrize("labels", ["memory", "classifier", "neighbours", "matched"])
+def test_known_images_keep_their_cluster_and_others_follow(images, digits, labels, tmp_path):
+    """Cluster k is class k; a stopped run goes on to the same bits, and only with these labels."""
+    y = digits[1][:400]
+    known = np.where(np.arange(400) < 100, y, -1)
+    epochs = "pretrain.epochs=2", "cluster.epochs=2", "self_label.epochs=2"
+    recipe = quick("cluster.start=pac", f"self_label.labels={labels}", *epochs)
+    options = {"recipe": recipe, "random_state": 0, "device": "cpu"}
+    whole = DPAC(10, **options).fit(images[:400], known_labels=known)
+    np.testing.assert_array_equal(whole.labels_[:100], y[:100])
+    without = DPAC(10, **options).fit(images[:400]).labels_[100:]
+    assert (whole.labels_[100:] == y[100:]).mean() > clustering_accuracy(y[100:], without) + 0.05
+    options["out_dir"] = tmp_path
+    with pytest.raises(Interrupted):
+        DPAC(10, max_minutes=0.0, **options).fit(images[:400], known_labels=known)
+    with pytest.raises(CannotResume, match="known_labels was"):
+        DPAC(10, **options).fit(images[:400])
+    again = DPAC(10, **options).fit(images[:400], known_labels=known)
+    np.testing.assert_array_equal(again.probabilities_, whole.probabilities_)
+
+
+def test_wrong_known_labels_are_an_error_before_training(images):
+    with pytest.raises(ValueError, match="one whole number for each of the 40 rows"):
+        DPAC(4, recipe=quick(), device="cpu").check(images[:40], known_labels=np.zeros(3, int))
+
+
 def test_a_run_that_was_stopped_resumes(tmp_path, images):
     recipe = quick("pretrain.epochs=2", "cluster.epochs=2", "self_label.epochs=1")
     whole = DPAC(4, recipe=recipe, random_state=0, device="cpu").fit(images[:200])

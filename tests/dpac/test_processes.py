@@ -22,7 +22,9 @@ SETTINGS = [
 def fit(out, settings):
     images = (load_digits().images[:60] * 15.9).astype(np.uint8)
     recipe = Recipe.of("digits").override([*SETTINGS, *settings])
-    return DPAC(3, recipe=recipe, out_dir=out, random_state=0, device="cpu").fit(images)
+    known = np.where(np.arange(60) < 6, np.arange(60) % 3, -1)
+    dpac = DPAC(3, recipe=recipe, out_dir=out, random_state=0, device="cpu")
+    return dpac.fit(images, known_labels=known)
 
 
 def worker(rank, out, settings):

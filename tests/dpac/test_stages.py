@@ -1,5 +1,8 @@
 """Algorithm 3 against a transcription."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +13,7 @@ from probagg.dpac.feed import infer
 from probagg.dpac.self_labelling import ClassifierLabels, self_label_stage
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
 from probagg.errors import Interrupted
-from probagg.opa.targets import weighted_contrastive
+from probagg.opa.targets import opa_targets, weighted_contrastive
 
 
 def opa_targets_by_loop(x, p, m):
@@ -62,6 +65,26 @@ def test_clustering_by_j_pac_is_equation_13():
     x, p1 = F.normalize(x, dim=1), model.classifier(x1).softmax(1)
     trace = torch.trace(p1.T @ (1.0 - x @ x.T).fill_diagonal_(0.0) @ p1) / len(x)
     torch.testing.assert_close(found["pac"], trace, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("objective", ["opa", "pac"])
+def test_known_images_are_targets_of_both_objectives(objective):
+    """KL's target is their cluster; Eq. 13 has no targets: they are a cross-entropy beside it."""
+    setup, batch = setup_of(f"cluster.objective={objective}")
+    known = np.where(np.arange(60) == 3, 1, -1)
+    plain, m = ClusterStage(setup), setup.recipe.cluster.m
+    stage = ClusterStage(replace(setup, known=known))
+    x, logits, logits1 = torch.randn(20, 6), torch.randn(20, K), torch.randn(20, K)
+    terms = [s.clustering_terms(batch, x, logits, logits1.clone()) for s in (plain, stage)]
+    if objective == "opa":
+        Q = opa_targets(x, logits.softmax(1), m=m, known_labels=stage.known[:20])
+        assert Q[3].tolist() == [0.0, 1.0, 0.0]
+        expected = (Q * (Q.clamp(min=1e-30).log() - logits1.log_softmax(1))).sum(1).mean()
+        torch.testing.assert_close(terms[1]["kl"], expected)
+        assert terms[1]["kl"] != terms[0]["kl"]
+    else:
+        assert terms[1]["pac"] == terms[0]["pac"]
+        torch.testing.assert_close(terms[1]["known"], -logits1.log_softmax(1)[3, 1] / 20)
 
 
 def test_targets_carry_no_gradient():

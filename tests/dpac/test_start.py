@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -30,6 +31,16 @@ def test_the_classifier_learns_pacs_clusters(generator):
     P = classifier.eval()(X).softmax(1)
     assert clustering_accuracy(y, P.argmax(1)) == 1.0
     assert P.amax(1).mean() > 0.9
+
+
+def test_the_classifier_learns_known_labels_in_their_numbers(generator):
+    X, y = clusters(generator)
+    known = np.where(np.arange(300) < 6, (y.numpy() + 1) % 3, -1)
+    known[0] = 0  # one of them is wrong, and stays so
+    classifier = mlp((16, 32, 3), "batch")
+    settings = ClusterSettings(metric="sqeuclidean")
+    initialize_classifier(classifier, X, settings, seed=0, known=known)
+    assert torch.equal(classifier.eval()(X[6:]).argmax(1), (y[6:] + 1) % 3)
 
 
 def test_the_same_seed_gives_the_same_classifier(generator):
@@ -97,15 +108,20 @@ def test_a_run_that_cut_across_two_groups_is_repaired(generator):
     run = Run([1.0], 0.94 * torch.eye(2)[across] + 0.03, Parameters(2, m=1.05))
     assert clustering_accuracy(y, across) < 0.6
     assert clustering_accuracy(y, select_run([run], X, near).argmax(1)) > 0.99
+    for of_first in (0, 1):  # whatever the halves are called, known rows say which is which
+        known = np.full(400, -1)
+        known[:4] = y[:4] if of_first == 0 else 1 - y[:4]
+        found = select_run([run], X, near, known).argmax(1)
+        assert (found == (y if of_first == 0 else 1 - y)).float().mean() > 0.99
 
 
 def test_plain_and_annealed_runs_are_compared(generator, monkeypatch):
     X, _ = clusters(generator)
     seen = []
 
-    def first(runs, features, near):
+    def first(runs, features, near, known):
         seen.extend(runs)
-        return select_run(runs, features, near)
+        return select_run(runs, features, near, known)
 
     monkeypatch.setattr(start, "select_run", first)
     initialize_classifier(mlp((16, 3), "batch"), X, ClusterSettings(balance=0.25, m=1.05), seed=2)

@@ -135,6 +135,30 @@ def test_a_random_start_knows_nothing_of_pac(digits):
     assert clustering_accuracy(of_pac, random.labels_) < 0.84
 
 
+@pytest.mark.parametrize("init", ["pac", "random"])
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["array", "tensor"])
+def test_known_rows_keep_their_cluster_and_others_follow(digits, init, kind):
+    """Cluster k is class k."""
+    X, y = kind(digits[0].astype(np.float32)), digits[1]
+    known = np.where(np.arange(len(y)) % 3 == 0, y, -1)
+    head, plain = (OPAHead(10, init=init, max_epochs=50, random_state=0) for _ in range(2))
+    labels = np.asarray(head.fit(X, known_labels=known).labels_)
+    np.testing.assert_array_equal(labels[::3], y[::3])
+    others, without = known < 0, np.asarray(plain.fit(X).labels_)
+    right = (labels[others] == y[others]).mean()
+    assert right > clustering_accuracy(y[others], without[others]) + 0.03
+
+
+def test_known_labels_reach_pac_also_where_it_sees_some_of_the_rows(digits):
+    """PAC starts from 4,096 rows; known ones are among them."""
+    X, y = np.tile(digits[0], (4, 1)), np.tile(digits[1], 4)
+    known = np.full(len(y), -1)
+    known[-60:] = y[-60:]
+    head = OPAHead(10, max_epochs=12, random_state=0).fit(X, known_labels=known)
+    assert (head.predict(X) == y).mean() > 0.7
+    np.testing.assert_array_equal(head.labels_[-60:], y[-60:])
+
+
 def test_the_seed_determines_the_fit_and_global_generators_are_not_used(digits):
     X = digits[0][:500]
     torch.manual_seed(7)
@@ -186,3 +210,21 @@ def test_verbose_logs_progress(digits, caplog):
 def test_bad_settings_are_one_clear_error(digits, options, message):
     with pytest.raises(ValueError, match=message):
         OPAHead(**options).fit(digits[0][:100])
+
+
+def test_wrong_known_labels_are_one_clear_error(digits):
+    with pytest.raises(ValueError, match="known_labels has 9, but n_clusters is 5"):
+        OPAHead(5).fit(digits[0][:100], known_labels=np.full(100, 9))
+
+
+def test_a_fit_computes_in_one_thread_and_leaves_the_number_as_it_was(digits, monkeypatch):
+    """Threads of small steps wait for each other where the machine is busy."""
+    before, seen = torch.get_num_threads(), set()
+    monkeypatch.setattr(OPAHead, "_train", lambda *_: seen.add(torch.get_num_threads()))
+    torch.set_num_threads(2)
+    try:
+        OPAHead(3, max_epochs=1, random_state=0).fit(digits[0][:100])
+        assert seen == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

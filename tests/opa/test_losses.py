@@ -30,6 +30,20 @@ def test_opa_is_algorithm_2(batch, metric, m):
     torch.testing.assert_close(loss(features, logits, student), expected, atol=1e-10, rtol=0)
 
 
+def test_known_rows_have_their_cluster_in_the_scores_and_as_their_target(batch):
+    features, logits, student = batch
+    known = torch.full((24,), -1)
+    known[[2, 5]] = torch.tensor([3, 0])
+    P = logits.softmax(1)
+    P[[2, 5]] = torch.eye(4).double()[[3, 0]]
+    Q = algorithm_2(distances(features, "cosine"), P, 1.2)
+    Q[[2, 5]] = P[[2, 5]]
+    found = opa_targets(features, logits.softmax(1), m=1.2, known_labels=known)
+    torch.testing.assert_close(found, Q, atol=1e-10, rtol=0)
+    loss = OPALoss(1.2, reduction="none")(features, logits, student, known)
+    torch.testing.assert_close(loss[2], -student[2].log_softmax(0)[3])
+
+
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("balance", [1.0, 0.5, 0.0])
 def test_pac_loss_is_the_trace_of_equation_13_for_a_pair_of_rows(batch, metric, balance):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from numbers import Integral, Real
@@ -32,8 +33,10 @@ from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
 from probagg.estimators import check_parameters, draw_seed, labels_of
+from probagg.known import check_known_labels, with_known
 from probagg.opa.diagnose import Diagnosis, diagnose
 from probagg.opa.processes import from_first_process, join_processes
+from probagg.storage import fingerprint
 
 OWN = ("backbone", "pretext", "stages")  # parameters that replace parts of the recipe
 DIAGNOSED = 2000, 50  # images that `diagnosis_` is computed from, and the least per cluster
@@ -150,7 +153,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         self.random_state = random_state
         self.progress = progress
 
-    def fit(self, images: Any, y: Any = None) -> Self:
+    def fit(self, images: Any, y: Any = None, known_labels: Any = None) -> Self:
         """Train on images, and return the fitted estimator.
 
         Where `out_dir` holds an unfinished run of the same recipe, images and seed, it is resumed;
@@ -163,8 +166,12 @@ class DPAC(ClusterMixin, BaseEstimator):
             an .npz or .npy file, the name of a data set, or a map-style torch Dataset.
         y : ignored
             Labels are never used.
+        known_labels : array-like of shape (n_images,) or None, default=None
+            The cluster of each image where it is known, and -1 elsewhere, as in `PAC.fit`: the
+            image's target while clustering and self-labelling, and its label.
         """
-        plan, self._planned = self._plan(images), None  # training changes the plan's network
+        plan = self._plan(images, known_labels)
+        self._planned = None  # training changes the plan's network
         data, recipe, model = plan.data, plan.recipe, plan.model
         with join_processes(plan.device):
             seed = int(from_first_process(torch.tensor([plan.seed]), plan.device))
@@ -177,7 +184,9 @@ class DPAC(ClusterMixin, BaseEstimator):
                 progress=self.progress,
             )
             feed = Feed(data, engine.device)
-            setup = Setup(model, Views(recipe.views), feed, recipe, seed, engine.autocast)
+            setup = Setup(
+                model, Views(recipe.views), feed, recipe, seed, plan.known, engine.autocast
+            )
             engine.resume()
             for stage in plan.stages:
                 if stage.takes_extra and data.extra is not None:
@@ -194,23 +203,26 @@ class DPAC(ClusterMixin, BaseEstimator):
             features[rows], P[rows], settings.m, metric=settings.metric, balance=settings.balance
         )
         self.model_, self.recipe_ = model.cpu().eval(), recipe
-        self.features_, self.probabilities_ = features.numpy(), P.numpy()
+        self.features_ = features.numpy()
+        self.probabilities_ = with_known(P.numpy(), plan.known)
         self.labels_ = labels_of(self.probabilities_)
         return self
 
-    def check(self, images: Any) -> None:
+    def check(self, images: Any, known_labels: Any = None) -> None:
         """Raise what `fit` would raise before it trains; write nothing."""
-        plan, out = self._plan(images), self._out()
+        plan, out = self._plan(images, known_labels), self._out()
         _ = plan.model
         saved = read_description(out / "checkpoints") if out else None
         if saved is not None:
             check_identity(saved, plan.identity, out)
 
-    def _plan(self, images: Any) -> FitPlan:
+    def _plan(self, images: Any, known_labels: Any = None) -> FitPlan:
         """Return the plan of a fit, the one of the last call if nothing has changed since."""
-        parameters, known = self.get_params(deep=False), self._planned
-        if known is not None and known.images is images and known.parameters == parameters:
-            return known
+        parameters, last = self.get_params(deep=False), self._planned
+        given = images, known_labels
+        is_same = last is not None and all(map(operator.is_, last.given, given))
+        if last is not None and is_same and last.parameters == parameters:
+            return last
         check_parameters(self)
         if self.max_minutes is not None and self.out_dir is None:
             raise InputError(
@@ -227,7 +239,8 @@ class DPAC(ClusterMixin, BaseEstimator):
             )
         size = data.size or data.read(np.arange(1)).shape[1:3]
         recipe = recipe.adapt(data.channels, size)
-        self._planned = FitPlan(images, parameters, data, recipe, device, self._seed())
+        known = check_known_labels(known_labels, len(data), self.n_clusters)
+        self._planned = FitPlan(given, parameters, data, known, recipe, device, self._seed())
         return self._planned
 
     def transform(self, images: Any) -> np.ndarray:
@@ -299,14 +312,15 @@ class DPAC(ClusterMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
-    """What is decided before training: images as given and as opened, the estimator's parameters.
+    """What is decided before training, from what was given: images and known labels, parameters.
 
     Network and fingerprint are computed when first needed.
     """
 
-    images: Any
+    given: tuple[Any, Any]
     parameters: dict[str, Any]
     data: ImageSet
+    known: np.ndarray | None
     recipe: Recipe
     device: torch.device
     seed: int
@@ -349,6 +363,8 @@ class FitPlan:
                 if self.parameters[name] is not None
             },
         }
+        if self.known is not None:
+            identity["known_labels"] = fingerprint([self.known.tobytes()])
         return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
 
 

@@ -19,6 +19,7 @@ from probagg.dpac.start import fit_head
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, warn_user
+from probagg.known import with_known
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.opa.processes import gather_rows
 from probagg.opa.targets import as_float
@@ -93,7 +94,7 @@ class RememberedLabels(SelfLabelStage):
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.labels = torch.full((len(self.feed),), -1, device=self.feed.device)
+        self.labels = self.known.clone()
         self.backbone, self.classifier = map(
             evaluating, (self.model.backbone, self.model.classifier)
         )
@@ -129,14 +130,17 @@ class RememberedLabels(SelfLabelStage):
         P = as_float(self.classifier(self.backbone(clean))).softmax(1)
         P, samples = gather_rows(P), gather_rows(batch.samples)
         threshold = self.recipe.self_label.confidence
-        self.labels[samples] = confident_labels(P, self.labels[samples], threshold)
+        labels = confident_labels(P, self.labels[samples], threshold)
+        known = self.known[samples]
+        self.labels[samples] = torch.where(known >= 0, known, labels)
 
     def before_epoch(self, epoch: int) -> Tensor | None:
         """Label all images as the stage begins, and return the strata."""
         if epoch == 0:
             P = self.infer()[1].to(self.labels.device)
             threshold = self.recipe.self_label.confidence
-            self.labels.copy_(confident_labels(P, self.labels, threshold))
+            labels = confident_labels(P, self.labels, threshold)
+            self.labels.copy_(torch.where(self.known >= 0, self.known, labels))
         return self.strata()
 
 
@@ -155,7 +159,8 @@ class ClassifierLabels(SelfLabelStage):
         x, logits = self.clean_outputs(clean)
         terms = self.clustering_terms(batch, x, logits, logits1)
         terms["pretext"] = self.pretext_loss(pair, features, as_float(logits).softmax(1))
-        confidence, labels = as_float(logits1.detach()).softmax(1).max(1)
+        P1 = with_known(as_float(logits1.detach()).softmax(1), self.known[batch.samples])
+        confidence, labels = P1.max(1)
         confident = confidence >= self.recipe.self_label.confidence
         logits2 = as_float(self.model.self_labeller(x2))
         rows = F.cross_entropy(logits2, labels, reduction="none")
@@ -229,7 +234,8 @@ class SmoothedLabels(SelfLabelStage):
         near = smoothing_graph(
             features.to(Q.device), self.model.n_clusters, self.recipe.cluster.metric
         )
-        Q.copy_(sharpen(smooth(near, P, mass=self.mass), to=sharpness(before)))
+        smoothed = smooth(near, P, mass=self.mass, known=self.known)
+        Q.copy_(with_known(sharpen(smoothed, to=sharpness(before)), self.known))
         fit_head(self.model.self_labeller, features, Q, self.setup.seed)
 
 
@@ -287,7 +293,7 @@ class MatchedLabels(SelfLabelStage):
         features = self.model.backbone(torch.cat([fixed, mild, strong]))
         logits = as_float(self.model.classifier(features))
         known, weak, learnt = logits.split([len(fixed), len(mild), len(strong)])
-        P = weak.detach().softmax(1)
+        P = with_known(weak.detach().softmax(1), self.known[batch.samples])
         K = P.shape[1]
         confidence, label = P.max(1)
         self.running.lerp_(mean_by_label(P, label, self.running), 1.0 - RUNNING)
@@ -307,13 +313,14 @@ class MatchedLabels(SelfLabelStage):
         if epoch % self.recipe.self_label.refresh_epochs:
             return
         features, P = (tensor.to(self.mass.device) for tensor in self.infer())
+        P = with_known(P, self.known)
         near = smoothing_graph(features, self.model.n_clusters, self.recipe.cluster.metric)
         if epoch == 0:
             self.mass.copy_(P.sum(0))
             self.running.copy_(mean_by_label(P, P.argmax(1), self.running))
             self._fix_images(near, P)
             self.average.load_state_dict(self.current.state_dict())
-        self.clusters.copy_(smooth(near, P, mass=self.mass).argmax(1))
+        self.clusters.copy_(smooth(near, P, mass=self.mass, known=self.known).argmax(1))
 
     def _fix_images(self, near: Tensor, P: Tensor) -> None:
         """Take the images of each cluster with the most neighbours in it."""
@@ -321,7 +328,7 @@ class MatchedLabels(SelfLabelStage):
         agreement = (label[near] == label[:, None]).double().mean(1)
         member = label[:, None] == torch.arange(P.shape[1], device=label.device)
         # Equal agreement is decided by confidence, which is at most 1 and so never outweighs it.
-        score = agreement + 1e-3 * P.amax(1)
+        score = agreement + 1e-3 * P.amax(1) + (self.known >= 0)
         score = torch.where(member.T, score, -1.0 + 1e-3 * P.T)
         best = score.topk(len(self.images) // P.shape[1], dim=1).indices.flatten()
         ((images, _),) = self.feed.batches([best.cpu()])

@@ -12,10 +12,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from probagg.aggregation import critical_m
+from probagg.arrays import UNKNOWN
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import Model
 from probagg.dpac.recipe import Recipe, Training
@@ -23,6 +26,7 @@ from probagg.dpac.start import initialize_classifier
 from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, warn_user
+from probagg.known import with_known
 from probagg.opa.losses import OPALoss, PACLoss
 from probagg.opa.processes import n_processes
 from probagg.opa.targets import as_float
@@ -37,6 +41,7 @@ class Setup:
     feed: Feed
     recipe: Recipe
     seed: int = 0
+    known: np.ndarray | None = None  # (N,) the clusters that images keep, -1 where unknown
     autocast: Callable[[], AbstractContextManager] = nullcontext  # in training's precision
 
 
@@ -49,6 +54,9 @@ class NetworkStage(Stage):
         self.setup = setup
         self.model, self.views, self.feed = setup.model, setup.views, setup.feed
         self.recipe = setup.recipe
+        self.known = torch.full((len(self.feed),), UNKNOWN, device=self.feed.device)
+        if setup.known is not None:  # further images, which only some stages take, come last
+            self.known[: len(setup.known)] = torch.from_numpy(setup.known)
         settings = setup.recipe.cluster
         self.opa = OPALoss(
             settings.m, metric=settings.metric, balance=settings.balance, gather=True
@@ -98,11 +106,17 @@ class NetworkStage(Stage):
     ) -> dict[str, Tensor]:
         """Return KL(Q || P1) (Eq. 12) or Tr(P1^T D P1) / B (Eq. 13), by name.
 
-        Targets Q and distances D are those of the clean view, whose outputs are x and `logits`.
+        Targets Q and distances D are those of the clean view, whose outputs are x and `logits`. Q
+        of images whose cluster is known is one-hot; Eq. 13 has no targets, and so another term.
         """
-        if self.recipe.cluster.objective == "pac":
-            return {"pac": len(x) * n_processes() * self.pac(x, logits1)}
-        return {"kl": self.opa(x, logits, logits1)}
+        known = self.known[batch.samples]
+        if self.recipe.cluster.objective == "opa":
+            return {"kl": self.opa(x, logits, logits1, known)}
+        terms = {"pac": len(x) * n_processes() * self.pac(x, logits1)}
+        if self.setup.known is not None:
+            rows = F.cross_entropy(as_float(logits1), known.clamp(min=0), reduction="none")
+            terms["known"] = ((known >= 0) * rows).mean()
+        return terms
 
     def pretext_loss(self, pair: list[Tensor], features: Tensor, P: Tensor) -> Tensor:
         """Return the pretext's loss of views, their features and P, times its weight."""
@@ -149,7 +163,7 @@ class ClusterStage(NetworkStage):
         features = self.model.backbone(torch.cat(pair))
         logits1 = self.first_logits(features[: len(x)])
         terms = self.clustering_terms(batch, x, logits, logits1)
-        P = as_float(logits).softmax(1)
+        P = with_known(as_float(logits).softmax(1), self.known[batch.samples])
         terms["pretext"] = self.pretext_loss(pair, features, P)
         return {"loss": total(terms), **terms, "sharpness": P.amax(1).mean()}
 
@@ -160,7 +174,10 @@ class ClusterStage(NetworkStage):
             # The statistics are kept: the clean views of a step are normalised in the same way.
             estimate_statistics(self.model.backbone, self.views, self.feed)
             features, _ = infer(self.model, self.views, self.feed)
-            initialize_classifier(self.model.classifier, features, settings, self.setup.seed)
+            setup = self.setup
+            initialize_classifier(
+                self.model.classifier, features, settings, setup.seed, setup.known
+            )
         if epoch == 0 and settings.objective == "opa":
             self.check_m()
         return self.strata()

@@ -19,6 +19,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from torch import Tensor, nn
 
 from probagg.dpac.recipe import ClusterSettings
+from probagg.known import match_clusters, reorder_clusters, with_known
 from probagg.neighbours.graph import modularity
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.pac.solver import Parameters, Solution, solve
@@ -34,23 +35,33 @@ FEWEST = 50  # least rows of two clusters that are divided anew; eigsh needs mor
 
 
 def initialize_classifier(
-    classifier: nn.Module, features: Tensor, settings: ClusterSettings, seed: int
+    classifier: nn.Module,
+    features: Tensor,
+    settings: ClusterSettings,
+    seed: int,
+    known: np.ndarray | None = None,
 ) -> None:
-    """Fit the classifier to PAC's clusters at the paper's balance, smoothed over the kNN graph."""
+    """Fit the classifier to PAC's clusters at the paper's balance, smoothed over the kNN graph.
+
+    Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it throughout.
+    """
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device, n_clusters = last.weight.device, last.out_features
     features = features.to(device)
     near = smoothing_graph(features, n_clusters, settings.metric)
     pac = Parameters(n_clusters, m=settings.m, metric=settings.metric)
     runs = [
-        solve(features, replace(pac, init=init, random_state=seed + number))
+        solve(features, replace(pac, init=init, random_state=seed + number), None, known)
         for number, init in enumerate(INITS)
     ]
-    P = select_run(runs, features, near)
-    fit_head(classifier, features, sharpen(smooth(near, P), to=sharpness(P)), seed)
+    P = select_run(runs, features, near, known)
+    Q = sharpen(smooth(near, P, known=known), to=sharpness(P))
+    fit_head(classifier, features, with_known(Q, known), seed)
 
 
-def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
+def select_run(
+    runs: list[Solution], features: Tensor, near: Tensor, known: np.ndarray | None = None
+) -> Tensor:
     """Return the probabilities of the run with the highest kNN modularity, or of it divided anew.
 
     PAC has several optima, and the lowest objective is not always the best: on three of five sets
@@ -60,14 +71,17 @@ def select_run(runs: list[Solution], features: Tensor, near: Tensor) -> Tensor:
     it is more confident after some smoothing: where a boundary runs through a dense part of the
     graph, smoothing leaves many rows undecided (benchmarks/notes/cifar10.md).
     """
-    smoothed = [smooth(near, _probabilities(run, features)) for run in runs]
+    smoothed = [smooth(near, _probabilities(run, features), known=known) for run in runs]
     modular = [modularity(near, Q.argmax(1)) for Q in smoothed]
     chosen = modular.index(max(modular))
     start = recut(near, smoothed[chosen])
     candidates = [runs[chosen]]
     if start is not None:
-        candidates.append(solve(features, replace(runs[chosen].parameters, init=start)))
-    answers = [_probabilities(run, features) for run in candidates]
+        if known is not None:
+            start = reorder_clusters(start, match_clusters(start, known))
+        again = replace(runs[chosen].parameters, init=start)
+        candidates.append(solve(features, again, None, known))
+    answers = [with_known(_probabilities(run, features), known) for run in candidates]
     confidence = [sharpness(smooth(near, P, rounds=ROUNDS)) for P in answers]
     names = ("most modular", "divided anew")[: len(candidates)]
     for name, run, value in zip(names, candidates, confidence, strict=True):

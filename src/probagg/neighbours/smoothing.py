@@ -54,7 +54,7 @@ def smooth(
     mass: Array | None = None,
     *,
     rounds: int = ROUNDS,
-    known: np.ndarray | None = None,
+    known: Array | None = None,
     weight: float = KNOWN,
 ) -> Array:
     """Smooth P (N, K) over the kNN graph, rescaling to the cluster masses after each round.
@@ -69,7 +69,7 @@ def smooth(
     [0, 0, 0, 1, 1]
     """
     mass = P.sum(0) if mass is None else mass
-    Q = P if known is None else with_known(P.copy(), known, weight)
+    Q = P if known is None else with_known(P + 0, known, weight)
     for _ in range(rounds):
         T = mean_over(near, Q)
         Q = with_known(_normalise(T * _factor(T, mass)), known, weight)

@@ -19,8 +19,8 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted, validat
 from torch import Tensor, nn
 
 from probagg.aggregation import LINEAR_METRICS, embed
-from probagg.arrays import chunks
-from probagg.devices import choose_device
+from probagg.arrays import UNKNOWN, chunks
+from probagg.devices import choose_device, one_torch_thread
 from probagg.errors import ClusteringWarning, InputError, reading, warn_user
 from probagg.estimators import (
     CONSTRAINTS,
@@ -31,6 +31,7 @@ from probagg.estimators import (
     labels_of,
     rebuild_estimator,
 )
+from probagg.known import check_known_labels, with_known
 from probagg.opa.diagnose import diagnose
 from probagg.opa.losses import OPALoss
 from probagg.pac.clusters import Clusters
@@ -146,24 +147,40 @@ class OPAHead(ClusterMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on the rows of X; `y` is ignored."""
+    def fit(self, X: Any, y: Any = None, known_labels: Any = None) -> Self:
+        """Train on the rows of X; `y` is ignored.
+
+        `known_labels` has the cluster of each row where it is known, and -1 elsewhere, as in
+        `PAC.fit`: it is the row's target in every step, and its label.
+        """
         check_parameters(self)
         if not all(isinstance(width, Integral) and width >= 1 for width in self.hidden):
             raise InputError(f"hidden is {self.hidden}, but widths of at least 1 are needed.")
         X = self._rows(X, reset=True)
         check_n_samples(len(X), self.n_clusters)
+        known = check_known_labels(known_labels, len(X), self.n_clusters)
         seed = draw_seed(self.random_state)
         rng = np.random.default_rng(seed)
         size = min(len(X), max(4096, 50 * self.n_clusters))
-        some = X[np.sort(rng.choice(len(X), size, replace=False))]
+        chosen = np.sort(rng.choice(len(X), size, replace=False))
+        if known is not None:
+            chosen = np.union1d(chosen, rng.permutation(np.flatnonzero(known != UNKNOWN))[:size])
+        some = X[chosen]
         self._standard = Standard.of(some, self.metric)
         follows_x = isinstance(X, Tensor) and self.device == "auto"
         device = X.device if follows_x else choose_device(self.device)
         network = make_network(X.shape[1], self.hidden, self.n_clusters, seed).to(device)
-        with torch.enable_grad(), torch.autocast(device.type, enabled=False):
-            start = self._start(some, device, seed) if self.init == "pac" else None
-            self._train(network, X, rng, device, start)
+        pac = Parameters(
+            self.n_clusters, m=self.m, balance=self.balance, n_init=STARTS, random_state=seed
+        )
+        full = torch.autocast(device.type, enabled=False)
+        with torch.enable_grad(), full, one_torch_thread():
+            start = None
+            if self.init == "pac":
+                rows = self._standard(some).to(device)
+                of_rows = None if known is None else known[chosen]
+                start = solve(rows, pac, None, of_rows).clusters
+            self._train(network, X, known, rng, device, start)
         self.network_ = network.eval().cpu()
         found = self.diagnosis_ = diagnose(
             self._standard(some),
@@ -175,20 +192,14 @@ class OPAHead(ClusterMixin, BaseEstimator):
         )
         if found.advice:
             warn_user(f"{found.state}: {found.advice}", ClusteringWarning)
-        self.labels_ = labels_of(self._proba(X))
+        self.labels_ = with_known(labels_of(self._proba(X)), known)
         return self
-
-    def _start(self, some: Any, device: torch.device, seed: int) -> Clusters:
-        """Return PAC's clusters of some rows."""
-        pac = Parameters(
-            self.n_clusters, m=self.m, balance=self.balance, n_init=STARTS, random_state=seed
-        )
-        return solve(self._standard(some).to(device), pac).clusters
 
     def _train(
         self,
         network: nn.Module,
         X: np.ndarray,
+        known: np.ndarray | None,
         rng: np.random.Generator,
         device: torch.device,
         start: Clusters | None,
@@ -217,11 +228,13 @@ class OPAHead(ClusterMixin, BaseEstimator):
             for step in range(steps):
                 rows = np.sort(order[step * size : (step + 1) * size])  # in order, for memory maps
                 batch = self._standard(X[rows]).to(device)
+                labels = None if known is None else torch.as_tensor(known[rows], device=device)
                 optimizer.zero_grad(set_to_none=True)
                 if start is not None and epoch <= fitted:
-                    loss = F.cross_entropy(network(batch), start.probabilities(batch))
+                    Q = with_known(start.probabilities(batch), labels)
+                    loss = F.cross_entropy(network(batch), Q)
                 else:
-                    loss = loss_of(batch, network(batch))
+                    loss = loss_of(batch, network(batch), known_labels=labels)
                 loss.backward()
                 optimizer.step()
                 schedule.step()

@@ -78,9 +78,16 @@ class OPALoss(_Loss):
         self.m, self.metric, self.balance, self.gather = m, metric, balance, gather
 
     def forward(
-        self, features: Tensor, logits: Tensor, student_logits: Tensor | None = None
+        self,
+        features: Tensor,
+        logits: Tensor,
+        student_logits: Tensor | None = None,
+        known_labels: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss of features (B, D) and logits (B, K)."""
+        """Return the loss of features (B, D) and logits (B, K).
+
+        The target of a row in `known_labels` (B,) is its cluster; -1 is unknown.
+        """
         with full_precision(logits):
             Q = opa_targets(
                 features,
@@ -89,6 +96,7 @@ class OPALoss(_Loss):
                 metric=self.metric,
                 balance=self.balance,
                 gather=self.gather,
+                known_labels=known_labels,
             )
             student = as_float(logits if student_logits is None else student_logits)
             if student.shape != Q.shape:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from probagg.aggregation import Moments, aggregate, assign, check_balance, check_m, embed
 from probagg.errors import InputError
+from probagg.known import with_known
 from probagg.opa.processes import first_row, gather_rows, sum_over_processes
 
 GATE_FLOOR = 1e-12  # of Eq. 11's denominator, for a row whose negatives all have weight 0
@@ -23,11 +24,12 @@ def opa_targets(
     metric: str = "cosine",
     balance: float = 1.0,
     gather: bool = False,
+    known_labels: Tensor | None = None,
 ) -> Tensor:
     """Return targets Q (B, K): scores S = D P of the batch (Eq. 9), normalised as in Eq. 8.
 
     `features` is (B, D) and `probs` (B, K); the other parameters are those of
-    :class:`probagg.OPALoss`. Q carries no gradient.
+    :class:`probagg.OPALoss`. Rows with a known label have it in P and in Q. Q carries no gradient.
 
     >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
     >>> probs = torch.tensor([[0.6, 0.4], [0.5, 0.5], [0.5, 0.5], [0.4, 0.6]])
@@ -38,7 +40,8 @@ def opa_targets(
     check_balance(balance)
     check_batch(features, probs)
     with torch.no_grad(), full_precision(features):
-        return assign(_scores(features, as_float(probs), metric, balance, gather)[0], m)
+        P = with_known(as_float(probs), known_labels)
+        return with_known(assign(_scores(features, P, metric, balance, gather)[0], m), known_labels)
 
 
 def pac_objective(
