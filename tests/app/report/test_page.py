@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from commands import reseal
 
+from probagg.app.assignments import Yardstick
 from probagg.app.report.contents import Profiles
 from probagg.app.report.page.groups import Counts, _contrasts, class_scores, select
 from probagg.app.report.page.thumbnails import MAX_PICTURES, picture_counts
-from probagg.app.run.contents import read_contents
+from probagg.app.review import Review
+from probagg.app.run.contents import read_contents, write_review
 from probagg.app.run.folder import RunFolderError
 from probagg.app.run.pages import write_report
 from probagg.data.opening import open_images
@@ -397,3 +399,19 @@ def test_high_and_low_are_of_the_medians_that_are_shown():
     profiles = Profiles([0, 1, 2], ["malic"], ["number"], mean, median, median, median)
     found = _contrasts(SimpleNamespace(profiles=profiles))
     assert found == {0: ([], ["malic"]), 1: (["malic"], []), 2: ([], ["malic"])}
+
+
+def test_levels_of_similar_clusters_fold_and_lack_what_was_merged(photo_run):
+    assert 'id="levels"' not in report(photo_run)[0], "this run has no yardstick"
+    centers = np.array([[0.0], [1.0], [9.0]])
+    Yardstick("sqeuclidean", centers, np.ones(3)).save(photo_run / "yardstick.safetensors")
+    html, document = report(photo_run)
+    contents = read_contents(photo_run)
+    K = contents.n_clusters
+    tree = replace(contents, merges=[(0, 1), (2, K)] if K == 3 else []).tree
+    assert tree.clusters == [2, 0, 1]
+    assert tree.size == len(contents.assigned)
+    assert 'id="levels"' in html
+    assert f"{K} clusters {tree.size}" in document.text
+    write_review(photo_run, Review(merged={0: 1}))
+    assert 'id="levels"' not in report(photo_run)[0], "of two clusters there is no tree"

@@ -41,6 +41,14 @@ class Change(NamedTuple):
     after: int
 
 
+class Branch(NamedTuple):
+    """Clusters that are similar: as parts, each a cluster or a branch, all of them, their size."""
+
+    parts: tuple[Any, ...]
+    clusters: list[int]
+    size: int
+
+
 @dataclass(frozen=True)
 class Profiles:
     """Statistics of the columns of a matrix in each cluster, (clusters, columns) each.
@@ -80,7 +88,8 @@ class Contents:
     read from the folder `run`. `classes` are of each sample, None where unknown. `representatives`
     (N,) are the row that stands for each, itself where it has no near-duplicates, `suggestions`
     names for clusters, and `features` (N, D) those of images. `changes` are those since the run
-    from which this one was made.
+    from which this one was made. `merges` are pairs of clusters, the most similar first; each makes
+    a cluster with the next number.
     """
 
     run: Path
@@ -102,6 +111,7 @@ class Contents:
     suggestions: dict[int, list[str]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     features: np.ndarray | None = None
+    merges: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def has_images(self) -> bool:
@@ -154,6 +164,28 @@ class Contents:
         """The number of samples in each cluster."""
         counts = np.bincount(self.samples.cluster[self.kept], minlength=len(self.groups))
         return {k: int(counts[k]) for k in self.clusters}
+
+    @cached_property
+    def tree(self) -> Branch | None:
+        """The clusters, two similar ones in a branch; None where there are too few or no merges."""
+        parts = [self._leaf(k) for k in range(self.n_clusters)]
+        for a, b in self.merges:
+            parts.append(self._branch((parts[a], parts[b])))
+        return parts[-1] if len(self.clusters) > 2 and isinstance(parts[-1], Branch) else None
+
+    def _leaf(self, k: int) -> int | Branch | None:
+        """Return a cluster, the parts that it was split into, or None where it was merged."""
+        if k in self.sizes:
+            return k
+        split = next((s.parts for s in self.review.splits if s.cluster == k), ())
+        return self._branch(tuple(map(self._leaf, split)))
+
+    def _branch(self, parts: tuple[Any, ...]) -> Any:
+        parts = tuple(part for part in parts if part is not None)
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        held = [k for p in parts for k in (p.clusters if isinstance(p, Branch) else [p])]
+        return Branch(parts, held, sum(self.sizes[k] for k in held))
 
     @cached_property
     def separation(self) -> dict[int, float]:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from probagg.app.assignments import Assignments
+from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.report.contents import Contents
 from probagg.app.report.page.rendering import render_page
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
 from probagg.app.run.contents import read_contents, read_features, read_review, write_review
-from probagg.app.run.folder import add_to_run
+from probagg.app.run.folder import add_to_run, verified
 from probagg.app.run.methods import FEATURE_DEFAULTS
 from probagg.app.run.selection import most_similar
 from probagg.data.images import ImageSet
@@ -27,6 +27,7 @@ from probagg.progress import Monitor
 REPORT = "report.html"
 # Samples that the review page shows as similar to one.
 SIMILAR = 60
+MOST_IN_TREE = 100  # clusters
 
 
 def write_report(run: str | PathLike[str], *, images: ImageSet | None = None) -> Path:
@@ -38,8 +39,23 @@ def write_report(run: str | PathLike[str], *, images: ImageSet | None = None) ->
     contents = read_contents(run)
     if (X := read_features(run, len(contents.assigned))) is not None:
         contents = replace(contents, features=X)
+    contents = replace(contents, merges=_merges(run, contents))
     found, reason = find_images(contents, images)
     return add_to_run(run, REPORT, render_page(contents, found, reason))
+
+
+def _merges(run: str | PathLike[str], contents: Contents) -> list[tuple[int, int]]:
+    """Return Ward's tree of the centres, as pairs of clusters; none where there are very many."""
+    from probagg.pac.clusters import ward_linkage  # which loads SciPy
+
+    K, path = contents.n_clusters, verified(run, "yardstick.safetensors")
+    if K > MOST_IN_TREE or not path.is_file():
+        return []
+    sizes = np.bincount(contents.assigned.cluster, minlength=K)
+    centers = Yardstick.load(path).centers
+    if len(centers) != K:
+        return []
+    return [(int(a), int(b)) for a, b, *_ in ward_linkage(centers, sizes)]
 
 
 def write_page(out: Path, images: ImageSet | None, monitor: Monitor) -> None:
