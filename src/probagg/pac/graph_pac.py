@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from probagg.aggregation import LINEAR_METRICS, Array
-from probagg.arrays import is_tensor, to_numpy
+from probagg.arrays import UNKNOWN, is_tensor, to_numpy
 from probagg.environment import check_memory
 from probagg.errors import ClusteringWarning, reading
 from probagg.estimators import check_parameters, draw_seed, labels_of
@@ -248,3 +248,30 @@ class GraphPAC(ClusterMixin, BaseEstimator):
         tags.classifier_tags = ClassifierTags()  # scikit-learn expects them with predict_proba
         tags.input_tags.sparse = True
         return tags
+
+
+def refit(
+    model: PAC | GraphPAC, X: Any, known: np.ndarray, rows: np.ndarray, *, joined: bool = False
+) -> np.ndarray:
+    """Fit a model on some rows of X with known labels, and return P (N, K) of all rows.
+
+    Numbers below K that no row is known to be in have no rows, here and in `predict`. GraphPAC's
+    clusters are joined parts if those of an earlier fit were (`joined`). Others are PAC's, anchored
+    by their own rows.
+    """
+    K = int(model.n_clusters)
+    numbers = np.unique(known[rows][known[rows] != UNKNOWN])
+    compact = np.where(known == UNKNOWN, UNKNOWN, np.searchsorted(numbers, known))[rows]
+    model.n_clusters = len(numbers)
+    if isinstance(model, GraphPAC):
+        model._fit(X[rows], compact, joined=joined)
+    else:
+        model.fit(X[rows], known_labels=compact)
+    P = np.zeros((X.shape[0], K), np.float64)
+    P[np.ix_(rows, numbers)] = model.probabilities_
+    others = np.setdiff1d(np.arange(X.shape[0]), rows)
+    if len(others):
+        P[np.ix_(others, numbers)] = model.predict_proba(X[others])
+    if len(numbers) < K:
+        model._place_clusters(numbers, K)
+    return P

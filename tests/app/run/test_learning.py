@@ -1,7 +1,10 @@
 """Runs made from runs: what a review teaches, and what new samples bring."""
 
 import json
+import multiprocessing
+import os
 import shutil
+import signal
 from functools import partial
 
 import numpy as np
@@ -17,17 +20,17 @@ from probagg.app.assignments import Assignments
 from probagg.app.review import Review, Split
 from probagg.app.run import successor
 from probagg.app.run.contents import write_review
-from probagg.app.run.folder import RunFolderError
+from probagg.app.run.folder import LOCK, RUN_FILES, RunFolder, RunFolderError
 from probagg.app.run.learning import (
-    Changes,
     Parent,
     apart,
+    compare_clusters,
     known_labels_of,
     new_samples,
-    refit,
 )
 from probagg.app.run.successor import beside
 from probagg.errors import InputError, NoData
+from probagg.pac.graph_pac import refit
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +183,17 @@ def test_rows_that_are_gone_and_metrics_without_moments_are_refused(data, tmp_pa
         other.refine()
 
 
+def test_a_table_that_grew_is_for_update(run, data):
+    write_review(run.path, Review(moved={"0": cluster_of(run, data[2], 2)}))
+    X = np.load(data[0])
+    np.save(data[0], np.vstack([X, X[:1]]))
+    try:
+        with pytest.raises(NoData, match="241 rows, but 240 were clustered"):
+            run.refine()
+    finally:
+        np.save(data[0], X)
+
+
 def test_the_page_shows_what_changed(run, data):
     first, second = (cluster_of(run, data[2], group) for group in (0, 1))
     names = names_in(run, first)
@@ -252,27 +266,50 @@ def test_new_clusters_are_of_the_model_at_once_or_not_at_all(run, grown, tmp_pat
         run.update(path, new_clusters="maybe")
 
 
+@pytest.mark.parametrize("at", ["read_contents", "write"])
+@pytest.mark.parametrize("how", ["kill", "Ctrl-C"])
 @pytest.mark.parametrize("verb", ["refine", "update"])
-def test_what_is_interrupted_while_it_writes_leaves_nothing_and_is_run_again(
-    verb, run, data, grown, monkeypatch
+def test_what_is_interrupted_leaves_the_run_as_it_was_and_is_run_again(
+    verb, how, at, run, data, grown, monkeypatch
 ):
+    """At its start, and when all files but the manifest are there."""
     write_review(run.path, Review(moved={"0": cluster_of(run, data[2], 2)}))
-    before, real = contents(run.path), successor.write
+    before, real, target = contents(run.path), getattr(successor, at), f"rows-{verb}d"
+    again = partial(run.refine if verb == "refine" else partial(run.update, grown[0]), report=False)
 
-    def interrupted(folder, clustering):
-        real(folder, clustering)
-        raise KeyboardInterrupt
+    def interrupted(*arguments):
+        real(*arguments)
+        if how == "Ctrl-C":
+            raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(successor, "write", interrupted)
-    again = partial(run.refine) if verb == "refine" else partial(run.update, grown[0])
-    with pytest.raises(KeyboardInterrupt):
-        again(report=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(successor, at, interrupted)
+        if how == "Ctrl-C":
+            with pytest.raises(KeyboardInterrupt):
+                again()
+            assert not run.path.with_name(target).exists()
+        else:
+            killed = multiprocessing.get_context("fork").Process(target=again)
+            killed.start()
+            killed.join()
+            assert killed.exitcode == -signal.SIGKILL
+            with pytest.raises((NoData, RunFolderError), match=r"holds no run|is not finished"):
+                probagg.open_run(run.path.with_name(target))
     assert contents(run.path) == before
-    assert not run.path.with_name(f"rows-{verb}d").exists()
-    monkeypatch.setattr(successor, "write", real)
-    new = again(report=False)
-    assert new.path.name == f"rows-{verb}d"
+    new = again()
+    assert new.path.name == target
     assert len(new.assignments) >= len(run.assignments)
+    assert {path.name for path in new.path.iterdir()} <= {*RUN_FILES, LOCK}
+
+
+@pytest.mark.parametrize("verb", ["refine", "update"])
+def test_two_processes_do_not_write_to_the_same_new_run(verb, run, data, grown):
+    write_review(run.path, Review(moved={"0": cluster_of(run, data[2], 2)}))
+    again = run.refine if verb == "refine" else partial(run.update, grown[0])
+    folder = run.path.with_name(f"rows-{verb}d")
+    with RunFolder(folder), pytest.raises(RunFolderError, match="is writing to"):
+        again(report=False)
 
 
 def test_a_review_goes_on_to_hold_in_an_updated_run(run, data, grown):
@@ -415,8 +452,9 @@ def test_numbers_without_samples_stay_empty_in_every_model(data, tmp_path):
     far = np.vstack([X, 1e4 * X, np.zeros((1, 2))])
     for smooth in (False, True):
         for balance in (0.0, 1.0, 2.0):
-            params = {"m": 1.03, "balance": balance, "random_state": 0}
-            model, P = refit(X, known, 8, params, smooth, np.arange(len(X)))
+            kind = probagg.GraphPAC if smooth else probagg.PAC
+            model = kind(8, m=1.03, balance=balance, random_state=0)
+            P = refit(model, X, known, np.arange(len(X)))
             assert P.shape == (len(X), 8)
             assert set(P.argmax(1)) == {1, 3, 4, 6}
             model.save(tmp_path / "model.safetensors")
@@ -428,9 +466,9 @@ def test_numbers_without_samples_stay_empty_in_every_model(data, tmp_path):
 def test_neighbours_that_come_along_are_counted_once():
     X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
     before, after = np.array([1, 0, 0, 0, 0]), np.array([1, 1, 0, 0, 0])
-    found = Changes.of(before, after, np.array([0]), X, "sqeuclidean")
-    assert (found.neighbours, found.followed, found.rows.tolist()) == (4, 1, [1])
-    assert found.facts()["flows"] == [[0, 1, 1]]
+    found = compare_clusters(before, after, np.array([0]), X, "sqeuclidean")
+    assert (found["n_neighbours"], found["n_followed"], found["n_changed"]) == (4, 1, 1)
+    assert found["flows"] == [[0, 1, 1]]
 
 
 def test_merges_into_what_was_split_later_are_part_of_the_split():

@@ -74,16 +74,12 @@ class Parent:
                 f"{' or '.join(LINEAR_METRICS)}. Cluster again with one of these."
             )
 
-    def facts(self) -> dict[str, Any]:
-        """Return what result.json says of how the clusters were made."""
-        facts: dict[str, Any] = {"method": "pac", "parent": str(self.path.resolve())}
-        if "embed" in self.config:
-            facts["backbone"] = self.config["embed"]["backbone"]
-        return facts | {"smooth": bool(self.config.get("smooth"))}
 
+def refine_run(parent: Parent) -> tuple[Clustering, Review, list[str]]:
+    """Fit the samples of a run again, with what its review holds as known labels.
 
-def refine_run(parent: Parent) -> tuple[Clustering, Review, Changes]:
-    """Fit the samples of a run again, with what its review holds as known labels."""
+    The clusters, what is left of the review, and the changes in words are returned.
+    """
     parent.check("refine")
     review, began = parent.review, time.perf_counter()
     if not replace(review, names={}):
@@ -99,16 +95,17 @@ def refine_run(parent: Parent) -> tuple[Clustering, Review, Changes]:
     after = np.where(table.cluster >= 0, left.groups(K)[P.argmax(1)], UNKNOWN)
     before = review.apply(parent.assigned).cluster
     moved = np.flatnonzero([name in left.moved for name in table.names])
-    changes = Changes.of(before, after, moved, X, parent.metric)
-    facts = parent.facts() | {"refined": changes.facts()}
-    lines = text_table("name before after", changes.table(table.names), table.heading)
-    clustering = _clustering(parent, parent.samples, P, model, began, facts, {CHANGES: lines})
-    return clustering, left, changes
+    found = compare_clusters(before, after, moved, X, parent.metric)
+    triples = zip(table.names, before.tolist(), after.tolist(), strict=True)
+    changes = [(name, old, new) for name, old, new in triples if old != new]
+    clustering = _clustering(parent, parent.samples, P, model, began, refined=found)
+    files = {CHANGES: text_table("name before after", changes, table.heading)}
+    return replace(clustering, files=files), left, _change_lines(found, parent.samples.noun)
 
 
 def update_run(
     parent: Parent, joined: Samples, P: np.ndarray, model: Any, yardstick: Yardstick, how: str
-) -> tuple[Clustering, Review, dict[str, Any]]:
+) -> tuple[Clustering, Review, list[str]]:
     """Add samples to a run; those that fit nowhere are clustered among themselves.
 
     `joined` are the samples of the run, then the new ones, and P (N, K) is what `model` gives them.
@@ -143,11 +140,11 @@ def update_run(
         confirmed = {name for group in groups for name in (names[row] for row in group)}
         moved = {name: k for name, k in left.moved.items() if name not in confirmed}
         P, proposal = fitted, replace(left, moved=moved)
-    facts = parent.facts() | {"updated": found}
-    return _clustering(parent, joined, P, model, began, facts, {}), proposal, found
+    clustering = _clustering(parent, joined, P, model, began, updated=found)
+    return clustering, proposal, _update_lines(found, joined.noun)
 
 
-def update_lines(found: dict[str, Any], noun: str) -> list[str]:
+def _update_lines(found: dict[str, Any], noun: str) -> list[str]:
     """Return in words what new samples brought."""
     lines = [f"{found['n_new']:,} new {noun}, {found['n_far']:,} of which fit no cluster"]
     if sizes := found["new_clusters"]:
@@ -172,54 +169,50 @@ def _with_clusters(P: np.ndarray, clusters: np.ndarray) -> np.ndarray:
 
 
 def new_samples(X: Any, n: int, clusters: np.ndarray, metric: str) -> np.ndarray:
-    """Return which rows from n on fit nowhere, and are nearer to each other than to rows below n.
+    """Return which rows from n on fit nowhere: those near them are new too.
 
-    A row fits nowhere if its fifth nearest row below n is farther than that of 95 % of the rows in
-    its cluster. At most 10,000 rows below n are compared with. Not the distance to the centre of
-    the cluster decides: clusters need not be compact. In a loose cluster few rows are that far, so
-    rows that are `among_new` fit nowhere either.
+    Of the nearest ten, itself included, six must be new where a row is far from rows below n: its
+    fifth nearest is farther than that of 95 % of the rows in its cluster. Not the distance to the
+    centre decides: clusters need not be compact. In a loose cluster few rows are that far, so
+    elsewhere ten of the eleven nearest rows of the same cluster must be new. There, no more new
+    rows are compared with than the cluster has old ones, so that of a class that grows at most half
+    of the nearest are new. At most 10,000 rows below n are compared with.
     """
     drawn = np.sort(np.random.default_rng(0).choice(n, min(n, COMPARED), replace=False))
     old, new = _points(X[drawn], metric), _points(X[n:], metric)
-    own, of_new = neighbour_distances(old), neighbour_distances(new, old)
-    labels, limits = clusters[drawn], np.zeros(clusters.max() + 1)
+    labels, own = clusters[drawn], clusters[n:]
+    distances, limits = _distances(old), np.zeros(clusters.max() + 1)
     for k in np.unique(labels):
-        limits[k] = np.quantile(own[labels == k], FITTING)
-    found = among_new(old, new, labels, clusters[n:])
-    far = np.flatnonzero(of_new > limits[clusters[n:]])
-    if len(far) > NEIGHBOUR:
-        found[far[neighbour_distances(new[far]) < of_new[far]]] = True
+        limits[k] = np.quantile(distances[labels == k], FITTING)
+    found = np.zeros(len(new), bool)
+    for k in np.unique(own):
+        mine, before = np.flatnonzero(own == k), old[labels == k]
+        some = np.random.default_rng(0).permutation(mine)[: len(before)]
+        found[mine] = _near_new(new[mine], before, new[some], CROWD + 1, CROWD)
+    far = np.flatnonzero(_distances(new, old) > limits[own])
+    found[far] |= _near_new(new[far], old, new[far], 2 * NEIGHBOUR, NEIGHBOUR + 1)
     return n + np.flatnonzero(found)
 
 
-def among_new(
-    old: np.ndarray, new: np.ndarray, old_labels: np.ndarray, new_labels: np.ndarray
+def _near_new(
+    points: np.ndarray, old: np.ndarray, new: np.ndarray, n_near: int, least: int
 ) -> np.ndarray:
-    """Return whether ten of the eleven nearest points of the same cluster are new, (new points,).
+    """Return of each point whether `least` of its nearest, of old and new ones, are new."""
+    if not len(points) or len(old) + len(new) < n_near:
+        return np.zeros(len(points), bool)
+    near = nearest_rows(points, n_near, among=np.concatenate([old, new]))
+    return (near >= len(old)).sum(1) >= least
 
-    No more new points are compared with than the cluster has old ones, so that of a class that
-    grows at most half of the nearest are new. A point counts itself.
-    """
-    found = np.zeros(len(new), bool)
-    for k in np.unique(new_labels):
-        mine, before = np.flatnonzero(new_labels == k), old[old_labels == k]
-        some = np.random.default_rng(0).permutation(mine)[: len(before)]
-        if len(before) + len(some) > CROWD:
-            both = np.concatenate([before, new[some]])
-            near = nearest_rows(new[mine], CROWD + 1, among=both)
-            found[mine] = (near >= len(before)).sum(1) >= CROWD
-    return found
+
+def _distances(points: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
+    """Return the distance of each point to its fifth nearest, of others or of the same points."""
+    near = nearest_rows(points, NEIGHBOUR, among=among)[:, -1]
+    return np.linalg.norm(points - (points if among is None else among)[near], axis=1)
 
 
 def _points(X: Any, metric: str) -> np.ndarray:
     """Return rows in which distances are Euclidean."""
     return embed(np.asarray(X.toarray() if hasattr(X, "toarray") else X, np.float64), metric)
-
-
-def neighbour_distances(points: np.ndarray, among: np.ndarray | None = None) -> np.ndarray:
-    """Return the distance of each point to its fifth nearest, of others or of the same points."""
-    near = nearest_rows(points, NEIGHBOUR, among=among)[:, -1]
-    return np.linalg.norm(points - (points if among is None else among)[near], axis=1)
 
 
 def new_groups(
@@ -275,34 +268,32 @@ def drift(table: Assignments, n_old: int) -> list[dict[str, Any]]:
 
 
 def _refit(parent: Parent, known: np.ndarray, K: int, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Fit PAC again on some rows, with its old settings; return the model and P (N, K) of all.
+
+    Only numbers with known labels are clusters of the fit: no sample is in the others.
+    """
+    from probagg import PAC, GraphPAC  # scikit-learn is slow to import
+    from probagg.pac.graph_pac import refit
+
     params = {name: parent.config["pac"][name] for name in KEPT if name in parent.config["pac"]}
     params["random_state"] = parent.config.get("seed", 0)
-    smooth = bool(parent.config.get("smooth"))
-    return refit(parent.samples.X, known, K, params, smooth, rows, parent.joined)
+    model = (GraphPAC if parent.config.get("smooth") else PAC)(K, **params)
+    return model, refit(model, parent.samples.X, known, rows, joined=parent.joined)
 
 
 def _clustering(
-    parent: Parent,
-    samples: Samples,
-    P: np.ndarray,
-    model: Any,
-    began: float,
-    facts: dict[str, Any],
-    files: dict[str, str],
+    parent: Parent, samples: Samples, P: np.ndarray, model: Any, began: float, **more: Any
 ) -> Clustering:
     pac = getattr(model, "pac_", model)
+    facts: dict[str, Any] = {"method": "pac", "parent": str(parent.path.resolve())}
+    if "embed" in parent.config:
+        facts["backbone"] = parent.config["embed"]["backbone"]
+    facts["smooth"] = bool(parent.config.get("smooth"))
     if pac is not model:
-        facts = facts | {"clusters": model.reason_}
-    return Clustering(
-        samples=samples,
-        P=P,
-        X=samples.X,
-        metric=parent.metric,
-        model=model,
-        seconds=time.perf_counter() - began,
-        facts=facts | facts_of(pac),
-        files={**parent.files, **files},
-    )
+        facts["clusters"] = model.reason_
+    facts |= facts_of(pac) | more
+    seconds = time.perf_counter() - began
+    return Clustering(samples, P, samples.X, parent.metric, model, seconds, facts)
 
 
 def apart(review: Review, assigned: Assignments, n_clusters: int) -> tuple[Assignments, Review]:
@@ -346,91 +337,34 @@ def known_labels_of(table: Assignments, moved: dict[str, int], share: float) -> 
     return known
 
 
-def refit(
-    X: Any,
-    known: np.ndarray,
-    n_clusters: int,
-    params: dict[str, Any],
-    smooth: bool,
-    rows: Any,
-    joined: bool = False,
-) -> tuple[Any, np.ndarray]:
-    """Fit PAC, smoothed or not, on some rows of X; return the model and P (N, n_clusters) of all.
+def compare_clusters(
+    before: np.ndarray, after: np.ndarray, moved: np.ndarray, X: Any, metric: str
+) -> dict[str, Any]:
+    """Return how many samples are in another cluster, from which to which, and who followed whom.
 
-    Clusters that were `joined` parts are so again. Others are PAC's, anchored by their own rows.
-
-    Only numbers with known labels are clusters of the fit: no sample is in the others.
+    `moved` are the rows that a person corrected. Neighbours are the nearest samples of those that
+    were in another cluster before; who followed is in theirs now.
     """
-    import probagg  # scikit-learn is slow to import
-
-    numbers = np.unique(known[rows][known[rows] != UNKNOWN])
-    compact = np.where(known == UNKNOWN, UNKNOWN, np.searchsorted(numbers, known))
-    model: Any
-    if smooth:
-        model = probagg.GraphPAC(len(numbers), **params)
-        model._fit(X[rows], compact[rows], joined=joined)
-    else:
-        model = probagg.PAC(len(numbers), **params).fit(X[rows], known_labels=compact[rows])
-    others = np.setdiff1d(np.arange(X.shape[0]), rows)
-    P = np.zeros((X.shape[0], n_clusters), np.float64)
-    P[np.ix_(rows, numbers)] = model.probabilities_
-    if len(others):
-        P[np.ix_(others, numbers)] = model.predict_proba(X[others])
-    if len(numbers) < n_clusters:
-        model._place_clusters(numbers, n_clusters)
-    return model, P
+    pairs = set[tuple[int, int]]()
+    if len(moved):
+        near = nearest_rows(X[moved], min(FOLLOWERS + 1, X.shape[0]), metric, among=X)
+        for row, some in zip(moved.tolist(), near.tolist(), strict=True):
+            pairs |= {(j, row) for j in some if j not in moved and before[j] != after[row]}
+    changed = before != after
+    flows = Counter(zip(before[changed].tolist(), after[changed].tolist(), strict=True))
+    return {
+        "n_known": len(moved),
+        "n_changed": int(changed.sum()),
+        "n_neighbours": len({j for j, _ in pairs}),
+        "n_followed": len({j for j, row in pairs if after[j] == after[row]}),
+        "flows": [[a, b, n] for (a, b), n in flows.most_common()],
+    }
 
 
-@dataclass(frozen=True)
-class Changes:
-    """The samples that are in another cluster after a new fit, by row, and who followed whom.
-
-    `followed` of `neighbours` are the nearest samples of corrected ones that were in another
-    cluster before, and are in theirs now.
-    """
-
-    rows: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    n_known: int
-    neighbours: int
-    followed: int
-
-    @classmethod
-    def of(
-        cls, before: np.ndarray, after: np.ndarray, moved: np.ndarray, X: Any, metric: str
-    ) -> Changes:
-        """Compare the clusters of samples; `moved` are the rows that a person corrected."""
-        rows, pairs = np.flatnonzero(before != after), set[tuple[int, int]]()
-        if len(moved):
-            near = nearest_rows(X[moved], min(FOLLOWERS + 1, X.shape[0]), metric, among=X)
-            for row, some in zip(moved.tolist(), near.tolist(), strict=True):
-                pairs |= {(j, row) for j in some if j not in moved and before[j] != after[row]}
-        followed = {j for j, row in pairs if after[j] == after[row]}
-        neighbours = {j for j, _ in pairs}
-        return cls(rows, before[rows], after[rows], len(moved), len(neighbours), len(followed))
-
-    def facts(self) -> dict[str, Any]:
-        """Return what result.json says of them."""
-        flows = Counter(zip(self.before.tolist(), self.after.tolist(), strict=True))
-        return {
-            "n_known": self.n_known,
-            "n_changed": len(self.rows),
-            "n_neighbours": self.neighbours,
-            "n_followed": self.followed,
-            "flows": [[a, b, n] for (a, b), n in flows.most_common()],
-        }
-
-    def lines(self, noun: str) -> list[str]:
-        """Return the changes in words."""
-        found = [f"{len(self.rows):,} {noun} are in another cluster now"]
-        if self.n_known:
-            found[0] = f"{self.n_known:,} known, {found[0]}"
-        if self.neighbours:
-            found.append(f"of {self.neighbours:,} neighbours of those, {self.followed:,} followed")
-        return found
-
-    def table(self, names: list[str]) -> list[tuple[str, int, int]]:
-        """Return the lines of changes.csv."""
-        columns = zip(self.rows, self.before.tolist(), self.after.tolist(), strict=True)
-        return [(names[row], before, after) for row, before, after in columns]
+def _change_lines(found: dict[str, Any], noun: str) -> list[str]:
+    """Return in words what a review changed."""
+    known = f"{found['n_known']:,} known, " if found["n_known"] else ""
+    lines = [f"{known}{found['n_changed']:,} {noun} are in another cluster now"]
+    if n := found["n_neighbours"]:
+        lines.append(f"of {n:,} neighbours of those, {found['n_followed']:,} followed")
+    return lines

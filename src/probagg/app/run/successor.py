@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -9,12 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from probagg.app.report.contents import Contents
 from probagg.app.review import Review
 from probagg.app.run import samples as samples_of
 from probagg.app.run.contents import ASSIGNMENTS, read_contents
 from probagg.app.run.folder import DUPLICATES, REVIEW, SUGGESTIONS, RunFolder, is_finished
-from probagg.app.run.learning import NEW_CLUSTERS, Parent, refine_run, update_lines, update_run
+from probagg.app.run.learning import NEW_CLUSTERS, Parent, refine_run, update_run
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.pages import find_images, write_page
 from probagg.app.run.result import Clustering, begin, write
@@ -29,19 +29,19 @@ from probagg.storage import read_bytes
 CARRIED = (DUPLICATES, SUGGESTIONS, FILE, "skipped.csv")
 AnyRun = TypeVar("AnyRun", bound=OpenedRun)
 Target = str | PathLike[str] | None
+Made = tuple[Parent, Clustering, Review, list[str]]
 
 
 def write_refined(
     run: AnyRun, monitor: Monitor, *, out: Target, report: bool, overwrite: bool
 ) -> AnyRun:
     """Cluster a run again with what its review holds, into a new one (see `Run.refine`)."""
-    folder = _successor(run, out, "refined", overwrite)
-    parent = _parent(run, monitor)
-    clustering, review, changes = refine_run(parent)
-    for line in changes.lines(parent.samples.noun):
-        monitor.say(line)
-    write_successor(parent, folder, clustering, review, monitor, report=report)
-    return _open_as(run, folder.path, clustering)
+
+    def make() -> Made:
+        parent = _parent(run, monitor)
+        return parent, *refine_run(parent)
+
+    return _write(run, "refined", make, monitor, out, report=report, overwrite=overwrite)
 
 
 def write_updated(
@@ -60,30 +60,59 @@ def write_updated(
         raise InputError(
             f"new_clusters is {new_clusters!r}; possible are {', '.join(NEW_CLUSTERS)}."
         )
-    folder = _successor(run, out, "updated", overwrite)
-    is_images = run.config["kind"] == "images"
-    parent = _parent(run, monitor) if is_images else _parent_in(run, source, monitor)
-    parent.check("update")
-    joined = parent.samples
-    if is_images:
-        parent, joined = _with_photos(run, parent, source, device, monitor)
-    if len(joined) == len(parent.assigned):
-        raise NoData(
-            f"{joined.source or 'The source'} has no samples that are not in the run in "
-            f"{run.path}. Give new ones."
-        )
-    model = run.model(device)
-    P = np.array(model.predict_proba(joined.X), np.float64)
-    clustering, review, found = update_run(parent, joined, P, model, run.yardstick, new_clusters)
-    for line in update_lines(found, joined.noun):
-        monitor.say(line)
-    write_successor(parent, folder, clustering, review, monitor, report=report)
-    return _open_as(run, folder.path, clustering)
+
+    def make() -> Made:
+        is_images = run.config["kind"] == "images"
+        parent = _parent(run, monitor, None if is_images else source)
+        parent.check("update")
+        joined = parent.samples
+        if is_images:
+            parent, joined = _with_photos(run, parent, source, device, monitor)
+        if len(joined) == len(parent.assigned):
+            raise NoData(
+                f"{joined.source or 'The source'} has no samples that are not in the run in "
+                f"{run.path}. Give new ones."
+            )
+        model = run.model(device)
+        P = np.array(model.predict_proba(joined.X), np.float64)
+        return parent, *update_run(parent, joined, P, model, run.yardstick, new_clusters)
+
+    return _write(run, "updated", make, monitor, out, report=report, overwrite=overwrite)
 
 
-def _open_as(run: AnyRun, path: Path, clustering: Clustering) -> AnyRun:
-    """Return the run in a folder, opened as another one, with what was clustered."""
+def _write(
+    run: AnyRun,
+    word: str,
+    make: Callable[[], Made],
+    monitor: Monitor,
+    out: Target,
+    *,
+    report: bool,
+    overwrite: bool,
+) -> AnyRun:
+    """Write the run that `make` makes from this one, which stays; return it opened.
+
+    Its folder is locked meanwhile. If this is interrupted, nothing is left, or what the next
+    attempt replaces.
+    """
+    path = beside(run.path, word) if out is None else Path(out)
+    if path.resolve() == run.path.resolve():
+        raise InputError(f"--out {path} is the run itself. Name another folder, or none.")
+    with RunFolder(path, overwrite=overwrite) as folder:
+        parent, clustering, review, lines = make()
+        for line in lines:
+            monitor.say(line)
+        K = clustering.P.shape[1]
+        config = parent.config | {"n_clusters": K, "parent": str(parent.path.resolve())}
+        config |= {"source": clustering.samples.source, "pac": config["pac"] | {"n_clusters": K}}
+        begin(folder, config)
+        write(folder, replace(clustering, files={**parent.files, **clustering.files}))
+        folder.write(REVIEW, review.to_bytes())
+        folder.write("log.txt", "\n".join(monitor.lines) + "\n")
+    monitor.say(f"written to {path}; {run.path} is as it was")
     images = clustering.samples.images
+    if report:
+        write_page(path, images, monitor)
     rows = clustering.X if images is None else None
     return type(run)(path, images=images, rows=rows, trust_code=run.trust_code)
 
@@ -138,37 +167,28 @@ def _with_photos(
     return parent, joined
 
 
-def _parent_in(run: OpenedRun, source: Any, monitor: Monitor) -> Parent:
-    """Return this run with the samples of a table that has its rows and more, those first."""
-    contents = read_contents(run.file(ASSIGNMENTS).parent)
-    samples, table = run.open_new(source, monitor), contents.assigned
+def _in_order(samples: Samples, names: list[str]) -> Samples:
+    """Return samples of a table with those that were clustered first, which must all be there."""
     places = {name: row for row, name in enumerate(samples.names)}
-    if missing := [name for name in table.names if name not in places]:
+    if missing := [name for name in names if name not in places]:
         raise NoData(
             f"{samples.source or 'The source'} has {len(samples):,} rows, without "
-            f"{len(missing):,} of those that were clustered, such as {missing[0]}. Give a "
-            "table with all of them and the new ones."
+            f"{len(missing):,} of those that were clustered, such as {missing[0]}. Give a table "
+            "with all of them."
         )
-    known = set(table.names)
-    order = [places[name] for name in table.names]
+    known = set(names)
+    order = [places[name] for name in names]
     order += [row for name, row in places.items() if name not in known]
-    if order != list(range(len(samples))):
-        samples = samples.only(order)
-    return _parent_of(run, contents, samples)
+    return samples if order == list(range(len(samples))) else samples.only(order)
 
 
-def _successor(run: OpenedRun, out: Target, word: str, overwrite: bool) -> RunFolder:
-    """Return the folder of a run that is made from this one, which must not be this one."""
-    path = beside(run.path, word) if out is None else Path(out)
-    if path.resolve() == run.path.resolve():
-        raise InputError(f"--out {path} is the run itself. Name another folder, or none.")
-    folder = RunFolder(path, overwrite=overwrite)
-    folder.check()
-    return folder
+def _parent(run: OpenedRun, monitor: Monitor, grown: Any = None) -> Parent:
+    """Return this run as a new one is made from it; its samples must still be there.
 
+    Of a table, they may be the first of a `grown` one.
+    """
+    from probagg.neighbours.joining import PARTS  # which loads SciPy
 
-def _parent(run: OpenedRun, monitor: Monitor) -> Parent:
-    """Return this run as a new one is made from it; its samples must still be there."""
     contents = read_contents(run.file(ASSIGNMENTS).parent)
     table, source = contents.assigned, run.config.get("source")
     if run.config["kind"] == "images":
@@ -180,24 +200,18 @@ def _parent(run: OpenedRun, monitor: Monitor) -> Parent:
                 "cluster them again."
             )
         samples = Samples(source, table.names, table.heading, X, images)
-    elif source is not None:
-        samples = run.open_new(source, monitor)
-        if samples.names != table.names:
+    elif grown is not None or source is not None:
+        opened = run.open_new(source if grown is None else grown, monitor)
+        samples = _in_order(opened, table.names)
+        if grown is None and len(samples) > len(table):
             raise NoData(
-                f"{source} no longer has the {len(table):,} rows that were clustered, but "
-                f"{len(samples):,}. Restore it, or cluster it again."
+                f"{source} has {len(samples):,} rows, but {len(table):,} were clustered. Add the "
+                "new ones with update."
             )
     else:
         X, _ = run.compared_rows(len(table))
         columns = run.config.get("columns")
         samples = Samples(None, table.names, table.heading, X, columns=columns)
-    return _parent_of(run, contents, samples)
-
-
-def _parent_of(run: OpenedRun, contents: Contents, samples: Samples) -> Parent:
-    """Return this run, of these samples."""
-    from probagg.neighbours.joining import PARTS  # which loads SciPy
-
     if (classes := run.file("classes.csv")).is_file():
         samples = replace(samples, classes=classes_of(classes, samples.names))
     files = {name: run.file(name) for name in CARRIED}
@@ -206,34 +220,11 @@ def _parent_of(run: OpenedRun, contents: Contents, samples: Samples) -> Parent:
         config=run.config,
         n_clusters=contents.n_clusters,
         samples=samples,
-        assigned=contents.assigned,
+        assigned=table,
         review=contents.review,
         joined=str(run.result.get("clusters", "")).startswith(PARTS),
         files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
     )
-
-
-def write_successor(
-    parent: Parent,
-    folder: RunFolder,
-    clustering: Clustering,
-    review: Review,
-    monitor: Monitor,
-    *,
-    report: bool,
-) -> None:
-    """Write the run that was made from another one, with what is left of the review."""
-    K = clustering.P.shape[1]
-    config = parent.config | {"n_clusters": K, "parent": str(parent.path.resolve())}
-    config |= {"source": clustering.samples.source, "pac": config["pac"] | {"n_clusters": K}}
-    with folder:
-        begin(folder, config)
-        write(folder, clustering)
-        folder.write(REVIEW, review.to_bytes())
-        folder.write("log.txt", "\n".join(monitor.lines) + "\n")
-    monitor.say(f"written to {folder.path}; {parent.path} is as it was")
-    if report:
-        write_page(folder.path, clustering.samples.images, monitor)
 
 
 def beside(run: Path, word: str) -> Path:
