@@ -34,6 +34,12 @@ SETTINGS = (
     "pretext.head=[32, 16]", "pretrain.batch_size=256", "cluster.batch_size=256",
     "self_label.batch_size=256",
 )  # fmt: skip
+# Without the command line, whose packages a GPU machine may lack.
+CLUSTER = """
+import json, sys
+import probagg
+probagg.cluster(sys.argv[1], 5, out=sys.argv[3], **json.loads(sys.argv[2]))
+"""
 STAGES = ("pretrain", "cluster", "self_label")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 GROWTH = 1.1  # of memory, that counts as constant in a run of LONG seconds
@@ -70,13 +76,17 @@ class Soak:
         generate(self.folder / "photos", options.images)
 
     def start(self, out: Path) -> subprocess.Popen:
-        """Start `probagg cluster`; the same command resumes."""
+        """Start a run in a process of its own; started again, it resumes."""
         epochs = zip(STAGES, self.options.epochs, strict=True)
-        settings = (*SETTINGS, *(f"{stage}.epochs={count}" for stage, count in epochs))
-        command = [sys.executable, "-m", "probagg", "cluster", self.folder / "photos", "-k", "5"]
-        command += ["--method", "dpac", "--device", self.options.device, "--out", out]
-        command += ["--no-report", "--quiet"]
-        return subprocess.Popen(command + [p for s in settings for p in ("--set", s)])
+        settings = [*SETTINGS, *(f"{stage}.epochs={count}" for stage, count in epochs)]
+        how = {
+            "method": "dpac",
+            "device": self.options.device,
+            "settings": settings,
+            "report": False,
+        }
+        command = [self.folder / "photos", json.dumps(how), out]
+        return subprocess.Popen([sys.executable, "-c", CLUSTER, *command])
 
     def undisturbed(self, out: Path) -> tuple[float, list[int]]:
         """Return the seconds of a whole run, and its memory at every second."""
