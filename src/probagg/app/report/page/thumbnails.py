@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 TINY = 48  # pixels; smaller images are enlarged with sharp edges
 MAX_PICTURES = 2_600  # more make a browser slow
-
-
 # Pictures are sharp when enlarged (pixels of a side) where the page has few.
 FEW_PICTURES, SHARP, SMALL = 500, 256, 112
 QUALITY = 80  # of JPEGs
