@@ -201,7 +201,8 @@ class BlockSweeps(Sweeps):
         rows.start(update.weigh(P.T, rows.sample_weight))
 
     def sweep(self) -> tuple[float, float]:
-        (N, K), n_threads = self.P.shape, blas_threads()
+        (N, K), is_sparse = self.P.shape, sp.issparse(self.P)
+        n_threads = blas_threads() if is_sparse else 1
         rows, ahead, means = self.rows, 0.0, None
         if self._has_momentum and isinstance(rows, LinearRows):
             mass = rows.mass[:, None] + 1e-300
@@ -209,14 +210,13 @@ class BlockSweeps(Sweeps):
             ahead = 0.0 if self._means is None else MOMENTUM * mass * (means - self._means)
             rows.sums += ahead
         with one_blas_thread():
-            if sp.issparse(self.P):
+            if is_sparse:
                 change = self._sweep_nearest(n_threads)
                 square, n_entries = float(np.vdot(self.P.data, self.P.data)), self.P.nnz
             else:
                 change, square, n_entries = self._sweep_all()
         if isinstance(rows, LinearRows):
             rows.sums -= ahead
-        is_sparse = sp.issparse(self.P)
         largest = (DENSE if is_sparse else SPARSE) * N * K
         if self._may_be_sparse and (n_entries <= largest) != is_sparse:
             self.P = self.P.toarray(order="F") if is_sparse else without_tails(self.P)
