@@ -94,7 +94,7 @@ def test_a_finished_run_is_sealed_with_its_page(world):
     import hashlib
 
     sealed = json.loads((world / "run" / "manifest.json").read_text())["sha256"]
-    assert {"report.html", "embeddings.npy", "model.safetensors"} <= set(sealed)
+    assert {"report.html", "map.npz", "embeddings.npy", "model.safetensors"} <= set(sealed)
     for name, digest in sealed.items():
         assert hashlib.sha256((world / "run" / name).read_bytes()).hexdigest() == digest, name
 

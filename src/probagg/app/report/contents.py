@@ -85,11 +85,11 @@ class Contents:
     """Everything the pages are made of: the run as it was made, and the review of it.
 
     Optional parts are None or empty. Properties give what is shown, after the review. Nothing is
-    read from the folder `run`. `classes` are of each sample, None where unknown. `representatives`
-    (N,) are the row that stands for each, itself where it has no near-duplicates, `suggestions`
-    names for clusters, and `features` (N, D) those of images. `changes` are those since the run
-    from which this one was made. `merges` are pairs of clusters, the most similar first; each makes
-    a cluster with the next number.
+    read from the folder `run`. `classes` are of each sample, None where unknown. `places` are rows
+    (n,) and their positions on the map (n, 2). `representatives` (N,) are the row that stands for
+    each, itself where it has no near-duplicates, `suggestions` names for clusters, and `features`
+    (N, D) those of images. `changes` are those since the run from which this one was made. `merges`
+    are pairs of clusters, the most similar first; each makes a cluster with the next number.
     """
 
     run: Path
@@ -101,6 +101,7 @@ class Contents:
     n_clusters: int
     assigned: Assignments
     classes: list[str | None] | None
+    places: tuple[np.ndarray, np.ndarray] | None
     overlaps: list[Pair]
     all_profiles: Profiles | None
     candidates: list[Row]  # k_selection.csv

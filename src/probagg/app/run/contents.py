@@ -21,6 +21,7 @@ from probagg.app.run.folder import (
     CONFIG,
     DUPLICATES,
     FURTHER,
+    MAP,
     REVIEW,
     SUGGESTIONS,
     RunFolderError,
@@ -78,6 +79,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         n_clusters=n_clusters,
         assigned=assigned,
         classes=_checked(run, "classes.csv", lambda path: _classes(path, assigned.names)),
+        places=_checked(run, MAP, lambda path: _places(path, len(assigned))),
         overlaps=_checked(run, "overlaps.csv", lambda path: _overlaps(path, n_clusters)),
         all_profiles=_checked(run, "profiles.csv", lambda path: _profiles(path, n_clusters)),
         cells=_checked(run, "cells.csv", lambda path: _cells(path, len(assigned))),
@@ -237,6 +239,18 @@ def _classes(path: Path, names: list[str]) -> list[str | None] | None:
     except NoData:
         return None
     return [classes.names[k] if k != UNKNOWN else None for k in classes.y]
+
+
+def _places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Read rows and their positions on the map."""
+    if not path.exists():
+        return None
+    arrays = read_npz(path)
+    rows, xy = arrays["rows"], arrays["xy"]
+    if rows.dtype.kind not in "iu" or xy.dtype.kind != "f" or xy.shape != (*rows.shape, 2):
+        raise ValueError("its arrays do not belong together")
+    known = (rows >= 0) & (rows < n_samples) & np.isfinite(xy).all(axis=1)
+    return rows[known], np.clip(xy[known], 0.0, 1.0)
 
 
 def _cluster(text: str, n_clusters: int) -> int:

@@ -39,6 +39,7 @@ CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
 FURTHER = "probabilities.npz"  # third and further ones
 SUGGESTIONS = "suggestions.csv"
+MAP = "map.npz"
 # What moved in a run that was made from another.
 CHANGES = "changes.csv"
 RESTORE = "Copy the whole run there again, or run the command again."
@@ -60,7 +61,7 @@ LEFT_BY_A_KILL = (".*.tmp", "*/.*.tmp")
 # whatever a manifest lists: it may have been edited by a stranger.
 RUN_FILES = (
     "assignments.csv", "assignments_reviewed.csv", "cells.csv", CHANGES, "classes.csv", CONFIG,
-    DUPLICATES, "embeddings.npy", "env.json", "k_selection.csv", "log.txt", MANIFEST,
+    DUPLICATES, "embeddings.npy", "env.json", "k_selection.csv", "log.txt", MANIFEST, MAP,
     "metrics.jsonl", "model.onnx", "model.safetensors", "overlaps.csv", "preparation.json", FURTHER,
     "profiles.csv", "report.html", "result.json", REVIEW, "skipped.csv", SUGGESTIONS,
     "yardstick.safetensors",

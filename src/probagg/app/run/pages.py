@@ -1,4 +1,4 @@
-"""The pages of a run: report.html, and the review page, which also splits clusters."""
+"""The pages of a run: report.html with its map, and the review page, which also splits clusters."""
 
 import functools
 import warnings
@@ -12,13 +12,15 @@ import numpy as np
 
 from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.report.contents import Contents
+from probagg.app.report.map import positions
 from probagg.app.report.page.rendering import render_page
 from probagg.app.report.review.session import Session
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
 from probagg.app.run.contents import read_contents, read_features, read_review, write_review
-from probagg.app.run.folder import add_to_run, verified
+from probagg.app.run.folder import MAP, add_to_run, verified
 from probagg.app.run.methods import FEATURE_DEFAULTS
 from probagg.app.run.selection import most_similar
+from probagg.arrays import npz_bytes
 from probagg.data.images import ImageSet
 from probagg.data.opening import open_images
 from probagg.errors import first_line, warn_user
@@ -58,9 +60,11 @@ def _merges(run: str | PathLike[str], contents: Contents) -> list[tuple[int, int
     return [(int(a), int(b)) for a, b, *_ in ward_linkage(centers, sizes)]
 
 
-def write_page(out: Path, images: ImageSet | None, monitor: Monitor) -> None:
-    """Write the page once a run is sealed: an error here costs only the page."""
+def write_page(out: Path, X: Any, images: ImageSet | None, monitor: Monitor) -> None:
+    """Write map and page once a run is sealed: an error here costs only these."""
     try:
+        rows, xy = positions(X)
+        add_to_run(out, MAP, npz_bytes(rows=rows, xy=xy))
         page = write_report(out, images=images)
     except ImportError as error:
         warn_user(f"There is no report.html. {error}")

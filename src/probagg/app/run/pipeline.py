@@ -154,7 +154,7 @@ def run_plan(work: ByPac | ByDpac) -> Run:
         folder.write("log.txt", "\n".join(monitor.lines) + "\n")
     monitor.say(f"written to {out}")
     if options.report:
-        write_page(out, clustering.samples.images, monitor)
+        write_page(out, clustering.X, clustering.samples.images, monitor)
     samples = clustering.samples
     rows = clustering.X if samples.images is None else None
     # The user of this process named the backbone, so it may be code.

@@ -112,7 +112,7 @@ def _write(
     monitor.say(f"written to {path}; {run.path} is as it was")
     images = clustering.samples.images
     if report:
-        write_page(path, images, monitor)
+        write_page(path, clustering.X, images, monitor)
     rows = clustering.X if images is None else None
     return type(run)(path, images=images, rows=rows, trust_code=run.trust_code)
 

@@ -66,6 +66,8 @@ class Page:
         self.n_kept = int(contents.kept.sum())
         self.n_shown = sum(len(cluster.rows) for cluster in self.clusters)
         self.n_flagged = Counter(contents.samples.flag.tolist())
+        places = () if contents.places is None else zip(*contents.places, strict=True)
+        self.dots = [(int(row), x, y) for row, (x, y) in places if contents.kept[row]]
         self.discarded = np.flatnonzero(~contents.kept).tolist()
         self.why_no_images = reason
         self.pixelated = thumbnails.pixelated
