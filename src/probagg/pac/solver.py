@@ -360,7 +360,8 @@ def _solve_out_of_core(
     sample, size = data.sample(chosen), len(chosen)
     if known is not None:
         sample = replace(sample, weights=weights_of(sample_weight, chosen))
-    checkpoint.match(_identity(data, sample, parameters, known))
+    if checkpoint.path is not None:
+        checkpoint.match(_identity(data, sample, parameters, known))
     coordinates = Coordinates.of(sample.X, metric, sample.bounds)
     order = generator.permutation(size)
     rows = rows_of(sample.X, metric, sample.weights, order, coordinates)
