@@ -82,6 +82,7 @@ HEAVY = {
     "onnx": {"export"},
     "onnxruntime": {"export"},
     "dask": {"pac"},
+    "triton": {"pac"},
     "faiss": {"neighbours"},
     "typer": {"cli"},
 }

@@ -7,7 +7,8 @@ their scores and one comparison; powers, changes and sums are of the entries kep
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cache
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -68,6 +69,16 @@ class Update:
     def total(self, objectives: Array, mass: Array) -> float:
         """Return the sum of the clusters' objectives, each times n_k^(balance - 1)."""
         return float((objectives * mass_factor(mass, self.balance)).sum())
+
+
+@cache
+def kernels() -> Any:
+    """Return `pac.fused`, or None where Triton is not installed."""
+    try:
+        from probagg.pac import fused
+    except ImportError:
+        return None
+    return fused
 
 
 def assign_entries(lifted: Array, sums: np.ndarray, update: Update, n_threads: int = 1) -> Entries:

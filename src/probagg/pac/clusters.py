@@ -35,6 +35,7 @@ from probagg.pac.assignment import (
     SPARSE,
     Update,
     assign_rows,
+    kernels,
     labels_of_entries,
 )
 from probagg.pac.coordinates import (
@@ -213,6 +214,8 @@ class LinearClusters(Clusters):
     def sums_of(self, rows: slice, X: Array, weights: Array | None = None) -> Array:
         """Return the sums of some rows of X, (K, D + 2), as these clusters assign them."""
         X, weights = X[rows], None if weights is None else weights[rows]
+        if is_tensor(X) and X.is_cuda and kernels() and kernels().takes(X, self.n_clusters):
+            return kernels().sums_of(self, X, weights)
         total, (K, width) = namespace(self.sums).zeros_like(self.sums), self.sums.shape
         size = TENSOR_NUMBERS // (K + width - 2) if is_tensor(X) else CHUNK_NUMBERS // width
         is_sparse = K >= MANY and not is_tensor(X)

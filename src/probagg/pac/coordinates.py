@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -51,6 +52,11 @@ class Coordinates:
         with np.errstate(over="ignore"):  # `_power_of_two` refuses what overflows
             spread = xp.maximum(high - center, center - low).max()
         return cls(metric, center, _power_of_two(spread, center.dtype))
+
+    @cached_property
+    def offset(self) -> float:
+        """How far the origin of the rows is from the centre, the largest of the columns."""
+        return float(abs(self.center).max()) / self.scale
 
     def lift(self, X: Array) -> Array:
         """Return the lifted rows of X, dense or CSR as X is."""

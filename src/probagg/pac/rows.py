@@ -8,7 +8,7 @@ so that reductions over clusters are vectorised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +25,9 @@ from probagg.arrays import chunks
 from probagg.environment import check_memory, one_blas_thread
 from probagg.errors import InputError
 from probagg.pac.coordinates import Coordinates, chunks_of, linear_floor, linear_scores
+
+if TYPE_CHECKING:
+    from probagg.pac.assignment import Update
 
 KEPT_BYTES = 128 * 2**20  # the largest array that a sweep keeps for the next one
 
@@ -46,12 +49,12 @@ class SweptRows:
         return chunks_of(self.X)
 
     def panels(self, size: int) -> Iterator[Index]:
-        """Yield panels of `size` rows, the next one when the caller is done with the last.
-
-        On a GPU the caller's work on one panel may be recorded and replayed for the others, so it
-        must be the same kernels for each, and read nothing back.
-        """
+        """Yield panels of `size` rows."""
         return chunks(self.X.shape[0], size)
+
+    def sweep(self, P: Array, update: Update, block: int) -> Array:
+        """Update P in place as `BlockSweeps` does, or return None."""
+        return None
 
 
 class LinearRows(SweptRows):

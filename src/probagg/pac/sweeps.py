@@ -233,6 +233,9 @@ class BlockSweeps(Sweeps):
         of each block: dA, the change of what a score sums, times the distances.
         """
         rows, P, update, block = self.rows, self.P, self.update, self.block
+        found = rows.sweep(P, update, block)
+        if found is not None:
+            return [*found.tolist(), 0.0]
         xp, K, weights = namespace(P), P.shape[1], rows.sample_weight
         totals, floor = xp.zeros(3, dtype=xp.float64, device=P.device), rows.floor
         for panel in rows.panels(self.blocks.panel(block)):

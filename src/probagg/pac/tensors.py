@@ -4,18 +4,18 @@ Nothing here imports torch: whoever passes a tensor has.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from probagg.aggregation import Array, dual, lifted_growth, namespace
 from probagg.arrays import chunks, floating
 from probagg.errors import InputError
+from probagg.pac.assignment import Update, kernels
 from probagg.pac.coordinates import linear_floor
 from probagg.pac.out_of_core import ArrayChunks, RowSample
 from probagg.pac.rows import Index, LinearRows
 
-# A sweep of so many panels on a GPU is captured as a CUDA graph.
-GRAPHED = 16
 # So many rows are scored or added at once.
 CHUNK = 2**16
 
@@ -45,6 +45,7 @@ class TensorRows(LinearRows):
 
     def _lift_all(self) -> None:
         X = self.X
+        self._step: Any = None
         if self.order is not None:
             self.order = namespace(X).as_tensor(self.order, device=X.device)
         self._lifted = self.coordinates.lift(X if self.order is None else X[self.order])
@@ -52,30 +53,18 @@ class TensorRows(LinearRows):
     def chunks(self) -> Iterator[slice]:
         return chunks(len(self.X), CHUNK)
 
-    def panels(self, size: int) -> Iterator[Index]:
-        """Yield panels; from the second on, many on a GPU are one CUDA graph, replayed.
-
-        A panel takes some tens of small kernels, and starting each from Python takes longer than
-        running it. What the caller does with the second panel is captured, as that is yielded
-        inside `cuda.graph`; replays, for which its numbers move on, do the same with the others.
-        """
-        first, *rest = chunks(len(self.X), size)
-        yield first  # which also loads what a capture must not load
-        full = [panel for panel in rest if panel.stop - panel.start == first.stop]
-        if self.X.device.type == "cuda" and len(full) >= GRAPHED:
-            xp = namespace(self.X)
-            numbers = xp.arange(first.stop, 2 * first.stop, device=self.X.device)
-            graph = xp.cuda.CUDAGraph()
-            with xp.cuda.graph(graph):
-                yield numbers
-                numbers += first.stop
-            for _ in full:
-                graph.replay()
-            rest = rest[len(full) :]
-        yield from rest
+    def sweep(self, P: Array, update: Update, block: int) -> Array:
+        """Update P in place and return the sums of changes and squares; None if not on a GPU."""
+        if not (P.is_cuda and kernels() and kernels().takes(self._lifted, P.shape[1])):
+            return None
+        given = (self._lifted, self.sample_weight, self.sums, P, update, block)
+        if self._step is None or not self._step.is_of(*given):
+            self._step = kernels().BlockStep(*given)
+        return self._step.sweep()
 
     def arrange(self, P: Array) -> Array:
-        return (P if self.order is None else P[self.order]).T.contiguous().T
+        P = P if self.order is None else P[self.order]
+        return P.contiguous() if P.is_cuda else P.T.contiguous().T
 
     def restore(self, P: Array) -> Array:
         if self.order is None:
