@@ -185,7 +185,7 @@ class DPAC(ClusterMixin, BaseEstimator):
             )
             feed = Feed(data, engine.device)
             setup = Setup(
-                model, Views(recipe.views), feed, recipe, seed, plan.known, engine.autocast
+                model, Views(recipe.views), feed, recipe, seed, engine.autocast, plan.known
             )
             engine.resume()
             for stage in plan.stages:

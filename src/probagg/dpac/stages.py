@@ -41,8 +41,8 @@ class Setup:
     feed: Feed
     recipe: Recipe
     seed: int = 0
-    known: np.ndarray | None = None  # (N,) the clusters that images keep, -1 where unknown
     autocast: Callable[[], AbstractContextManager] = nullcontext  # in training's precision
+    known: np.ndarray | None = None  # (N,) the clusters that images keep, -1 where unknown
 
 
 class NetworkStage(Stage):

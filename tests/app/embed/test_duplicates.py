@@ -141,35 +141,12 @@ def test_a_damaged_list_is_an_error_that_names_it(folder, tmp_path):
         read_contents(run.path)
 
 
-def test_deduplicate_fits_one_photo_of_each_group(folder, tmp_path):
-    run = run_of(folder, tmp_path / "run", deduplicate=True, report=False)
-    table = run.assignments
-    copies = np.isin(table["path"], ["00.jpg", "00-again.jpg", "=1+1.png"])
-    assert len(np.unique(table["probability"][copies])) == 1
-    assert len(np.unique(table["cluster"][copies])) == 1
-    assert len(table) == 32
-    assert run.model().moments_.mass.sum() == pytest.approx(30)
-    assert run.config["deduplicate"] is True
-
-
-def test_more_clusters_than_different_photos_are_refused(tmp_path):
-    for number in range(4):
-        scene(number // 2).save(tmp_path / f"{number}.png")
-    with pytest.raises(InputError, match="2 different images, which cannot form 3 clusters"):
-        run_of(tmp_path, tmp_path / "run", deduplicate=True)
-
-
 def test_more_clusters_than_photos_that_can_be_read_are_refused(tmp_path):
     for number in range(2):
         scene(number).save(tmp_path / f"{number}.png")
     (tmp_path / "broken.png").write_text("no picture")
     with pytest.raises(InputError, match="2 images that can be read, which cannot form 3 clusters"):
         run_of(tmp_path, tmp_path / "run")
-
-
-def test_deduplicate_is_for_images(tmp_path):
-    with pytest.raises(InputError, match="deduplicate is for images"):
-        probagg.cluster(np.eye(9), 3, out=tmp_path / "run", deduplicate=True)
 
 
 def test_the_best_of_near_duplicates_is_the_largest_of_the_sharp_ones(tmp_path):

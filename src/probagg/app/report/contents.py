@@ -101,13 +101,13 @@ class Contents:
     n_clusters: int
     assigned: Assignments
     classes: list[str | None] | None
-    places: tuple[np.ndarray, np.ndarray] | None
     overlaps: list[Pair]
     all_profiles: Profiles | None
     candidates: list[Row]  # k_selection.csv
     skipped: list[Row]
     preparation: list[str] = field(default_factory=list)  # a line per kind of column
     cells: dict[int, list[tuple[str, str]]] = field(default_factory=dict)  # of some rows of a table
+    places: tuple[np.ndarray, np.ndarray] | None = None
     representatives: np.ndarray | None = None
     suggestions: dict[int, list[str]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)

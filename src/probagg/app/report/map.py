@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 MOST = 1_500  # samples: t-SNE takes two seconds, and more points hide each other
@@ -37,7 +36,7 @@ def _principal_axes(rows: Any, seed: int) -> np.ndarray:
     largest = float(abs(rows).max()) or 1.0  # squares neither overflow nor vanish
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # one row, or equal rows, have no variance
-        if sp.issparse(rows):
+        if hasattr(rows, "toarray"):  # sparse
             Z = TruncatedSVD(kept, random_state=seed).fit_transform(rows / largest)
         else:
             dense = np.asarray(rows, dtype=np.float64) / largest
