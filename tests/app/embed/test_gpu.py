@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from probagg.app.embed import extract_features, open_backbone
+from probagg.app.embed.backbone import open_backbone
+from probagg.app.embed.features import extract_features
 
 pytestmark = pytest.mark.gpu
 

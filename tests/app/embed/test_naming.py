@@ -7,8 +7,7 @@ import pytest
 import timm
 import torch
 
-from probagg.app.embed import open_backbone
-from probagg.app.embed.backbone import suggest_names
+from probagg.app.embed.backbone import open_backbone, suggest_names
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from probagg.app.embed import BackboneError, open_backbone
+from probagg.app.embed.backbone import BackboneError, open_backbone
 
 SOURCE = """
 import torch
@@ -64,7 +64,7 @@ def test_a_function_of_a_module_in_the_current_folder_is_opened(own_module, pict
     [
         ("any_size", r"returns shapes \(3, 240, 320\), \(3, 320, 240\), but one"),
         ("several", "cannot take a batch of pictures .*returns a tuple, not one tensor"),
-        ("wrong_channels", r"cannot take a batch of pictures \(4, 3, 224, 224\)"),
+        ("wrong_channels", r"cannot take a batch of pictures \(2, 3, 224, 224\)"),
     ],
 )
 def test_a_function_with_an_unusable_result_is_refused(own_module, function, message):

@@ -22,7 +22,7 @@ from exported import (
 from torch import nn
 
 from probagg import PAC, GraphPAC
-from probagg.app.embed import open_backbone
+from probagg.app.embed.backbone import open_backbone
 from probagg.app.export.onnx import ExportError, _difference, export_onnx, labeller_of
 
 

@@ -93,8 +93,7 @@ class Backbone:
     None for a user's own transform; `resize` is None for one that squashes or pads to a square.
     `identity` is a digest of architecture, weights and transform, `module` the torch module that
     returns pooled features (None for hashes).
-    `read_head` returns the ImageNet classifier that came with the weights, or None; `blank` are the
-    features of three pictures of one colour and one of noise.
+    `read_head` returns the ImageNet classifier that came with the weights, or None.
     """
 
     name: str
@@ -109,7 +108,6 @@ class Backbone:
     module: Any = None
     device: str = "cpu"
     read_head: Callable[[], Head | None] = lambda: None
-    blank: np.ndarray | None = None
 
     def __repr__(self) -> str:
         return f"Backbone({self.name!r}, {self.n_features} features, {self.identity})"
@@ -147,12 +145,9 @@ def crop_strip(image: Image) -> Image:
 
 def try_out(
     name: str, transform: Callable[[Image], Any], network: Callable[[np.ndarray], np.ndarray]
-) -> tuple[tuple[int, ...], np.ndarray]:
-    """Run three blank pictures and one of noise through; return the shape of one and features."""
-    kinds = (((320, 240), "gray"), ((240, 320), "black"), ((240, 320), "white"))
-    noise = np.random.default_rng(0).integers(0, 256, (240, 320, 3), dtype=np.uint8)
-    blanks = [pillow().new("RGB", size, colour) for size, colour in kinds]
-    blanks.append(pillow().fromarray(noise))
+) -> tuple[int, int]:
+    """Run two blank pictures through; return the size of the input and the number of features."""
+    blanks = [pillow().new("RGB", size, "gray") for size in ((320, 240), (240, 320))]
     try:
         prepared = [np.asarray(transform(blank), np.float32) for blank in blanks]
     except Exception as error:  # a user's own code
@@ -169,14 +164,14 @@ def try_out(
         features = network(np.stack(prepared))
     except Exception as error:
         raise BackboneError(
-            f"{name} cannot take a batch of pictures {(4, *prepared[0].shape)}: {first_line(error)}"
+            f"{name} cannot take a batch of pictures {(2, *prepared[0].shape)}: {first_line(error)}"
         ) from error
-    if features.ndim != 2 or len(features) != 4 or features.shape[1] == 0:
+    if features.ndim != 2 or len(features) != 2 or features.shape[1] == 0:
         raise BackboneError(
-            f"{name} returns {features.shape} for 4 pictures, but one row of features for each is "
+            f"{name} returns {features.shape} for 2 pictures, but one row of features for each is "
             "needed. Let it return (n, D) or (n, D, H, W)."
         )
-    return prepared[0].shape, features
+    return prepared[0].shape[-1], features.shape[1]
 
 
 def open_backbone(name: str = DEFAULT, device: str = "auto") -> Backbone:

@@ -17,7 +17,7 @@ import numpy as np
 
 from probagg.app.embed.backbone import Backbone, BackboneError
 from probagg.app.embed.cache import FeatureCache, Stamp, cache_path
-from probagg.arrays import chunks, unit_rows
+from probagg.arrays import chunks
 from probagg.data.images import FolderImages
 from probagg.data.opening import open_images
 from probagg.data.photo import MAX_BYTES, BadImage, open_photo, to_channels, to_picture
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 128  # images in the network at once, on a GPU or on all cores together
 MIN_BATCH, MAX_BATCH = 4, 16  # images per core
-# An image is blank if the standard deviation of each channel is smaller, of 255. Pixels are looked
-# at where the cosine to the features of a plain picture is larger, of at most so many images.
-BLANK, LIKE_BLANK, MOST_BLANK = 4.0, 0.4, 200
 _NO_MEMORY = re.compile(
     r"out of memory|not enough memory|allocate memory|failed to allocate|bad.?alloc", re.IGNORECASE
 )
@@ -46,8 +43,7 @@ class Features:
     """Features X (n, D), float32, of the images that can be read; `rows` are theirs in the set.
 
     `bad` has the path or row of each other image and the reason, `cached` is the number of images
-    whose features came from the cache, and `seconds` is how long the others took. `blank` has the
-    path or row of images of hardly more than one colour, whose features mean little.
+    whose features came from the cache, and `seconds` is how long the others took.
     """
 
     X: np.ndarray
@@ -55,7 +51,6 @@ class Features:
     bad: list[tuple[str | int, str]]
     cached: int
     seconds: float
-    blank: list[str | int]
 
 
 def extract_features(
@@ -72,80 +67,87 @@ def extract_features(
     a second or resumed run computes only what is new; `cache=False` neither reads nor writes the
     cache. `progress(done, total)` is called for each batch.
     """
-    work = _Embedding(images, backbone, cache, _batch_size(batch_size, backbone))
+    images = open_images(images)
+    work = _Extraction(images, backbone, cache, _batch_size(batch_size, backbone))
+    X, have = np.zeros((len(images), backbone.n_features), np.float32), np.zeros(len(images), bool)
+    bad: dict[int, str] = {}
     with work.cache:
-        work.look_up()
-        todo, total = work.todo(), len(work.images)
-        done = total - len(todo)
+        for row, features in work.unchanged():
+            X[row], have[row] = features, True
+        cached, todo = int(have.sum()), np.flatnonzero(~have)
+        done, began = cached, time.perf_counter()
         if progress:
-            progress(done, total)
+            progress(done, len(images))
         # Closed before the cache, which the threads use.
-        with contextlib.closing(work.extract(todo)) as steps:
-            for n in steps:
-                done += n
+        with contextlib.closing(work.extract(todo)) as pieces:
+            for piece in pieces:
+                for row, features in piece.features.items():
+                    X[row], have[row] = features, True
+                bad |= piece.bad
+                cached += piece.cached
+                done += len(piece.features) + len(piece.bad)
                 if progress:
-                    progress(done, total)
-    return work.result()
+                    progress(done, len(images))
+        seconds = time.perf_counter() - began
+    named = [(work.pictures.name(row), reason) for row, reason in sorted(bad.items())]
+    if not have.any():
+        raise NoData(
+            f"None of the {len(images)} images of {images.name} can be read; {named[0][0]}: "
+            f"{named[0][1]}. Pass images that other programs can open."
+        )
+    return Features(X if have.all() else X[have], np.flatnonzero(have), named, cached, seconds)
 
 
 @dataclass
-class _Loaded:
-    """Images that were read: found in the cache, fresh (with the network's input, later its output)
-    or bad.
+class _Piece:
+    """Images that were read, by row: features, those of `cached` from the cache, or why not.
+
+    `todo` are other images, with the network's input.
     """
 
-    found: list[tuple[Item, np.ndarray]]
-    fresh: list[tuple[Item, np.ndarray]]
-    bad: list[tuple[Item, str]]
+    features: dict[int, np.ndarray]
+    cached: int
+    bad: dict[int, str]
+    todo: list[tuple[Item, np.ndarray]]
+    items: list[Item]
 
 
-class _Embedding:
-    """A set, a backbone, a cache, and the features so far.
+class _Extraction:
+    """A set, a backbone and a cache.
 
     The batch size is halved for good when the backbone runs out of memory.
     """
 
-    def __init__(self, images: Any, backbone: Backbone, cache: bool, batch_size: int) -> None:
-        self.images = open_images(images)
+    def __init__(self, images: ImageSet, backbone: Backbone, cache: bool, batch_size: int) -> None:
         self.backbone, self.batch_size = backbone, batch_size
         self.on_cpu = backbone.device == "cpu"
-        self.pictures: Pictures = pictures_of(self.images, backbone.near)
-        n, path = len(self.images), cache_path() if cache else None
+        self.pictures = pictures_of(images, backbone.near)
+        path = cache_path() if cache else None
         self.cache = FeatureCache(path, backbone.identity, backbone.n_features)
-        self.digests: list[bytes | None] = [None] * n
-        self.X = np.zeros((n, backbone.n_features), np.float32)
-        self.have = np.zeros(n, bool)
-        self.bad: dict[int, str] = {}
-        self.cached = 0
-        self.seconds = 0.0
+        self.digests: list[bytes | None] = []
 
-    def look_up(self) -> None:
-        """Get the cached features of files that have not changed, without reading them."""
+    def unchanged(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield the cached features of files that have not changed, without reading them."""
         self.digests = self.cache.digests(self.pictures.stamps())
         for rows in chunks(len(self.digests), 1024):
             digests = self.digests[rows]
             found = self.cache.find(digests)
             for row, digest in enumerate(digests, rows.start):
                 if digest in found:
-                    self._take(row, found[digest])
-                    self.cached += 1
+                    yield row, found[digest]
 
-    def todo(self) -> np.ndarray:
-        """Return the rows without features."""
-        return np.flatnonzero(~self.have)
-
-    def extract(self, rows: np.ndarray) -> Generator[int, None, None]:
-        """Compute and cache the features of rows; yield how many are done, piece by piece.
+    def extract(self, rows: np.ndarray) -> Generator[_Piece, None, None]:
+        """Compute and cache the features of rows, piece by piece.
 
         On a CPU every core takes its own piece from the file to the features, and few rows are
         shared out among the cores; for a GPU one thread loads the next piece.
         """
-        began, size = time.perf_counter(), self.batch_size
+        size = self.batch_size
         if self.on_cpu:
             size = max(1, min(size, -(-len(rows) // cores())))
         pieces = [rows[piece] for piece in chunks(len(rows), size)]
 
-        def work(piece: np.ndarray) -> _Loaded:
+        def work(piece: np.ndarray) -> _Piece:
             loaded = self.load(piece)
             return self.compute(loaded) if self.on_cpu else loaded
 
@@ -154,28 +156,22 @@ class _Embedding:
             _one_thread_each(self.backbone) as begin,
             contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
         ):
-            for piece, loaded in zip(pieces, loading, strict=True):
-                self.finish(loaded if self.on_cpu else self.compute(loaded))
-                yield len(piece)
-        self.seconds += time.perf_counter() - began
+            for loaded in loading:
+                yield loaded if self.on_cpu else self.compute(loaded)
 
-    def load(self, rows: np.ndarray) -> _Loaded:
+    def load(self, rows: np.ndarray) -> _Piece:
         """Read images; those whose content is in the cache are not decoded."""
         items = self.pictures.items(rows, self.digests)
         found = self.cache.find(item.digest for item in items)
-        loaded = _Loaded([], [], [])
-        new = []
-        for item in items:
-            if item.digest in found:
-                loaded.found.append((item, found[item.digest]))
-            else:
-                new.append(item)
+        features = {item.row: found[item.digest] for item in items if item.digest in found}
+        piece = _Piece(features, len(features), {}, [], items)
+        new = [item for item in items if item.row not in features]
         for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
             if isinstance(prepared, str):
-                loaded.bad.append((item, prepared))
+                piece.bad[item.row] = prepared
             else:
-                loaded.fresh.append((item, prepared))
-        return loaded
+                piece.todo.append((item, prepared))
+        return piece
 
     def _prepare(self, item: Item) -> np.ndarray | str:
         """Return the picture as the network's input, or the reason why it is bad."""
@@ -188,19 +184,20 @@ class _Embedding:
         except Exception as error:  # a user's own transform, which worked on a blank picture
             return f"the backbone's transform fails on it ({first_line(error)})"
 
-    def compute(self, loaded: _Loaded) -> _Loaded:
-        """Replace the network's input by its output, and cache that."""
-        if loaded.fresh:
-            items, prepared = zip(*loaded.fresh, strict=True)
-            loaded.fresh = list(zip(items, self._features(np.stack(prepared)), strict=True))
-        done = loaded.found + loaded.fresh
+    def compute(self, piece: _Piece) -> _Piece:
+        """Compute the features of what is to be done, and cache those of all."""
+        if piece.todo:
+            items, prepared = zip(*piece.todo, strict=True)
+            computed = self.infer(np.stack(prepared))
+            piece.features |= {item.row: x for item, x in zip(items, computed, strict=True)}
+        good = [item for item in piece.items if item.digest and item.row in piece.features]
         self.cache.store(
-            [(item.stamp, item.digest) for item, _ in done if item.stamp and item.digest],
-            [(item.digest, features) for item, features in done if item.digest],
+            [(item.stamp, item.digest) for item in good if item.stamp and item.digest],
+            [(item.digest, piece.features[item.row]) for item in good if item.digest],
         )
-        return loaded
+        return piece
 
-    def _features(self, batch: np.ndarray) -> np.ndarray:
+    def infer(self, batch: np.ndarray) -> np.ndarray:
         """Return the network's output for a batch, which is divided where memory is short."""
         features: list[np.ndarray] = []
         while len(batch):
@@ -221,52 +218,6 @@ class _Embedding:
             else:
                 batch = batch[len(features[-1]) :]
         return np.concatenate(features)
-
-    def finish(self, loaded: _Loaded) -> None:
-        """Keep the features of what was loaded and went through the network."""
-        for item, features in loaded.found:
-            self._take(item.row, features)
-        self.cached += len(loaded.found)
-        self.bad |= {item.row: reason for item, reason in loaded.bad}
-        for item, features in loaded.fresh:
-            self._take(item.row, features)
-
-    def _take(self, row: int, features: np.ndarray) -> None:
-        self.X[row] = features
-        self.have[row] = True
-
-    def result(self) -> Features:
-        """Return the features of all images that could be read."""
-        bad = [(self.pictures.name(row), reason) for row, reason in sorted(self.bad.items())]
-        if not self.have.any():
-            raise NoData(
-                f"None of the {len(self.have)} images of {self.images.name} can be read; "
-                f"{bad[0][0]}: {bad[0][1]}. Pass images that other programs can open."
-            )
-        rows = np.flatnonzero(self.have)
-        X = self.X if len(rows) == len(self.X) else self.X[rows]
-        blank = [self.pictures.name(row) for row in rows[self._blank(X, rows)]]
-        return Features(X, rows, bad, self.cached, self.seconds, blank)
-
-    def _blank(self, X: np.ndarray, rows: np.ndarray) -> list[int]:
-        """Return which rows of X are of blank images: those like one colour are decoded again."""
-        if self.backbone.blank is None:
-            return []
-        *plain, noise = unit_rows(self.backbone.blank)
-        if (np.array(plain) @ noise).max() > LIKE_BLANK:  # a network that looks at colours only
-            return []
-        likeness = (unit_rows(X) @ np.array(plain).T).max(axis=1)
-        found = [i for i in np.argsort(-likeness)[:MOST_BLANK] if likeness[i] > LIKE_BLANK]
-
-        def is_blank(item: Item) -> bool:
-            try:
-                return float(np.asarray(item.picture(), float).std(axis=(0, 1)).max()) < BLANK
-            except BadImage:
-                return False
-
-        items = self.pictures.items(rows[found], self.digests) if found else []
-        kept = zip(found, in_threads(is_blank, items), strict=True)
-        return sorted(int(i) for i, blank in kept if blank)
 
 
 @contextlib.contextmanager

@@ -310,17 +310,16 @@ def torch_backbone(
         with torch.inference_mode():
             return used(images).float().cpu().numpy()
 
-    shape, blank = try_out(name, transform, run)
+    size, n_features = try_out(name, transform, run)
     return Backbone(
         name=name,
         identity=identity,
         transform=transform,
         network=run,
-        n_features=blank.shape[1],
-        size=shape[-1],
+        n_features=n_features,
+        size=size,
         module=module,
         device=str(where),
-        blank=blank,
         **preprocessing,
     )
 

@@ -260,7 +260,7 @@ def labeller_of(
     ----------
     model : PAC, GraphPAC or DPAC
         The model of images, or of their features.
-    backbone : Backbone of `probagg.app.embed` or None
+    backbone : Backbone or None
         The backbone that computed the features; None for DPAC, which has its own network.
     groups : (K,) integers or None
         The cluster that each cluster is merged into, or itself, as `Review.groups` returns them

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 # Defaults for features of a network: they differ in direction, and the critical m of few or
 # similar photos may lie below 1.03.
 FEATURE_DEFAULTS: dict[str, Any] = {"metric": "cosine", "m": "auto", "n_init": 3}
-# The options of tables.
-TABLES = ("id", "scale", "drop")
 # Rows of a matrix are smoothed up to so many values, and to so many columns: the model keeps up to
 # 10,000 of the rows.
 MOST_VALUES, MOST_COLUMNS = 100_000_000, 10_000
@@ -57,26 +55,35 @@ class ByPac:
     is_first_process = True
 
     def __init__(self, request: Request) -> None:
-        options = request.options
-        self.request, self.k = request, request.clusters()
+        options, self.request, self.k = request.options, request, request.clusters()
         samples = request.open(request.monitor)
-        self.for_tables = options.given(*TABLES)
-        self.backbone: Any = None
-        self.network = ""
         # The parameters of the estimator that differ from its own defaults.
         params = options.given("m", "metric", "balance", "n_init")
+        for_tables = options.given("id", "scale", "drop")
         is_images = samples.kind == "images"
-        if is_images:
-            self._refuse("images")
+        if samples.table is None and for_tables:
+            raise InputError(
+                f"{', '.join(for_tables)}: for a table (.csv, .parquet, a DataFrame), but "
+                f"{request.title} is {'images' if is_images else 'a matrix'}. Leave out."
+            )
+        if samples.table is None:
             self.samples = samples.label(options.labels)
-            params = FEATURE_DEFAULTS | params
         else:
-            self.samples = self._prepared(samples, params.get("metric"))
-            if options.given("backbone", "device"):
-                raise InputError(
-                    f"backbone and device are for networks, but {request.title} is a matrix. Leave "
-                    "them out."
-                )
+            if params.get("metric") == "cosine":
+                # Cosine compares directions from the origin, which scaling would move.
+                for_tables = {"scale": "none"} | for_tables
+            classes = samples.column_named(options.labels)
+            preparation, prepared = Preparation.fit(samples.table, **for_tables, classes=classes)
+            for line in prepared.lines:
+                request.monitor.say(line)
+            self.samples = samples.prepared(preparation, prepared, options.labels)
+        if is_images:
+            params = FEATURE_DEFAULTS | params
+        elif options.given("backbone", "device"):
+            raise InputError(
+                f"backbone and device are for networks, but {request.title} is a matrix. Leave "
+                "them out."
+            )
         self._check_k()
         if not isinstance(self.k, int):
             # The m that K is chosen with.
@@ -85,8 +92,10 @@ class ByPac:
         self.smooth = options.smooth is not False and self._can_smooth(is_images)
         # Wrong parameters are refused before hours of features, and before torch is loaded.
         self._estimator(2)._validate_params()
+        self.backbone: Any = None
+        self.network = ""
         if is_images:
-            from probagg.app.embed import DEFAULT, is_available, open_backbone
+            from probagg.app.embed.backbone import DEFAULT, is_available, open_backbone
             from probagg.pac.rows import check_pairwise_metric
 
             if params["metric"] not in LINEAR_METRICS:
@@ -95,46 +104,17 @@ class ByPac:
             if request.download or is_available(self.network):
                 self.backbone = open_backbone(self.network, options.device or "auto")
 
-    def _prepared(self, samples: Samples, metric: str | None) -> Samples:
-        """Return the rows of a matrix, or of a table, prepared."""
-        request, labels = self.request, self.request.options.labels
-        if samples.table is None:
-            self._refuse("a matrix")
-            return samples.label(labels)
-        given = self.for_tables
-        if "scale" not in given and metric == "cosine":
-            # Cosine compares directions from the origin, which scaling would move.
-            given = given | {"scale": "none"}
-        classes = samples.column_named(labels)
-        preparation, prepared = Preparation.fit(samples.table, **given, classes=classes)
-        for line in prepared.lines:
-            request.monitor.say(line)
-        return samples.prepared(preparation, prepared, labels)
-
-    def _refuse(self, what: str) -> None:
-        """Refuse options of tables for another source."""
-        if self.for_tables:
-            raise InputError(
-                f"{', '.join(self.for_tables)}: for a table (.csv, .parquet, a DataFrame), but "
-                f"{self.request.title} is {what}. Leave out."
-            )
-
     def _estimator(self, K: int, smooth: bool = False) -> PAC | GraphPAC:
         import probagg  # scikit-learn is slow to import
 
-        if smooth:
-            return probagg.GraphPAC(K, **self.params, random_state=self.request.seed)
-        return probagg.PAC(K, **self.params, random_state=self.request.seed)
+        kind = probagg.GraphPAC if smooth else probagg.PAC
+        return kind(K, **self.params, random_state=self.request.seed)
 
     def _check_k(self) -> None:
         """Refuse, before hours of features, more clusters than samples or than can be judged."""
         n, given = len(self.samples), f"{len(self.samples):,} {self.samples.noun}"
         if isinstance(self.k, int):
-            if self.k > n:
-                raise InputError(
-                    f"{self.request.title} has {given}, which cannot form {self.k:,} clusters. Ask "
-                    "for fewer."
-                )
+            self._check_size(self.k, n, given)
             return
         from probagg.pac.n_clusters import LEAST_PER_CLUSTER  # which loads scikit-learn
 
@@ -147,6 +127,14 @@ class ByPac:
             raise InputError(
                 f"The range of K ends at {self.k[1]:,}, but {given} are enough to judge {most:,} "
                 "clusters at most. Lower it."
+            )
+
+    def _check_size(self, K: int, n: int, given: str) -> None:
+        """Refuse more clusters than the n samples."""
+        if n < K:
+            raise InputError(
+                f"{self.request.title} has {given}, which cannot form {K:,} clusters. Ask for "
+                "fewer."
             )
 
     def describe(self) -> str:
@@ -168,58 +156,16 @@ class ByPac:
         """Return whether neighbours are found: by distance or angle, a matrix where it is dense."""
         if self.params.get("metric", "sqeuclidean") not in LINEAR_METRICS:
             return False
-        if is_images:
-            return True
         X = self.samples.X
-        is_small = X.shape[0] * X.shape[1] <= MOST_VALUES and X.shape[1] <= MOST_COLUMNS
-        return isinstance(X, np.ndarray) and is_small
+        return is_images or (
+            isinstance(X, np.ndarray) and X.size <= MOST_VALUES and X.shape[1] <= MOST_COLUMNS
+        )
 
     def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N rows or images are smoothed."""
         from probagg.neighbours.smoothing import PER_CLUSTER  # which loads SciPy
 
         return self.smooth and N >= PER_CLUSTER * K
-
-    def run(self, folder: RunFolder) -> Clustering:
-        """Extract features where needed, choose K where asked for, and cluster."""
-        samples, embedding = self.embedded()
-        facts: dict[str, Any] = {"method": "pac"}
-        if embedding is not None:
-            facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
-        began = time.perf_counter()
-        duplicates = self._duplicates(samples)
-        X = samples.X
-        K, chosen, files = self._choose(samples)
-        self._check_kept(K, X)
-        model, pac, P = self._fitted(K, X)
-        facts["smooth"] = pac is not model
-        if pac is not model:
-            facts["clusters"] = model.reason_
-        if samples.preparation is not None:
-            files = files | {FILE: samples.preparation.to_json()}
-        seconds = time.perf_counter() - began
-        if duplicates is not None:
-            facts["n_duplicates"] = len(samples) - len(duplicates.kept)
-            if table := duplicates.table(samples.names):
-                heads = f"group {samples.heading} representative"
-                files = files | {DUPLICATES: text_table(heads, table)}
-        if self.backbone is not None and (names := self._suggestions(samples.X, P)):
-            files = files | {SUGGESTIONS: text_table("cluster suggestion difference", names)}
-        begin(folder, self._config(samples, pac, facts))
-        return Clustering(
-            samples=samples,
-            P=P,
-            X=samples.X,
-            metric=model.metric,
-            model=model,
-            seconds=seconds + (embedding or 0.0),
-            facts=facts | chosen | facts_of(pac),
-            records=[
-                {"sweep": number, "objective": J}
-                for number, J in enumerate(pac.objective_history_, start=1)
-            ],
-            files=files,
-        )
 
     def embedded(self) -> tuple[Samples, float | None]:
         """Return the samples with their features, and for images the seconds these took."""
@@ -229,23 +175,50 @@ class ByPac:
         samples = opened.embed_images(self.samples, self.backbone, self.request.monitor)
         return samples, round(time.perf_counter() - began, 1)
 
-    def _duplicates(self, samples: Samples) -> Duplicates | None:
-        """Return the near-duplicates among photos; None for a matrix."""
-        if self.backbone is None:
-            return None
-        from probagg.app.embed.duplicates import find_duplicates
+    def run(self, folder: RunFolder) -> Clustering:
+        """Extract features where needed, choose K where asked for, and cluster."""
+        samples, embedding = self.embedded()
+        began, X, monitor = time.perf_counter(), samples.X, self.request.monitor
+        facts: dict[str, Any] = {"method": "pac"}
+        files: dict[str, str] = {}
+        duplicates: Duplicates | None = None
+        if self.backbone is not None:
+            from probagg.app.embed.duplicates import find_duplicates
 
-        progress = self.request.monitor.count("near-duplicates", "images")
-        return find_duplicates(samples.X, samples.pictures, samples.names, progress)
+            facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
+            progress = monitor.count("near-duplicates", "images")
+            duplicates = find_duplicates(X, samples.pictures, samples.names, progress)
+        K, chosen = self.k, None
+        if not isinstance(K, int):
+            K, chosen, files["k_selection.csv"] = self._choose(samples, K)
+        if self.backbone is not None:
+            self._check_size(K, len(X), f"{len(X):,} images that can be read")
+        model, pac = self._fitted(K, X)
+        P = fitted_probabilities(model, X)
+        facts["smooth"] = pac is not model
+        if pac is not model:
+            facts["clusters"] = model.reason_
+        if samples.preparation is not None:
+            files[FILE] = samples.preparation.to_json()
+        seconds = time.perf_counter() - began + (embedding or 0.0)
+        config = self.request.config(samples, K)
+        if duplicates is not None:
+            from probagg.app.embed.backbone import suggest_names
 
-    def _suggestions(self, X: np.ndarray, P: Any) -> list[tuple[int, str, float]]:
-        """Return names that the backbone's own classifier suggests for the clusters, if any."""
-        from probagg.app.embed.backbone import suggest_names
+            facts["n_duplicates"] = len(samples) - len(duplicates.kept)
+            if table := duplicates.table(samples.names):
+                heads = f"group {samples.heading} representative"
+                files[DUPLICATES] = text_table(heads, table)
+            if names := suggest_names(self.backbone, X, most_probable(P), K):
+                files[SUGGESTIONS] = text_table("cluster suggestion difference", names)
+            config["embed"] = self.backbone.spec()
+        config |= {"smooth": pac is not model, "columns": samples.columns, "pac": pac.get_params()}
+        begin(folder, config)
+        facts |= (chosen or {}) | facts_of(pac)
+        return Clustering(samples, P, X, model.metric, model, seconds, facts, files)
 
-        return suggest_names(self.backbone, X, most_probable(P), P.shape[1])
-
-    def _fitted(self, K: int, X: Any) -> tuple[Any, PAC, Any]:
-        """Return the fitted estimator, the PAC in it (itself where not smoothed), and P."""
+    def _fitted(self, K: int, X: Any) -> tuple[Any, PAC]:
+        """Return the fitted estimator, and the PAC in it, which is itself where not smoothed."""
         monitor, (N, D) = self.request.monitor, X.shape
         model: Any = self._estimator(K, smooth := self.smooths(N, K))
         if monitor.shows_progress and N * D * K * model.n_init > LONG:
@@ -263,48 +236,27 @@ class ByPac:
         pac = model.pac_ if smooth else model
         for estimator in {model, pac}:
             estimator.set_params(verbose=0)
-        return model, pac, fitted_probabilities(model, X)
+        return model, pac
 
-    def _check_kept(self, K: int, X: Any) -> None:
-        """Refuse more clusters than images that can be read."""
-        if self.backbone is not None and len(X) < K:
-            raise InputError(
-                f"{self.request.title} has {len(X):,} images that can be read, which cannot form "
-                f"{K:,} clusters. Ask for fewer."
-            )
-
-    def _choose(self, samples: Samples) -> tuple[int, dict[str, Any], dict[str, str]]:
-        """Return K and, where it was chosen from the data, the reason and the table."""
-        if isinstance(self.k, int):
-            return self.k, {}, {}
+    def _choose(self, samples: Samples, K: Any) -> tuple[int, dict[str, Any], str]:
+        """Return the number of clusters chosen from the data, the reason, and the table."""
         from probagg import select_n_clusters
 
         began = time.perf_counter()
         selection = select_n_clusters(
             samples.X,
-            self.k,
+            K,
             metric=self.params.get("metric", "sqeuclidean"),
             feature_names=samples.columns,
             random_state=self.request.seed,
         )
         self.request.monitor.say(selection.reason)
-        files = {"k_selection.csv": selection.to_csv()}
         facts = {
             "k_reason": selection.reason,
             "k_interval": list(selection.interval),
             "k_seconds": round(time.perf_counter() - began, 2),
         }
-        return selection.n_clusters, facts, files
-
-    def _config(self, samples: Samples, pac: PAC, facts: dict[str, Any]) -> dict[str, Any]:
-        config = self.request.config(samples, pac.n_clusters)
-        if self.backbone is not None:
-            config["embed"] = self.backbone.spec()
-        if "smooth" in facts:
-            config["smooth"] = facts["smooth"]
-        if samples.columns is not None:
-            config["columns"] = samples.columns
-        return config | {"pac": pac.get_params()}
+        return selection.n_clusters, facts, selection.to_csv()
 
 
 class ByDpac:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -41,8 +40,8 @@ class Clustering:
     """The clusters of samples, the model and how they were made.
 
     P (n, K) is an array or `Predicted`. X (n, D) is what distances are measured in: an array, or
-    the rows of a file. `model` can be saved. `facts` go to result.json, `records` to metrics.jsonl;
-    `files` are more files, by name.
+    the rows of a file. `model` can be saved. `facts` go to result.json; `files` are more files, by
+    name.
     """
 
     samples: Samples
@@ -52,7 +51,6 @@ class Clustering:
     model: Any
     seconds: float
     facts: dict[str, Any]
-    records: list[dict[str, Any]] = field(default_factory=list)
     files: Mapping[str, str | bytes] = field(default_factory=dict)
 
     @cached_property
@@ -99,9 +97,6 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
             folder.write("cells.csv", text_table("place column cell", cells))
     else:
         folder.write("embeddings.npy", npy_bytes(clustering.X.astype(np.float32)))
-    if clustering.records:
-        lines = (json.dumps(record) + "\n" for record in clustering.records)
-        folder.write("metrics.jsonl", "".join(lines))
     for name, text in clustering.files.items():
         folder.write(name, text)
     yardstick.save(folder.work / "yardstick.safetensors")

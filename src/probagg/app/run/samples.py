@@ -246,7 +246,7 @@ def readable(samples: Samples, monitor: Monitor) -> Samples:
 
 def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
     """Return the samples with features of a frozen network; unreadable files are skipped."""
-    from probagg.app.embed import extract_features
+    from probagg.app.embed.features import extract_features
 
     try:
         progress = monitor.count("features", "images")
@@ -255,11 +255,7 @@ def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
         raise Interrupted("Interrupted; the features so far are kept.") from None
     if n_computed := len(found.X) - found.cached:
         monitor.say(f"features: {n_computed / max(found.seconds, 1e-9):.3g} images/s")
-    if n := len(found.blank):
-        shown = ", ".join(map(str, found.blank[:FEW])) + ", ..." * (n > FEW)
-        monitor.say(f"blank or nearly so: {n:,} image{'s' * (n != 1)}: {shown}")
-    kept = samples.only(found.rows, found.bad)
-    return replace(kept, X=found.X)
+    return replace(samples.only(found.rows, found.bad), X=found.X)
 
 
 def _classes(y: np.ndarray | None, names: list[str] | None) -> Classes | None:
