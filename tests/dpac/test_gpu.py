@@ -1,12 +1,18 @@
 """On a GPU the recorded step trains like the eager one, and a run can be resumed."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
+from faults import soak
 from sklearn.datasets import load_digits
 
-from probagg import DPAC, Recipe
+from probagg import DPAC, PAC, Recipe
+from probagg.dpac.self_labelling import SmoothedLabels
+from probagg.dpac.stages import ClusterStage, PretrainStage
 from probagg.errors import Interrupted
+from probagg.metrics import clustering_accuracy
 
 pytestmark = pytest.mark.gpu
 
@@ -84,3 +90,53 @@ def test_images_that_do_not_fit_are_streamed(images, monkeypatch):
     streamed, _ = fit(images, device="cuda", precision="fp32")
     np.testing.assert_allclose(streamed[:4], resident[:4], rtol=2e-3)
     assert torch.cuda.is_available()
+
+
+def reporting(kind):
+    """Return a stage that prints the sizes of its clusters, epoch by epoch."""
+
+    class Reporting(kind):
+        def before_epoch(self, epoch):
+            strata = super().before_epoch(epoch)
+            self.report(f"before epoch {epoch}")
+            return strata
+
+        def finish(self):
+            super().finish()
+            X, _ = self.report("ends")
+            for rows in (X.to(self.feed.device), X.numpy()):
+                pac = PAC(5, metric="cosine", m=1.02, random_state=0).fit(rows)
+                sizes = np.bincount(pac.labels_, minlength=5)
+                sys.stdout.write(f"  PAC on a {type(rows).__name__}: {np.sort(sizes)}\n")
+
+        def report(self, when):
+            X, P = self.infer()
+            sizes = np.sort(np.bincount(P.argmax(1), minlength=5))
+            spread, confidence = X.std(0).mean(), P.amax(1).mean()
+            line = f"{self.name} {when}: {sizes}, {confidence:.3f}, spread {spread:.4f}\n"
+            sys.stdout.write(line)
+            return X, P
+
+    return Reporting
+
+
+@pytest.mark.parametrize("way", ["as it is", "fp32", "plain", "cpu"])
+def test_five_shapes_are_found(way, monkeypatch):
+    """Of a failure it is printed where sizes first differ from those of other ways.
+
+    "plain" records no step as a graph, and PAC uses no kernels of its own.
+    """
+    if way == "plain":
+        monkeypatch.setattr("probagg.dpac.step.WARM_UP", -1)
+        monkeypatch.setattr("probagg.pac.tensors.kernels", lambda: None)
+    images = np.stack([soak.picture(number) for number in range(10_000)])[..., None].repeat(3, 3)
+    epochs = ["pretrain.epochs=4", "cluster.epochs=4", "self_label.epochs=2"]
+    dpac = DPAC(
+        5,
+        recipe=Recipe.of("own/fast").override([*soak.SETTINGS, *epochs]),
+        stages=[reporting(kind) for kind in (PretrainStage, ClusterStage, SmoothedLabels)],
+        device="cpu" if way == "cpu" else "cuda",
+        precision="fp32" if way == "fp32" else "auto",
+        random_state=0,
+    ).fit(images)
+    assert clustering_accuracy(np.arange(len(images)) % 5, dpac.labels_) > soak.AGREEMENT

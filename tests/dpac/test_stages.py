@@ -12,6 +12,7 @@ from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import infer
 from probagg.dpac.self_labelling import ClassifierLabels, self_label_stage
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
+from probagg.dpac.step import Step
 from probagg.errors import Interrupted
 from probagg.opa.targets import opa_targets, weighted_contrastive
 
@@ -45,6 +46,27 @@ def test_clustering_is_equation_12():
     contrast = weighted_contrastive(z1, z2, p).mean()
     torch.testing.assert_close(found["pretext"], contrast, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(found["loss"], found["kl"] + found["pretext"])
+
+
+def test_reduced_precision_trains_the_same_weights(monkeypatch):
+    """The clean view's pass without gradient comes first, and torch below 2.11 cached its casts."""
+    trained, cached = {}, []
+    for precision in ("fp32", "bf16"):
+        setup, batch = setup_of()
+        stage = ClusterStage(setup)
+        asked = stage.clean_outputs
+
+        def clean_outputs(clean, asked=asked):
+            cached.append(torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled())
+            return asked(clean)
+
+        monkeypatch.setattr(stage, "clean_outputs", clean_outputs)
+        step = Step(stage, setup.model, device=torch.device("cpu"), precision=precision)
+        step(batch.images, batch.samples)
+        parameters = setup.model.named_parameters()
+        trained[precision] = {name for name, p in parameters if p.grad is not None}
+    assert trained["bf16"] == trained["fp32"]
+    assert cached == [False, False]
 
 
 def test_the_gradient_of_the_clustering_loss_to_the_backbone_is_scaled():

@@ -47,9 +47,8 @@ LONG = 600.0
 AGREEMENT = 0.98  # of labels on a GPU, with the undisturbed run and with the shapes
 
 
-def generate(folder: Path, count: int) -> None:
-    """Write squares, bars, crosses, discs and frames with noise, each image by its number."""
-    folder.mkdir(parents=True, exist_ok=True)
+def picture(number: int) -> np.ndarray:
+    """Return a square, bar, cross, disc or frame with noise, by a number: 32 x 32 grey levels."""
     rows, columns = np.mgrid[:32, :32] - 15.5
     shapes = (
         np.maximum(abs(rows), abs(columns)) < 8,
@@ -58,12 +57,17 @@ def generate(folder: Path, count: int) -> None:
         rows**2 + columns**2 < 100,
         np.maximum(abs(rows), abs(columns)) > 12,
     )
+    noise = np.random.default_rng(number).integers(0, 100, (32, 32))
+    return (150 * shapes[number % len(shapes)] + noise).astype(np.uint8)
+
+
+def generate(folder: Path, count: int) -> None:
+    """Write pictures, each by its number."""
+    folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         path = folder / f"{number:06}.png"
         if not path.exists():
-            rng = np.random.default_rng(number)
-            pixels = 150 * shapes[number % len(shapes)] + rng.integers(0, 100, (32, 32))
-            Image.fromarray(pixels.astype(np.uint8)).save(path)
+            Image.fromarray(picture(number)).save(path)
 
 
 class Soak:

@@ -157,7 +157,9 @@ class Step:
             with torch.no_grad():
                 views = self._prepare(part)
             reduced = self.dtype != torch.float32
-            with torch.autocast(self.device.type, dtype=self.dtype, enabled=reduced):
+            # Before torch 2.11 the cache keeps the casts of a pass without gradient, such as that
+            # of the clean view, and the next pass gives the weights none (pytorch/pytorch#165068).
+            with torch.autocast(self.device.type, self.dtype, reduced, cache_enabled=False):
                 terms = self._loss(part, views)
             self.scaler.scale(terms["loss"] / n).backward()
             for name, value in terms.items():
