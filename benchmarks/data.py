@@ -30,8 +30,8 @@ from probagg.data.arrays import Matrix, read_numpy
 from probagg.data.images import ArrayImages, FolderImages, ImageSet
 from probagg.data.opening import open_images, open_source
 from probagg.data.photo import decode_photo
-from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
+from probagg.threads import in_threads, stack_in_threads
 
 TILES, SIDE = 50, 32  # tiles per row and column of a sheet, pixels of a tile
 SHEETS = {"cifar10": ("cifar10", "y.npy"), "cifar100-20": ("cifar100", "coarse.npy")}

@@ -17,6 +17,7 @@ LEAVES = {  # what every part may import
     "known",
     "processes",
     "progress",
+    "threads",
 }
 ALLOWED = {
     "__init__": {"aggregation", "metrics", "neighbours", "pac", "opa", "dpac", "run"},
@@ -27,6 +28,7 @@ ALLOWED = {
     "known": set(),
     "processes": set(),
     "progress": set(),
+    "threads": set(),
     "environment": set(),
     "aggregation": set(),
     "metrics": set(),
@@ -34,7 +36,7 @@ ALLOWED = {
     "devices": set(),
     "data": {"storage"},
     "neighbours": {"aggregation", "storage"},
-    "pac": {"aggregation", "neighbours", "storage"},
+    "pac": {"aggregation", "devices", "neighbours", "storage"},
     "opa": {"aggregation", "devices", "pac", "storage"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "neighbours", "storage"},
     "embed": {"data", "devices", "storage"},

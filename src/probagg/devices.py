@@ -1,11 +1,15 @@
-"""The device on which torch computes."""
+"""The device on which torch computes, and copies of arrays to it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from probagg.environment import free_memory
 from probagg.errors import InputError
 
 
@@ -42,3 +46,47 @@ def one_torch_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class Copies:
+    """Copies of arrays to a device; to a GPU by a stream of their own, while another one computes.
+
+    Threads may send; the thread that computes receives.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    @property
+    def free_bytes(self) -> float:
+        """The memory that is left on the device."""
+        if self.device.type != "cuda":
+            return free_memory()
+        reserved = torch.cuda.memory_reserved(self.device)  # by torch, of which some is in use
+        in_use = torch.cuda.memory_allocated(self.device)
+        return torch.cuda.mem_get_info(self.device)[0] + reserved - in_use
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Tensor:
+        """Return a tensor on the device that is yet to be filled."""
+        return torch.empty(shape, dtype=getattr(torch, dtype.name), device=self.device)
+
+    def send(self, parts: Sequence[np.ndarray]) -> Any:
+        """Start to copy arrays, joined, and return what `receive` takes."""
+        shape, dtype = (sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype
+        is_pinned = self._stream is not None
+        host = torch.empty(shape, dtype=getattr(torch, dtype.name), pin_memory=is_pinned)
+        np.concatenate(parts, out=host.numpy())
+        if self._stream is None:
+            return host.to(self.device), None
+        with torch.cuda.stream(self._stream):
+            return host.to(self.device, non_blocking=True), self._stream.record_event()
+
+    def receive(self, sent: Any) -> Tensor:
+        """Return the copy; what this thread computes with it waits until it is there."""
+        tensor, event = sent
+        if event is not None:
+            here = torch.cuda.current_stream(self.device)
+            here.wait_event(event)
+            tensor.record_stream(here)
+        return tensor

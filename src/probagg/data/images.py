@@ -27,10 +27,10 @@ from probagg.data.photo import (
     is_image,
     to_channels,
 )
-from probagg.data.threads import in_threads, stack_in_threads
 from probagg.errors import NoData
 from probagg.progress import Progress
 from probagg.storage import check_mapped, fingerprint
+from probagg.threads import in_threads, stack_in_threads
 
 OUTSIDE = "a link that leads out of the folder, which is not followed"
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from probagg.arrays import chunks
-from probagg.data.threads import read_ahead
 from probagg.dpac.model import Model
 from probagg.dpac.views import Views
 from probagg.environment import free_memory
 from probagg.opa.targets import as_float
 from probagg.progress import logger
+from probagg.threads import read_ahead
 
 AHEAD = 3  # batches that are read in advance
 PIXELS = 2**21  # pixels of a batch without gradient: 2048 views of 32 x 32, 227 of 96 x 96

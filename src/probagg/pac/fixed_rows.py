@@ -75,7 +75,8 @@ def fixed_sums(
     )
     for some in chunks(len(numbers), max(1, FIXED_NUMBERS // data.shape[1])):
         rows = numbers[some]
-        lifted, w = at.lift(data.sample(rows).X), weights_of(weights, rows)
+        lifted = at.lift(data.sample(rows).X)
+        w = weights_of(weights, rows, lifted)
         part: Array = A[:, rows]
         if is_tensor(lifted):
             part = like(part.toarray(), lifted).to(lifted.dtype)
@@ -83,11 +84,12 @@ def fixed_sums(
     return total
 
 
-def weights_of(weights: Array | None, rows: np.ndarray) -> Array | None:
-    """Return the sample weights of some rows, in memory."""
+def weights_of(weights: Array | None, rows: np.ndarray, X: Array) -> Array | None:
+    """Return the sample weights of some rows, in memory, in the kind of X."""
     if weights is None:
         return None
-    return weights[rows].compute() if is_dask(weights) else weights[like(rows, weights)]
+    some = weights[rows].compute() if is_dask(weights) else weights[like(rows, weights)]
+    return like(some, X)
 
 
 def like_dask(known: np.ndarray, X: DaskArray) -> DaskArray:

@@ -35,6 +35,7 @@ from probagg.pac.dask import (
     open_dask,
 )
 from probagg.pac.files import FileChunks, FileRows, is_file_source, is_mapped, open_file
+from probagg.pac.on_device import DeviceChunks, DeviceRows
 from probagg.pac.out_of_core import Chunks
 from probagg.pac.rows import KEPT_BYTES as KEPT_LIFTED
 from probagg.pac.rows import Metric, check_sums
@@ -55,6 +56,7 @@ CONSTRAINTS: dict[str, list[Any]] = SHARED | {
     "aggregate": [StrOptions({"p", "p_m"})],
     "forgetting": [Interval(Real, 0.0, 1.0, closed="right")],
     "checkpoint": [str, PathLike, None],
+    "device": [str, None],
 }
 ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # check_array's
 # P is kept as a dense array up to this size, or up to that of X.
@@ -63,11 +65,27 @@ KEPT_BYTES = 2**30
 MANY_SCORES = 2**21
 
 
-def open_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource:
+def open_rows(
+    estimator: BaseEstimator, X: Any, *, reset: bool, device: str | None = None
+) -> RowSource:
     """Return valid rows: an array, a CSR array, a tensor, `FileRows` or a Dask array.
 
-    As scikit-learn's `validate_data`, it sets or checks `n_features_in_` of the estimator.
+    As scikit-learn's `validate_data`, it sets or checks `n_features_in_` of the estimator. With a
+    device, rows of arrays and files are `DeviceRows`.
     """
+    rows = _open_rows(estimator, X, reset=reset)
+    if device is None:
+        return rows
+    if estimator.metric in LINEAR_METRICS and isinstance(rows, np.ndarray | FileRows):
+        return DeviceRows(rows, device)
+    raise InputError(
+        f"device={device!r} is for metric='sqeuclidean' or 'cosine' and for a dense array or a "
+        f"file, but metric={estimator.metric!r} and X is a {type(X).__name__}. Leave device out; a "
+        "tensor is computed on its own device (X.to(device))."
+    )
+
+
+def _open_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> RowSource:
     names, is_linear = None, estimator.metric in LINEAR_METRICS
     if is_dask(X):
         names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
@@ -212,7 +230,10 @@ class _Shaped:
 def to_solve(rows: RowSource, weights: Array | None, metric: Metric, K: int) -> Array | Chunks:
     """Return rows as the solver takes them: in memory, or in `Chunks` where they are many."""
     if isinstance(rows, FileRows):
-        return FileChunks(rows, weights) if is_large(rows.shape[0], K) else rows.load()
+        if not is_large(rows.shape[0], K) or (isinstance(rows, DeviceRows) and rows.fits):
+            return rows.load()
+        kind = DeviceChunks if isinstance(rows, DeviceRows) else FileChunks
+        return kind(rows, weights)
     if is_dask(rows):
         return DaskChunks(rows, weights, K)
     if isinstance(rows, np.ndarray):
@@ -278,7 +299,7 @@ def check_streamable(metric: Metric, init: Any) -> None:
 
 def keeps_probabilities(rows: RowSource, K: int) -> bool:
     """Return whether P is kept as a dense array: lazily, or if small enough."""
-    if isinstance(rows, FileRows):
+    if isinstance(rows, FileRows) and not (isinstance(rows, DeviceRows) and rows.in_memory):
         return False
     if is_dask(rows):
         return True

@@ -66,6 +66,16 @@ class Chunks:
         for number in range(n):
             yield 1.0 / n, [(0, slice(round + number * self.n_rounds, None, self.n_rounds * n))]
 
+    def read_blocks(
+        self, round: int, size: int
+    ) -> Iterator[tuple[float, Iterator[tuple[slice, Array, Array | None]]]]:
+        """Yield the share of each block of a round, and its rows: which of an array, with weights.
+
+        The rows of a block are read before the next block is asked for.
+        """
+        for share, block in self.blocks(round, size):
+            yield share, ((rows, *self.chunk(number)) for number, rows in block)
+
     def sweep(self, clusters: LinearClusters, kept: list[Array], size: int) -> list[Array]:
         """Update every row once, in blocks of about `size`, and return the sums of each round.
 
@@ -75,10 +85,10 @@ class Chunks:
         found = []
         for round in range(self.n_rounds):
             new = clusters.sums * 0.0
-            for share, block in self.blocks(round, size):
+            for share, block in self.read_blocks(round, size):
                 sums: Array = 0.0
-                for number, rows in block:
-                    sums = sums + clusters.sums_of(rows, *self.chunk(number))
+                for rows, X, weights in block:
+                    sums = sums + clusters.sums_of(rows, X, weights)
                 new = new + sums
                 if kept:
                     clusters = clusters.replaced(share, kept[round], sums)

@@ -109,6 +109,11 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     checkpoint : path or None, default=None
         A file in which a fit out of core (see `fit`) saves its state after each sweep. If it is
         interrupted, the same call resumes it, with the same result. The file is removed at the end.
+    device : str or None, default=None
+        Where the rows of arrays and files are computed by torch: "cuda", "cuda:1", "cpu", or "auto"
+        for a GPU if there is one. Rows are copied there once, or block by block in each sweep where
+        they do not fit; results are NumPy arrays. By default NumPy computes them, and a tensor is
+        computed on its own device. Linear metrics only; `partial_fit` ignores it.
     random_state : int, RandomState instance or None, default=None
         Determines the start and the order of samples.
     verbose : int, default=0
@@ -181,6 +186,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         aggregate: str = "p",
         forgetting: float = 1.0,
         checkpoint: str | PathLike[str] | None = None,
+        device: str | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -197,6 +203,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         self.aggregate = aggregate
         self.forgetting = forgetting
         self.checkpoint = checkpoint
+        self.device = device
         self.random_state = random_state
         self.verbose = verbose
 
@@ -230,7 +237,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         all rows then keep about 16 times K (n_features + 2) numbers instead of P.
         """
         check_parameters(self)
-        rows = open_rows(self, X, reset=True)
+        rows = open_rows(self, X, reset=True, device=self.device)
         check_n_samples(rows.shape[0], int(self.n_clusters))
         weights = check_some_weights(rows, sample_weight)
         names = getattr(self, "feature_names_in_", None)
@@ -246,11 +253,12 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         data = to_solve(rows, free, self.metric, int(self.n_clusters))
         solution = solve(data, self._parameters(), weights, known)
         self._stream: Stream | None = None  # a stream before this fit is forgotten
-        self._set_clusters(solution.clusters)
+        clusters = solution.clusters
+        self._set_clusters(clusters if is_tensor(rows) else clusters.like(np.empty(0)))
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)
-        self._keep(rows, solution.P, known)
+        self._keep(rows, solution.P if is_tensor(rows) else to_numpy(solution.P), known)
         if isinstance(self._P, np.ndarray):
             solution = replace(solution, P=self._P)
         if together is not None:
@@ -407,7 +415,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
 
     def _open(self, X: Any) -> RowSource:
         self._check_fitted()
-        return open_rows(self, X, reset=False)
+        return open_rows(self, X, reset=False, device=self.device)
 
     def predict_proba(self, X: Any) -> Any:
         """Return the membership of each row in each cluster, not how likely the cluster is right.
@@ -488,7 +496,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
     def _to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the arrays to save, and parameters and learned attributes."""
         self._check_fitted()
-        changed: dict[str, Any] = {"checkpoint": None}
+        changed: dict[str, Any] = {"checkpoint": None, "device": None}
         changed |= {} if isinstance(self.init, str) else {"init": "uniform"}
         return self._clusters.to_arrays(), describe_estimator(self, _SAVED, **changed)
 

@@ -150,6 +150,8 @@ def solve(
     `known.without_known`).
     """
     K, metric = parameters.n_clusters, parameters.metric
+    if sample_weight is not None and is_tensor(X):
+        sample_weight = like(sample_weight, X)
     if not isinstance(X, Chunks) and is_large(X.shape[0], K) and metric in LINEAR_METRICS:
         if is_tensor(X) and not parameters.gives_probabilities:
             X = TensorChunks(X, without_known(sample_weight, known, X))
@@ -349,8 +351,9 @@ def _solve_out_of_core(
     size = sample_size(K)
     if size >= N:  # the sample would be all rows
         every = np.arange(N)
-        weights = weights_of(sample_weight, every)
-        return replace(solve(data.sample(every).X, parameters, weights, known), P=None)
+        rows = data.sample(every).X
+        weights = weights_of(sample_weight, every, rows)
+        return replace(solve(rows, parameters, weights, known), P=None)
     checkpoint = FitCheckpoint(parameters.checkpoint, draw_seed(parameters.random_state))
     generator = np.random.default_rng(checkpoint.seed)
     chosen = np.sort(generator.choice(N, size, replace=False, shuffle=False))
@@ -359,7 +362,7 @@ def _solve_out_of_core(
         chosen = np.union1d(chosen, generator.permutation(of_known)[:size])
     sample, size = data.sample(chosen), len(chosen)
     if known is not None:
-        sample = replace(sample, weights=weights_of(sample_weight, chosen))
+        sample = replace(sample, weights=weights_of(sample_weight, chosen, sample.X))
     if checkpoint.path is not None:
         checkpoint.match(_identity(data, sample, parameters, known))
     coordinates = Coordinates.of(sample.X, metric, sample.bounds)

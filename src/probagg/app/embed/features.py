@@ -21,10 +21,10 @@ from probagg.arrays import chunks
 from probagg.data.images import FolderImages
 from probagg.data.opening import open_images
 from probagg.data.photo import MAX_BYTES, BadImage, open_photo, to_channels, to_picture
-from probagg.data.threads import cores, in_threads, read_ahead
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
 from probagg.storage import fingerprint, open_regular
+from probagg.threads import cores, in_threads, read_ahead
 
 if TYPE_CHECKING:
     from PIL.Image import Image

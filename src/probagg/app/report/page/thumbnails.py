@@ -15,7 +15,7 @@ from probagg.app.assignments import Assignments
 from probagg.app.report.page.groups import Counts
 from probagg.data.images import FolderImages, ImageSet, converted
 from probagg.data.photo import BadImage, decode_photo, open_photo, to_picture
-from probagg.data.threads import in_threads
+from probagg.threads import in_threads
 
 if TYPE_CHECKING:
     from PIL.Image import Image
