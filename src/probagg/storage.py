@@ -35,6 +35,8 @@ RESTORE = "Copy the whole file there again, or make it again."
 SETTINGS = 2**24
 # The most steps that tomllib takes for keys of many parts, a.b.c, of which each walks all others.
 MAX_STEPS = 2**24
+# Errors of a full disk, and of a full share of one.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors of file systems that cannot write a file or a folder through.
 _WITHOUT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}
 # Marks before a cell that a spreadsheet would run: "./" leads to the same file, and an apostrophe
@@ -191,18 +193,28 @@ def _check(expected: Any, found: str) -> None:
         raise ValueError("it has no checksum" if expected is None else "its checksum is wrong")
 
 
-def can_be_made(path: FilePath) -> bool:
-    """Return whether a file or folder may be written: the nearest folder that exists decides.
+def unwritable(error: OSError) -> str:
+    """Return in words that something cannot be written, why, and what to do.
 
-    A folder is made there and removed: of the superuser, permissions say nothing.
+    >>> unwritable(OSError(errno.ENOSPC, "No space left on device"))
+    'cannot be written (No space left on device). Free some space there, or name another place.'
+    """
+    remedy = "Free some space there" if error.errno in FULL else "Make it writable"
+    return f"cannot be written ({error.strerror}). {remedy}, or name another place."
+
+
+def why_unwritable(path: FilePath) -> str:
+    """Return why no file or folder can be made, or ""; the nearest folder that exists decides.
+
+    A folder is made there and removed: permissions say nothing of the superuser or a full disk.
     """
     path = Path(path).absolute()
     folder = next(place for place in (path, *path.parents) if os.path.isdir(place))
     try:
         os.rmdir(tempfile.mkdtemp(dir=folder, prefix=".probagg-"))
-    except OSError:
-        return False
-    return os.access(folder, os.W_OK | os.X_OK)
+    except OSError as error:
+        return unwritable(error)
+    return ""
 
 
 def write_file(path: FilePath, data: bytes | Iterable[bytes]) -> None:

@@ -1,10 +1,12 @@
 """What training cost hours to find is not lost between its end and the seal of the run."""
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from commands import cluster, cluster_by_pac, probagg
 from sklearn.datasets import load_digits
 
 from probagg.app.run.folder import unfinished
+from probagg.storage import seal, unseal
 
 QUICK = ("-k", 3, "--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (
@@ -101,6 +104,18 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(home, run, cap
     assert f"{newest[0].name} is damaged (its checksum is wrong)" in caplog.text
     assert "self_label epoch 1/1" in result.stderr
     assert "pretrain" not in result.stderr
+
+
+def test_a_run_resumed_by_another_version_names_what_differs(home, run, caplog):
+    """The rest of the run may differ from what the old version would have made."""
+    for path in unfinished(run).glob("checkpoints/step-*/state.json"):
+        description = unseal(json.loads(path.read_text()))
+        description["versions"]["torch"] = "1.0"
+        path.write_text(json.dumps(seal(description)))
+    result = again(home, run)
+    assert result.exit_code == 0, result.output
+    assert f"resumed by other versions: torch was '1.0' and is '{version('torch')}'" in caplog.text
+    assert "epoch" not in result.stderr, "nothing is trained again"
 
 
 def test_nothing_starts_over_without_a_word(home, run):

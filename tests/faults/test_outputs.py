@@ -1,6 +1,7 @@
 """What --out names is written only where nobody loses a file."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,17 @@ def test_a_source_is_never_replaced(run, rows, tmp_path):
     assert rows.read_bytes() == before
 
 
-def test_a_device_is_not_replaced(run, rows):
+def test_a_device_is_not_replaced(run, rows, tmp_path):
+    """Root could replace /dev/null itself, so this is another name of it."""
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.stat("/dev/null").st_rdev)
+    except PermissionError:
+        device = Path("/dev/null")
     for command in commands(run, rows):
-        result = probagg(*command, "--out", "/dev/null", "--overwrite")
+        result = probagg(*command, "--out", device, "--overwrite")
         assert (result.exit_code, "is not a regular file" in result.output) == (2, True)
-    assert not Path("/dev/null").is_file()
+    assert device.is_char_device()
 
 
 def test_a_file_in_a_folder_of_photos_is_not_replaced(tmp_path):
@@ -94,3 +101,17 @@ def test_a_file_that_came_up_during_the_work_is_not_replaced(tmp_path):
     with pytest.raises(InputError, match="exists"):
         output.write(b"ours")
     assert output.path.read_text() == "mine"
+    output.path.unlink()
+    with pytest.raises(InputError, match="exists"), output.whole():
+        output.path.write_text("mine")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("new.csv", "mine")]
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe"])
+def test_a_folder_or_a_pipe_is_not_replaced(run, rows, tmp_path, what):
+    out = tmp_path / what
+    os.mkfifo(out) if what == "pipe" else out.mkdir()
+    for command in commands(run, rows):
+        result = probagg(*command, "--out", out, "--overwrite")
+        assert (result.exit_code, "is a folder." in result.output) == (2, what == "folder")
+    assert out.is_dir() or out.is_fifo()

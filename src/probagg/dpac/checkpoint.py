@@ -151,6 +151,12 @@ def versions() -> dict[str, str]:
     return {name: packages[name] for name in ("probagg", "torch") if name in packages}
 
 
+def warn_of_versions(description: dict[str, Any]) -> None:
+    """Log which versions differ from those that wrote a checkpoint."""
+    if changed := _differences(description.get("versions", {}), versions()):
+        logger.warning("The run is resumed by other versions: %s.", "; ".join(changed))
+
+
 def _differences(saved: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
     """Return where two descriptions differ, key by key."""
     found = []

@@ -26,6 +26,7 @@ from probagg.dpac.checkpoint import (
     read_checkpoint,
     save_checkpoint,
     versions,
+    warn_of_versions,
 )
 from probagg.dpac.randomness import key as random_key
 from probagg.dpac.randomness import permutation
@@ -123,6 +124,7 @@ class Engine:
             with reading(where, "Start over (--resume never).", CannotResume):
                 check_identity(found.description, self.identity, self.out)
                 self.module.load_state_dict(found.part("module."))
+                warn_of_versions(found.description)
                 self.position = Position(**found.description["position"])
         at = self.position
         self._kept = at.total

@@ -65,7 +65,7 @@ def test_an_impossible_folder_is_one_error():
 def test_a_run_that_cannot_be_locked_is_one_error(tmp_path):
     """As in a read-only folder, whose modes would not stop root: the lock cannot be made."""
     (tmp_path / LOCK).mkdir()
-    with pytest.raises(RunFolderError, match=r"cannot be written \(Is a directory\). Check"):
+    with pytest.raises(RunFolderError, match=r"cannot be written \(Is a directory\). Make"):
         add_to_run(tmp_path, "report.html", b"")
 
 

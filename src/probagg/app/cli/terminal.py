@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -21,7 +20,7 @@ from probagg.app.cli import Stopped
 from probagg.app.run.folder import is_finished, unfinished
 from probagg.errors import InputError, Interrupted, ProbaggError, first_line
 from probagg.progress import Monitor, Progress, duration, logger, printable
-from probagg.storage import encode
+from probagg.storage import FULL, encode
 
 FAILED, INTERRUPTED = 1, 130  # exit codes; the others belong to errors
 # Seconds after which progress is reported without a terminal too.
@@ -179,7 +178,6 @@ OUT_OF_MEMORY = (
     "split it with --set pretrain.accumulate=2."
 )
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL = "The disk is full ({}). Free some space there, or name a folder on another disk."
 NO_MEMORY = (
     "The memory is full ({}). Use fewer or smaller images (--set views.size, "

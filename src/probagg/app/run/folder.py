@@ -1,7 +1,6 @@
 """The run folder: its files, and how a run is built beside the old one, sealed and put in place."""
 
 import contextlib
-import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from probagg.processes import Held, hold
 from probagg.progress import logger
 from probagg.storage import (
     SETTINGS,
-    can_be_made,
     checksum,
     encode,
     file_version,
@@ -27,6 +25,8 @@ from probagg.storage import (
     set_aside,
     sync,
     sync_all,
+    unwritable,
+    why_unwritable,
     write_atomically,
     write_file,
 )
@@ -192,13 +192,8 @@ def alone(run: Path, wait: float = 0.0) -> Iterator[None]:
                 f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
             ) from None
         except OSError as error:
-            raise _unwritable(run, error, "Check the folder and its permissions.") from error
+            raise RunFolderError(f"{run} {unwritable(error)}") from error
         yield
-
-
-def _unwritable(run: Path, error: OSError, remedy: str) -> RunFolderError:
-    remedy = "Free some space there." if error.errno == errno.ENOSPC else remedy
-    return RunFolderError(f"{run} cannot be written ({error.strerror}). {remedy}")
 
 
 class RunFolder:
@@ -237,7 +232,7 @@ class RunFolder:
                     self.check()
                 self._held = held.pop_all()
         except OSError as error:
-            raise _unwritable(self.path, error, "Name another folder.") from error
+            raise RunFolderError(f"{self.path} {unwritable(error)}") from error
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -258,8 +253,8 @@ class RunFolder:
         path, work, has_run = self.path, self.work, listed(self.path) is not None
         if path.exists() and not path.is_dir():
             why = f"{path} is a file. Name a folder for the run."
-        elif not can_be_made(path):
-            why = f"{path} cannot be written. Name another folder."
+        elif reason := why_unwritable(path):
+            why = f"{path} {reason}"
         elif work.is_symlink() or (work.exists() and not work.is_dir()):
             why = f"{work} is not a folder. Remove it, or name another folder."
         elif path.is_dir() and not has_run and not work.exists() and {*os.listdir(path)} - {LOCK}:

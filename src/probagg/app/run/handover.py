@@ -14,7 +14,7 @@ from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import Output, check_target
 from probagg.errors import InputError, warn_user
 from probagg.progress import Monitor
-from probagg.storage import whole_file, whole_folder
+from probagg.storage import whole_folder
 
 # The model, and its place in the run where no other is given.
 ONNX, MODEL = "onnx", "model.onnx"
@@ -114,7 +114,7 @@ def write_handover(
         source = run.config.get("source")
         output = Output(path, overwrite, () if source is None else (Path(source),)).check()
         labelled = labelled_of(run)
-        with whole_file(output.path) as file:
+        with output.whole() as file:
             lines = _write_anndata(run, labelled, file)
         facts |= {"file": str(path), "bytes": path.stat().st_size}
     for line in lines:

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
@@ -12,7 +13,15 @@ from probagg.app.run.folder import RUN_FILES, UNFINISHED, RunFolderError, listed
 from probagg.data.images import check_inside
 from probagg.data.photo import BadImage, is_image
 from probagg.errors import InputError, NoData
-from probagg.storage import can_be_made, copy_file, fingerprint, whole_folder, write_atomically
+from probagg.storage import (
+    copy_file,
+    fingerprint,
+    whole_file,
+    whole_folder,
+    why_unwritable,
+    write_atomically,
+    write_file,
+)
 
 # Bytes in a name that common file systems hold.
 LONGEST = 255
@@ -32,7 +41,7 @@ SIDECAR = """<?xml version="1.0" encoding="UTF-8"?>
 class Output:
     """A new file, or with `overwrite` an existing one that is neither a source nor of a run.
 
-    Call `check` before the work; `write` checks again, as the file may have come up since.
+    Call `check` before the work; writing checks again, as the file may have come up since.
     """
 
     path: Path
@@ -60,16 +69,21 @@ class Output:
             why = "is not a regular file. Name a new file."
         elif path.exists() and not self.overwrite:
             why = "exists. Name a new file, or replace it with --overwrite (overwrite=True)."
-        elif not can_be_made(path.absolute().parent):
-            why = "cannot be written (Permission denied). Name a place where you may write."
-        else:
+        elif not (why := why_unwritable(path.absolute().parent)):
             return self
         raise InputError(f"--out {path} {why}")
 
+    @contextmanager
+    def whole(self) -> Iterator[Path]:
+        """Yield a path to write to, which becomes the file on success, if it still may."""
+        with whole_file(self.path) as temporary:
+            yield temporary
+            self.check()
+
     def write(self, data: bytes) -> None:
         """Write the file, whole or not at all."""
-        self.check()
-        write_atomically(self.path, data)
+        with self.whole() as temporary:
+            write_file(temporary, data)
 
 
 def run_of(path: Path) -> Path | None:
@@ -92,9 +106,7 @@ def check_target(target: Path, *others: Path) -> None:
         why = f"{meeting}. Name a folder elsewhere."
     elif target.is_dir() and any(target.iterdir()):
         why = "is not empty. Name a new folder."
-    elif not can_be_made(target):
-        why = "cannot be written (Permission denied). Name another folder."
-    else:
+    elif not (why := why_unwritable(target)):
         return
     raise RunFolderError(f"{target} {why}")
 
@@ -120,7 +132,7 @@ def sort_images(
     of cluster -1, are left out. With `xmp` each has a sidecar with the name of its cluster. The
     target lies outside the source, or outside the `folders` of it that hold the images.
     """
-    if not source.is_dir() and not _is_image(source):
+    if not source.is_dir() and not (source.is_file() and is_image(source)):
         raise NoData(f"{source} is not a folder of images, so there are no files to sort.")
     check_target(target, *([source / name for name in folders] or [source]))
     home = source if source.is_dir() else source.parent
@@ -162,10 +174,6 @@ def photo_of(folder: Path, name: str) -> Path:
             f"The run names the sample {name!r}, which is not in {folder}: {bad}. Cluster the "
             "folder again."
         ) from bad
-
-
-def _is_image(path: Path) -> bool:
-    return path.is_file() and is_image(path)
 
 
 def _free(folder: Path, path: str) -> Path:

@@ -21,7 +21,7 @@ from probagg.app.report.review.session import Session, StaleReview
 from probagg.app.review import ReviewError
 from probagg.errors import InputError, ProbaggError, first_line
 from probagg.progress import logger
-from probagg.storage import read_bytes
+from probagg.storage import read_bytes, unwritable
 
 REQUEST_SECONDS = 60.0  # for a request to arrive, and for its answer to be taken
 MAX_BODY = 64 * 2**20  # bytes; a review that moves a million images fits
@@ -277,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError as error:
             raise Refused(
                 HTTPStatus.INTERNAL_SERVER_ERROR,
-                f"{self.server.session.run} cannot be written ({error.strerror}).",
+                f"{error.filename} {unwritable(error)}",
             ) from error
 
     def _split(self, body: Any) -> dict[str, Any]:
