@@ -3,19 +3,23 @@
 python -m benchmarks scale_gpu [--out FOLDER] [--small]        about two minutes on an H200
 
 ImageNet's shape: 1,281,167 x 768, K = 1000, a mixture with overlap. Then the time of a sweep over
-10^8 x 128 in half precision, generated on the device.
+10^8 x 128 in half precision, generated on the device. Then the same shape as an array in memory and
+as a file four times as large as what the process may take of the GPU's memory.
 """
 
 import argparse
+import tempfile
 import time
 import warnings
 from pathlib import Path
 
+import numpy as np
 import torch
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.record import RESULTS, Cell, Results
 from probagg import PAC
+from probagg.pac import on_device
 from probagg.pac.assignment import Update
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.coordinates import Coordinates
@@ -156,6 +160,43 @@ def beside_lloyd(name, N, D, K, separation, save, precisions=("highest",)):
     save(Cell(name, "tf32").row({"labels_equal_tf32": equal, "settings": settings}))
 
 
+def from_the_host(N, D, K, save):
+    """Fit a tensor, the same rows as an array, and as a file that the GPU may not keep."""
+    X, y = mixture(N, D, K, separation=1.2)
+    truth, settings = y.cpu().numpy(), {"N": N, "D": D, "K": K}
+    pac, seconds = timed(PAC(K, random_state=0).fit, X)
+    array, n_bytes = X.cpu().numpy(), X.nbytes
+    save(_fitted("tensor", pac, seconds, truth, settings))
+    del X, y, pac
+    torch.cuda.empty_cache()
+    pac, seconds = timed(PAC(K, device="cuda", random_state=0).fit, array)
+    save(_fitted("array", pac, seconds, truth, settings))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.npy")
+        np.save(path, array)
+        del array, pac
+        torch.cuda.empty_cache()
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(n_bytes / 4 / total)
+        share, on_device.SHARE = on_device.SHARE, 0.0
+        rows = on_device.DeviceRows(np.load(path, mmap_mode="r"), "cuda")
+        _, once = timed(lambda: sum(len(some) for _, some in rows.in_order()))
+        torch.cuda.reset_peak_memory_stats()
+        pac, seconds = timed(PAC(K, device="cuda", random_state=0).fit, path)
+        on_device.SHARE = share
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    peak = torch.cuda.max_memory_allocated() / n_bytes
+    read = {"seconds_to_copy_it_once": once, "peak_share_of_x": peak}
+    save(_fitted("file", pac, seconds, truth, settings, read))
+
+
+def _fitted(source, pac, seconds, truth, settings, more=None):
+    labels = pac.labels_ if isinstance(pac.labels_, np.ndarray) else pac.labels_.cpu().numpy()
+    found = {"sweeps": pac.n_iter_, "objective": pac.objective_}
+    found |= {"ari": adjusted_rand_score(truth, labels), "settings": settings}
+    return Cell("from the host", "pac", source).row({"seconds": seconds} | found | (more or {}))
+
+
 def main() -> None:
     """Print and write all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -179,4 +220,5 @@ def main() -> None:
         found |= {"settings": {"N": len(X), "D": 128, "K": K}}
         save(Cell("half", "pac", precision).row(found))
     del X
+    from_the_host(N, 768, K, save)
     beside_lloyd("imagenet 0.9", N, 768, K, 0.9, save)
