@@ -54,7 +54,7 @@ ALLOWED = {
     "app/run/folder.py": ["os.replace"],
     # SQLite's own file, the lock, and what is not of a disk.
     "app/embed/cache.py": ["sqlite3.connect"],
-    "processes.py": ["open", "os.open"],
+    "processes.py": ["os.open"],
     "app/cli/terminal.py": ["os.open"],
     "environment.py": ["info.read_text", "path.read_text"],
     # Not files.

@@ -41,9 +41,7 @@ def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
     file system has no locks, a warning is logged and nobody is kept out.
     """
     deadline = time.monotonic() + wait
-    while (descriptor := _take(path)) is None:
-        if time.monotonic() >= deadline:
-            raise Held(path, _holder(path))
+    while (descriptor := _take(path, time.monotonic() >= deadline)) is None:
         time.sleep(PAUSE)
     try:
         os.ftruncate(descriptor, 0)
@@ -55,20 +53,22 @@ def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(path: Path) -> int | None:
-    """Return the descriptor of the locked file, or None where another process has it."""
-    while True:
-        with contextlib.ExitStack() as closing:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
-            closing.callback(os.close, descriptor)
-            if os.fstat(descriptor).st_nlink > 1:
-                raise OSError(errno.EMLINK, f"{path.name} is another name of a file")
-            if not _lock(descriptor):
-                return None
-            with contextlib.suppress(FileNotFoundError):  # its last holder may have removed it
-                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
-                    closing.pop_all()
-                    return descriptor
+def _take(path: Path, is_last: bool) -> int | None:
+    """Return the descriptor of the locked file, or None; the last attempt raises `Held`."""
+    with contextlib.ExitStack() as closing:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
+        closing.callback(os.close, descriptor)
+        if os.fstat(descriptor).st_nlink > 1:
+            raise OSError(errno.EMLINK, f"{path.name} is another name of a file")
+        if not _lock(descriptor):
+            if is_last:
+                raise Held(path, os.read(descriptor, 20).decode(errors="replace") or "?")
+            return None
+        with contextlib.suppress(FileNotFoundError):  # its last holder may have removed it
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                closing.pop_all()
+                return descriptor
+    return None
 
 
 def _lock(descriptor: int) -> bool:
@@ -84,16 +84,6 @@ def _lock(descriptor: int) -> bool:
             raise
         logger.warning("This file system has no locks (%s): run one process at a time.", error)
     return True
-
-
-def _holder(path: Path) -> str:
-    """Return the number of the process that holds a lock, for a message."""
-    with (
-        contextlib.suppress(OSError, ValueError),
-        open(path, opener=lambda name, mode: os.open(name, mode | _FLAGS)) as file,
-    ):
-        return file.read(20) or "?"
-    return "?"
 
 
 Handler = Callable[[int, FrameType | None], object]

@@ -340,12 +340,17 @@ def find_files(folder: FilePath, patterns: Iterable[str]) -> set[str]:
 
 def remove_files(folder: FilePath, names: Iterable[str]) -> None:
     """Remove files of a folder, and the sub-folders that this leaves empty."""
-    for name in names:
-        path = Path(folder) / name
+    paths = [Path(folder) / name for name in names]
+    for path in paths:
         path.unlink(missing_ok=True)
-        if path.parent != Path(folder):
-            with contextlib.suppress(OSError):  # it holds something else
-                path.parent.rmdir()
+    remove_empty({path.parent for path in paths} - {Path(folder)})
+
+
+def remove_empty(folders: Iterable[FilePath]) -> None:
+    """Remove those of the folders that hold nothing."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def set_aside(path: Path) -> Path:

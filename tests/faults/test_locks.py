@@ -175,3 +175,15 @@ def test_a_full_disk_leaves_no_lock_and_is_said(tmp_path, clustered, monkeypatch
     with pytest.raises(RunFolderError, match=r"No space left on device\). Free some space there"):
         add_to_run(clustered, "report.html", b"")
     assert not (clustered / LOCK).exists()
+
+
+def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, caplog):
+    """Some network file systems have none; two processes would then write the same run."""
+
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(processes.fcntl, "flock", flock)
+    with hold(tmp_path / "lock"):
+        assert "no locks (" in caplog.text
+    assert "run one process at a time" in caplog.text

@@ -21,6 +21,7 @@ from probagg.storage import (
     move,
     naming,
     read_bytes,
+    remove_empty,
     remove_files,
     set_aside,
     sync,
@@ -153,7 +154,8 @@ def identity_of(run: str | PathLike[str]) -> tuple[str | None, ...] | None:
 
 def changed_files(run: str | PathLike[str]) -> list[str]:
     """Return the files of a run that have other content than the manifest lists, of those there."""
-    return [name for name in RUN_FILES if _is_changed(Path(run) / name, read_manifest(run))]
+    hashes = read_manifest(run)
+    return [name for name in RUN_FILES if _is_changed(Path(run) / name, hashes)]
 
 
 def _is_changed(path: Path, hashes: dict[str, str]) -> bool:
@@ -201,8 +203,8 @@ class RunFolder:
 
     Files are written into its sub-folder `work`. The manifest, written last, seals them; then they
     replace the files of an old run, and other files never: what is in the way is renamed, and so
-    is a person's review. Until the seal an old run stays as it was; after it, a kill at any moment
-    is made good when the folder is entered again.
+    is the review of the old run. Until the seal an old run stays as it was; after it, a kill at any
+    moment is made good when the folder is entered again.
 
     An existing folder is refused unless it is empty, holds a run that never finished, or
     `overwrite` is given and it is a run.
@@ -220,7 +222,7 @@ class RunFolder:
         try:
             with contextlib.ExitStack() as held:
                 self.path.mkdir(parents=True, exist_ok=True)
-                held.callback(_remove_if_empty, self.path)
+                held.callback(remove_empty, [self.path])
                 held.enter_context(alone(self.path))
                 self.work.mkdir(exist_ok=True)
                 held.callback(_remove_empty_in, self.work)
@@ -306,18 +308,14 @@ class RunFolder:
     def _put_in_place(self) -> None:
         """Replace an old run by the sealed one; done again after a kill, it finishes the rest."""
         old, new = listed(self.path), listed(self.work) or set()
-        if os.path.lexists(self.path / REVIEW):
-            kept = set_aside(self.path / REVIEW)
-            logger.warning("the review of the old run is now %s in %s", kept.name, self.path)
-        ours = run_files(self.path) & (old | {MANIFEST} if old is not None else set())
-        remove_files(self.path, ours - new - {MANIFEST, REVIEW})
-        for name in sorted(run_files(self.work) - {MANIFEST}):
-            place = self.path / name
-            if name not in ours:
-                _make_way(place)
-            os.replace(self.work / name, place)
-        if MANIFEST not in ours:
-            _make_way(self.path / MANIFEST)
+        ours = run_files(self.path) & (old | {MANIFEST} if old is not None else set()) - {REVIEW}
+        remove_files(self.path, ours - new - {MANIFEST})
+        moving = run_files(self.work)
+        for name in (moving | {REVIEW} - new) - ours:
+            if os.path.lexists(place := self.path / name):
+                logger.warning("%s is kept as %s", place, set_aside(place).name)
+        for name in sorted(moving - {MANIFEST}):
+            os.replace(self.work / name, self.path / name)
         sync(self.path)
         move(self.work / MANIFEST, self.path / MANIFEST)
         sync(self.path.parent)
@@ -331,17 +329,5 @@ def _remove_links(folder: Path) -> None:
                 path.unlink()
 
 
-def _remove_if_empty(folder: str | PathLike[str]) -> None:
-    with contextlib.suppress(OSError):  # it holds something
-        os.rmdir(folder)
-
-
 def _remove_empty_in(folder: Path) -> None:
-    for here, _, _ in os.walk(folder, topdown=False):
-        _remove_if_empty(here)
-
-
-def _make_way(place: Path) -> None:
-    """Rename what a person put where a file of the run belongs."""
-    if os.path.lexists(place):
-        logger.warning("%s was not of the run and is now %s", place, set_aside(place).name)
+    remove_empty(here for here, _, _ in os.walk(folder, topdown=False))
