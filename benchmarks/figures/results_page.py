@@ -314,10 +314,10 @@ def cifar10_runs() -> Iterator[tuple[str, str, Run, Run, str]]:
         found = {row.method: row for row in recorded(f"training/cifar10_{name}").rows}
         yield seed, what, found["cluster"], found["self_label"], epochs
     cluster = recorded("training/cifar10_seed13").row(method="cluster")
-    last = recorded("dpac_cifar10_ways/self_label_seed13").row(setting="stock")
+    last = recorded("training/ways_self_label_seed13").row(setting="stock")
     yield "13, blind", "ResNet-18, 400", cluster, last, ""
-    cluster = recorded("dpac_cifar10_ways/cluster_seed0").row(setting="long")
-    last = recorded("dpac_cifar10_ways/self_label_seed0").row(setting="nS")
+    cluster = recorded("training/ways_cluster_seed0").row(setting="long")
+    last = recorded("training/ways_self_label_seed0").row(setting="nS")
     yield "0, developed on", "ResNet-18, 385", cluster, last, ""
 
 

@@ -112,18 +112,17 @@ class Experiment:
         name = f"{stage}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
         out = runs_folder(self.size) / self.data / name
         folder = out / f"seed{self.seed}"
-        if not (folder / f"{stage}.revealed.json").is_file():
-            job = Job(
-                out,
-                (stage,),
-                start and start.weights,
-                clustering=clustering,
-                every=every or EVERY[self.size],
-                table3=PAC_RUNS[self.size],
-                verbose=self.size in ON_GPU,
-                reveal=reveal,
-            )
-            train(images(self.data, self.size), recipe, self.seed, job)
+        job = Job(
+            out,
+            (stage,),
+            start and start.weights,
+            clustering=clustering,
+            every=every or EVERY[self.size],
+            table3=PAC_RUNS[self.size],
+            verbose=self.size in ON_GPU,
+            reveal=reveal,
+        )
+        train(images(self.data, self.size), recipe, self.seed, job)
         free, scores = (
             json.loads((folder / f"{stage}.{end}").read_text()) for end in ("json", "revealed.json")
         )

@@ -63,7 +63,7 @@ def quick_reading(P: Tensor, before: Tensor | None, epochs: int) -> dict[str, fl
 
 
 def full_reading(
-    subject: Subject, recipe: Recipe, X: Tensor, P: Tensor, pac: PAC
+    subject: Subject, recipe: Recipe, X: Tensor, P: Tensor, by_pac: Tensor
 ) -> dict[str, Any]:
     """All that can be said of a clustering without labels."""
     labels, settings = P.argmax(1), recipe.cluster
@@ -73,7 +73,7 @@ def full_reading(
     return {
         **quick_reading(P, None, 1),
         "sizes": torch.bincount(labels, minlength=P.shape[1]).tolist(),
-        "pac_agreement": clustering_accuracy(pac.labels_, labels.cpu()),
+        "pac_agreement": clustering_accuracy(by_pac, labels.cpu()),
         "neighbour_agreement": float(same.float().mean()),
         **{f"{name}_agreement": agreement(subject, labels, name) for name in ("weak", "strong")},
         "diagnosis": dataclasses.asdict(state),
@@ -145,20 +145,21 @@ def read_stage(
     """Readings without labels and scores with them; labels or neighbours go to the folder."""
     X, P = subject.infer()
     settings, k = recipe.cluster, P.shape[1]
-    features, metric = X.cpu().numpy(), settings.metric
     scores: dict[str, Any] = {"knn": knn(X, subject.y)}
     if stage == "pretrain":
         near = neighbours(X, X, NEIGHBOURS + 1)[:, 1:].to(torch.int32)
         np.save(folder / "pretrain.neighbours.npy", near.cpu().numpy())
         if runs:
-            scores["table3"] = table3(features, subject.y, k, metric, settings.m, runs)
-        return {"critical_m": critical_m(X[:BLOCK].cpu(), metric)}, scores
-    pac = PAC(k, metric=metric, m=settings.m, n_init=3, random_state=0).fit(features)
-    readings = full_reading(subject, recipe, X, P, pac)
+            features = X.cpu().numpy()
+            scores["table3"] = table3(features, subject.y, k, settings.metric, settings.m, runs)
+        return {"critical_m": critical_m(X[:BLOCK].cpu(), settings.metric)}, scores
+    pac = PAC(k, metric=settings.metric, m=settings.m, n_init=3, random_state=0).fit(X)
+    by_pac = pac.labels_.cpu()
+    readings = full_reading(subject, recipe, X, P, by_pac)
     labels = P.argmax(1)
     np.save(folder / f"{stage}.labels.npy", labels.cpu().numpy().astype(np.uint8))
     scores |= evaluate(subject.y, labels.cpu())
-    scores["pac_on_features"] = evaluate(subject.y, pac.labels_)
+    scores["pac_on_features"] = evaluate(subject.y, by_pac)
     if stage == "self_label":
         answers = classifier_labels(subject.model, X)
         readings["heads_agreement"] = float((answers == labels).float().mean())

@@ -3,14 +3,17 @@
     python -m benchmarks training --out runs/cifar10/all --name cifar10 --seeds 0 1 2
     python -m benchmarks training --out runs/cifar10/jpac --stages cluster \\
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
-    python -m benchmarks training --out runs/imagenette --data imagenette --recipe imagenet10/fast
+    python -m benchmarks training --out runs/cifar10/last --stages self_label \\
+        --weights runs/cifar10/all/seed0/cluster --way neighbours \\
+        --way matched self_label.labels=matched self_label.epochs=140
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
 against the classes), STAGE.labels.npy and the weights STAGE/, which --weights takes, and
 `probagg predict` too; the neighbours of pre-training's features; the curves readings.jsonl and
-revealed.jsonl. What is printed has seen no label. A run that --minutes stops goes on with the same
-command, here or wherever its folder is copied to. `python -m
-benchmarks dpac_cifar10_ways` compares several ways.
+revealed.jsonl. What is printed has seen no label. Each --way has a folder of its own. The ways, and
+the stage that they start from, are ranked by the modularity of their labels on the graph of the
+pre-trained features, in ranking.json. A run that --minutes stops goes on with the same command,
+here or wherever its folder is copied to; stages that have ended are not trained or read again.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import itertools
 import json
 import logging
 import sys
@@ -45,6 +49,7 @@ from probagg.dpac.views import Views
 from probagg.environment import environment
 from probagg.errors import Interrupted
 from probagg.metrics import clustering_accuracy
+from probagg.neighbours.graph import modularity
 from probagg.progress import logger
 
 STAGES = ("pretrain", "cluster", "self_label")
@@ -130,10 +135,33 @@ def weights_hash(module: nn.Module) -> str:
 
 
 def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]:
-    """One seed through the stages; what it read and scored."""
+    """Train one seed through the stages, unless they are done; return what it read and scored."""
     folder = job.out / f"seed{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.toml").write_text(recipe.to_toml())
+    path = folder / "recipe.toml"
+    is_same = path.is_file() and path.read_text() == recipe.to_toml()
+    if not (is_same and all(is_read(folder, name) for name in job.stages)):
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(recipe.to_toml())
+        _train(data, recipe, seed, job, folder)
+    rows = {}
+    for name in job.stages:
+        readings, scores = (
+            json.loads((folder / f"{name}.{end}").read_text()) for end in ("json", "revealed.json")
+        )
+        rows[name] = {**scores, "label_free": readings, "seconds": readings["seconds"]}
+        rows[name]["curve"] = curve(folder, name)
+    return rows
+
+
+def is_read(folder: Path, stage: str) -> bool:
+    """Return whether the scores of a stage, its last file, are there."""
+    return (folder / f"{stage}.revealed.json").is_file()
+
+
+def _train(data: ImageSet, recipe: Recipe, seed: int, job: Job, folder: Path) -> None:
+    """Train and read the stages, those left where a run goes on."""
+    if job.minutes == 0.0:
+        raise Interrupted("No time is left.")
     model = build_model(recipe, len(np.unique(data.y)), seed=seed)
     if job.weights:
         model.load_state_dict(read_weights(job.weights))
@@ -154,25 +182,24 @@ def train(data: ImageSet, recipe: Recipe, seed: int, job: Job) -> dict[str, Any]
     subject = Subject(model, Views(recipe.views), Feed(data, engine.device), data.y)
     watch.subject = subject
     setup = Setup(model, subject.views, subject.feed, recipe, seed, engine.autocast)
-    rows: dict[str, Any] = {}
     for name in job.stages:
         began, watch.looking = time.monotonic(), 0.0
         watch.stage = stage = make_stage(name, setup, data, job)
+        was_done = name in engine.position.done
         engine.train(stage)
+        if was_done and is_read(folder, name):  # the weights may be those of a later stage
+            continue
         seconds = time.monotonic() - began - watch.looking
         write_weights(model, recipe, folder / name)
         readings, scores = read_stage(name, subject, recipe, folder, job.table3)
         readings |= {"last_epoch": watch.last, "seconds": seconds, "resumed": resumed}
-        (folder / f"{name}.json").write_text(json.dumps(readings, indent=1))
-        (folder / f"{name}.revealed.json").write_text(json.dumps(scores, indent=1))
-        rows[name] = {**scores, "label_free": readings, "seconds": seconds}
-        rows[name]["curve"] = curve(folder, name)
-        if job.verbose:
-            print(name, json.dumps(readings), flush=True)
         if job.features:
             X = subject.infer()[0].half().cpu().numpy()
             np.savez(folder / f"{name}.features.npz", X=X, y=data.y)
-    return rows
+        (folder / f"{name}.json").write_text(json.dumps(readings, indent=1))
+        (folder / f"{name}.revealed.json").write_text(json.dumps(scores, indent=1))
+        if job.verbose:
+            print(name, json.dumps(readings), flush=True)
 
 
 def curve(folder: Path, stage: str) -> list[Scores]:
@@ -193,6 +220,23 @@ def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStag
     return PretrainStage(dataclasses.replace(setup, feed=feed))
 
 
+def rank(stages: dict[str, Path], near: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Return what is seen of stages without classes, the most modular on a kNN graph first.
+
+    A stage is given by its file STAGE.json, beside which its labels are.
+    """
+    seen = {}
+    for name, path in stages.items():
+        labels, read = np.load(path.with_suffix(".labels.npy")), json.loads(path.read_text())
+        seen[name] = {
+            "modularity": modularity(near, labels),
+            "sizes": np.bincount(labels).tolist(),
+            **{reading: read[f"{reading}_agreement"] for reading in ("strong", "pac")},
+            "state": read["diagnosis"]["state"],
+        }
+    return dict(sorted(seen.items(), key=lambda stage: -stage[1]["modularity"]))
+
+
 def open_data(name: str, most: int | None = None) -> ArrayImages:
     """Return an image set in memory, or its first images."""
     images = open_lab_images(name)
@@ -200,12 +244,15 @@ def open_data(name: str, most: int | None = None) -> ArrayImages:
     return ArrayImages(images.read(rows), images.y[rows], images.name, images.extra)
 
 
-def main() -> None:
-    """Run, and record where a name is given."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", required=True, type=Path, help="folder of the run")
     parser.add_argument("--recipe", default="cifar10/fast", help="a name or a .toml file")
     parser.add_argument("--set", nargs="*", default=[], help="as cluster.m=1.02")
+    parser.add_argument(
+        "--way", nargs="+", action="append", default=[], metavar=("NAME", "SETTING"),
+        help="one of several, from --weights: a name, and settings beside those of --set",
+    )  # fmt: skip
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--weights", type=Path, help="folder of weights to start from")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -218,37 +265,56 @@ def main() -> None:
     parser.add_argument("--first", type=int, help="so many images only, to try the script")
     parser.add_argument("--compile", action="store_true", help="compile short stages too")
     parser.add_argument("--name", help="write benchmarks/results/training/NAME.json")
-    a = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    """Run all ways and seeds, rank the ways, and record where a name is given."""
+    a, began = _parser().parse_args(), time.monotonic()
+    if a.way and not a.weights:
+        raise SystemExit("--way needs --weights, from which all ways start.")
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="%(message)s")
     logger.setLevel(logging.INFO)  # the runs of PAC among which clustering starts
     data = open_data(a.data, a.first)
-    recipe = Recipe.of(a.recipe).override(a.set)
-    job = Job(
-        a.out,
-        tuple(a.stages.split(",")),
-        a.weights,
-        minutes=a.minutes,
-        every=a.every,
-        keep=a.keep,
-        table3=a.table3,
-        features=a.features,
-        compile=a.compile or None,
-    )
+    ways = {way[0]: [*a.set, *way[1:]] for way in a.way} or {"": a.set}
+    stages, rows = tuple(a.stages.split(",")), []
+    ends = {"start": a.weights.with_suffix(".json")} if a.weights else {}
     try:
-        runs = {seed: train(data, recipe, seed, job) for seed in a.seeds}
+        for (way, settings), seed in itertools.product(ways.items(), a.seeds):
+            recipe = Recipe.of(a.recipe).override(settings)
+            job = Job(
+                a.out / way,
+                stages,
+                a.weights,
+                minutes=a.minutes and max(0.0, a.minutes - (time.monotonic() - began) / 60),
+                every=a.every,
+                keep=a.keep,
+                table3=a.table3,
+                features=a.features,
+                compile=a.compile or None,
+            )
+            found = train(data, recipe, seed, job)
+            ends[f"{way}/seed{seed}"] = job.out / f"seed{seed}" / f"{stages[-1]}.json"
+            circumstances = {
+                "recipe": recipe.name,
+                "settings": settings,
+                "continued_from": a.weights and str(a.weights),  # perhaps of another machine
+            }
+            rows += [
+                Cell(data.name, stage, way, seed).row(values | {"settings": circumstances})
+                for stage, values in found.items()
+            ]
     except Interrupted as stopped:
         print(stopped)
         sys.exit(75)
-    settings = {
-        "recipe": recipe.name,
-        "settings": a.set,
-        "continued_from": a.weights and str(a.weights),  # perhaps of another machine
-    }
     (a.out / "env.json").write_text(json.dumps(environment(), indent=1))
+    if a.way:
+        graph = np.load(a.weights.parent / "pretrain.neighbours.npy")
+        if a.weights.name == "pretrain":  # which has no clusters
+            del ends["start"]
+        ranking = rank(ends, graph)
+        (a.out / "ranking.json").write_text(json.dumps(ranking, indent=1))
+        for name, seen in ranking.items():
+            print(name, json.dumps(seen))
     if a.name:
-        rows = [
-            Cell(data.name, stage, seed=seed).row(found | {"settings": settings})
-            for seed, stages in runs.items()
-            for stage, found in stages.items()
-        ]
         record("training", rows, a.name)
