@@ -347,5 +347,11 @@ class _InChunks:
         slices = list(chunks(rows.shape[0], max(1, numbers // self.numbers_per_row)))
         if len(slices) <= 1:
             return self.function(rows)
-        xp = np if sp.issparse(rows) else namespace(rows)
-        return xp.concatenate([self.function(rows[some]) for some in slices])
+        found: Array = None  # a part at a time: joining all would have them in memory twice
+        for some in slices:
+            part = self.function(rows[some])
+            if found is None:
+                shape = (rows.shape[0], *part.shape[1:])
+                found = namespace(part).empty(shape, dtype=part.dtype, device=part.device)
+            found[some] = part
+        return found

@@ -52,8 +52,6 @@ LEVEL_TOL = 0.1
 # tolerance: all rows move the clusters anyway.
 SAMPLE_ROWS = 50_000
 SAMPLE_TOL = 0.03
-# So many probabilities of rows in memory are returned in any case, as a dense array.
-SMALL = 2**24
 
 
 @dataclass(frozen=True)
@@ -156,11 +154,7 @@ def solve(
         if is_tensor(X) and not parameters.gives_probabilities:
             X = TensorChunks(X, without_known(sample_weight, known, X))
         elif not is_tensor(X) and parameters.starts_from_sample:
-            data = FileChunks(MappedRows(X), without_known(sample_weight, known, X))
-            found = _solve_out_of_core(data, parameters, sample_weight, known)
-            is_small = X.shape[0] * K <= SMALL
-            P = with_known(found.clusters.probabilities(X), known) if is_small else None
-            return replace(found, P=P)
+            X = FileChunks(MappedRows(X), without_known(sample_weight, known, X))
     if isinstance(X, Chunks):
         return _solve_out_of_core(X, parameters, sample_weight, known)
     generator = np.random.default_rng(draw_seed(parameters.random_state))
@@ -170,9 +164,7 @@ def solve(
     P, run = best_of_starts(rows, update, critical_m, parameters, generator, known)
     if run.converged:  # so that `predict` agrees with `labels_`
         P = read_out(rows, P, update)
-    restored: Array = with_known(rows.restore(P), known)
-    is_small = sp.issparse(restored) and X.shape[0] * K <= SMALL
-    P = restored.toarray() if is_small else restored
+    P = with_known(rows.restore(P), known)
     if isinstance(rows, LinearRows):
         clusters: Clusters = LinearClusters(update, critical_m, rows.coordinates, rows.sums)
     else:
@@ -276,13 +268,15 @@ def _start_in_levels(
     labels = _clusters_of_clusters(sample.X, sample.sample_weight, at, generator)
     for empty in np.setdiff1d(np.arange(parameters.n_clusters), labels):
         labels[np.flatnonzero(labels == np.bincount(labels).argmax())[::2]] = empty
-    shape, ones = (len(labels), parameters.n_clusters), np.ones(len(labels), rows.X.dtype)
-    P = sp.csr_array((ones, labels, np.arange(len(labels) + 1)), shape=shape)
+    K, ones = parameters.n_clusters, np.ones(len(labels), rows.X.dtype)
+    P = sp.csr_array((ones, labels, np.arange(len(labels) + 1)), shape=(len(labels), K))
     sample.start(P.T if sample.sample_weight is None else P.T * sample.sample_weight)
     w, of_sample = rows.sample_weight, sample.mass.sum()
-    rows.sums = sample.sums * ((len(rows.X) if w is None else float(w.sum())) / of_sample)
+    rows.sums = sample.sums * ((rows.X.shape[0] if w is None else float(w.sum())) / of_sample)
     update = replace(update, m=_first_m("hardened", update.m, np.inf))
-    P = read_out(rows, sp.csr_array((rows.X.shape[0], shape[1]), dtype=rows.X.dtype), update)
+    empty = sp.csr_array((rows.X.shape[0], K), dtype=rows.X.dtype)
+    # All rows at once overreact to the masses of a sample: the lightest cluster would take them.
+    P = read_out(rows, empty, replace(update, balance=0.0))
     sweeps = BlockSweeps(rows, P, update)
     converge(sweeps, name="sample", **parameters.limits | {"tol": max(parameters.tol, SAMPLE_TOL)})
     return sweeps.P

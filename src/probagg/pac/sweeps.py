@@ -47,9 +47,8 @@ LEAST_SCORES = 2**14
 # A row moves where its probabilities change by so much in a sweep. After a sweep over all rows, so
 # many sweeps visit only those that move.
 MOVING = 1e-3
-# A block may change the mass of a cluster by this share of the mean; by a quarter of that, down to
-# m - 1, each time that so many sweeps do not reduce the change by a tenth.
-MOST_FLOW, STALLED = 0.25, 4
+# A block may change the mass of a cluster by this share of the mean.
+MOST_FLOW = 0.25
 PARTIAL_SWEEPS = 3
 PANEL = 256  # rows; blocks of less than half of it form panels
 # Once a sweep changes P by less than this share of its departure from uniform, the next one sees
@@ -199,8 +198,6 @@ class BlockSweeps(Sweeps):
         self.block = self.blocks.smallest
         self._may_be_sparse = block_size == "auto" and may_be_sparse(rows, P.shape[1], self.blocks)
         self._n_partial = 0  # sweeps in a row that did not visit all rows
-        self._flow = MOST_FLOW
-        self._changes: list[float] = []  # of sparse sweeps at this flow
         self._has_momentum = block_size == "auto" and update.aggregate == "p"
         self._means: Array = None  # of the clusters before the last sweep, where few rows moved
         rows.start(update.weigh(P.T, rows.sample_weight))
@@ -273,13 +270,13 @@ class BlockSweeps(Sweeps):
 
         Few rows move, so blocks are large (see `Blocks.settled`). But a cluster that is nearly
         empty attracts every row around it, and the rows of a block do not see each other: a block
-        ends before it changes the mass of a cluster by a quarter of the mean, or, where sweeps then
-        go back and forth, by less. Rows that stay are visited in every fourth sweep only.
+        ends before it changes the mass of a cluster by a quarter of the mean. Rows that stay are
+        visited in every fourth sweep only.
         """
         rows, P, update, visited = self.rows, self.P, self.update, self.visited
         (N, K), weights = P.shape, rows.sample_weight
         assert isinstance(rows, LinearRows)
-        limit = self._flow * float(rows.mass.sum()) / K
+        limit = MOST_FLOW * float(rows.mass.sum()) / K
         numbers, before = (np.arange(N), P) if visited is None else (visited, P[visited])
         size, n_visited = self.blocks.settled, len(numbers)
         zeros, found, change, start = np.zeros(size * K, P.dtype), [], np.zeros(n_visited), 0
@@ -304,10 +301,6 @@ class BlockSweeps(Sweeps):
             place = np.arange(N)
             place[visited] = N + np.arange(len(visited))
             self.P = sp.vstack([P, self.P], "csr")[place]
-        self._changes.append(float(change.sum()))
-        if len(self._changes) > STALLED and self._changes[-1] > 0.9 * self._changes[-1 - STALLED]:
-            self._flow = min(self._flow, max(self._flow / 4, update.m - 1.0))
-            self._changes = []
         moving = numbers[change > MOVING]
         self._n_partial = 0 if visited is None else self._n_partial + 1
         is_over = self._n_partial >= PARTIAL_SWEEPS or 2 * len(moving) > N
