@@ -1,7 +1,10 @@
 """Named sets: what scikit-learn and torchvision are asked for, and what is made of their files."""
 
+import functools
 import pickle
 import struct
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -47,6 +50,22 @@ def test_a_failed_download_says_what_to_do(data_folder, name):
     assert not is_here(name)
     with pytest.raises(NoData, match=rf"'{name}' could not be downloaded to .*set PROBAGG_DATA"):
         open_images(name)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("cifar10", "CIFAR10"), ("stl10", "STL10")])
+def test_a_download_of_another_content_is_refused(tmp_path, monkeypatch, name, kind):
+    """torchvision unpacks and unpickles only what has the checksum that it knows."""
+    (tmp_path / "forged.tar.gz").write_bytes(b"forged")
+    monkeypatch.setenv("PROBAGG_DATA", str(tmp_path / "data"))
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/forged.tar.gz"
+        monkeypatch.setattr(getattr(datasets, kind), "url", url)
+        with pytest.raises(NoData, match="File not found or corrupted"):
+            open_images(name)
+        server.shutdown()
+    assert not is_here(name)
 
 
 def write_idx(path, array):

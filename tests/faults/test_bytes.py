@@ -8,6 +8,8 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -381,6 +383,30 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, name):
     read, kind = (Recipe.of, InputError) if name.endswith(".toml") else (open_source, NoData)
     with pytest.raises(kind, match="regular file"):
         read(tmp_path / name)
+
+
+class Touching:
+    """What makes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "rows.npz", "run/probabilities.npz"])
+def test_no_array_is_unpickled(run, tmp_path, name):
+    """Neither of a run nor of what is clustered."""
+    X = np.array([[Touching(tmp_path / "ran")]], object)
+    if name == "rows.npy":
+        np.save(tmp_path / name, X)
+    else:
+        np.savez(tmp_path / name, X=X)
+    read = partial(read_contents, run) if "run" in name else partial(open_source, tmp_path / name)
+    with pytest.raises(ProbaggError, match=r"(rows|probabilities)\.np[yz] cannot be read"):
+        read()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_file_is_read_to_the_length_it_states(tmp_path):

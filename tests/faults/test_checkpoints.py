@@ -14,6 +14,7 @@ from commands import cluster, cluster_by_pac, probagg
 from sklearn.datasets import load_digits
 
 from probagg.app.run.folder import unfinished
+from probagg.dpac.checkpoint import TrainingState, read_checkpoint, save_checkpoint
 from probagg.storage import seal, unseal
 
 QUICK = ("-k", 3, "--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
@@ -116,6 +117,18 @@ def test_a_run_resumed_by_another_version_names_what_differs(home, run, caplog):
     assert result.exit_code == 0, result.output
     assert f"resumed by other versions: torch was '1.0' and is '{version('torch')}'" in caplog.text
     assert "epoch" not in result.stderr, "nothing is trained again"
+
+
+def test_a_linked_checkpoint_is_neither_read_nor_removed(tmp_path):
+    """A folder that somebody sent may have one that leads to another run's."""
+    mine = save_checkpoint(tmp_path / "mine", 1, TrainingState({}, {}))
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "step-1").symlink_to(mine)
+    assert read_checkpoint(tmp_path / "theirs") is None
+    for step in (2, 3, 4):
+        save_checkpoint(tmp_path / "theirs", step, TrainingState({}, {"step": step}))
+    assert read_checkpoint(tmp_path / "mine") is not None
+    assert read_checkpoint(tmp_path / "theirs").description == {"step": 4}
 
 
 def test_nothing_starts_over_without_a_word(home, run):

@@ -31,6 +31,15 @@ def test_an_existing_file_is_replaced_only_on_request(run, rows, tmp_path):
         assert thesis.read_bytes() != b"mine"
 
 
+def test_a_place_is_refused_before_the_work(run, rows, tmp_path):
+    """Hours may be lost otherwise: here a file is missing that the work begins with."""
+    thesis = tmp_path / "thesis"
+    thesis.write_text("mine")
+    (run / "model.safetensors").unlink()
+    for command in (("predict", run, rows), ("export", run)):
+        assert f"{thesis} exists" in probagg(*command, "--out", thesis).output
+
+
 def test_a_link_is_neither_followed_nor_replaced(run, rows, tmp_path):
     outside, link = tmp_path / "outside.txt", tmp_path / "link"
     outside.write_text("mine")

@@ -39,16 +39,14 @@ def world(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [("predict", "photos"), ("export",)])
-def test_code_that_a_run_names_runs_only_on_request(world, command):
-    name, *arguments = command
-    result = probagg(name, "run", *arguments)
-    assert result.exit_code == 2
-    assert "evil:build" in result.output
-    assert "pass --trust-code" in result.output
-    assert not (world / "ran").exists()
-    trusted = probagg(name, "run", *arguments, "--trust-code")
-    assert "--trust-code" not in trusted.output
+def test_code_that_a_run_names_runs_only_on_request(world):
+    for name, *source in (("predict", "photos"), ("export",), ("similar", "photos/0.png")):
+        result = probagg(name, "run", *source)
+        assert result.exit_code == 2
+        assert "evil:build" in result.output
+        assert "pass --trust-code" in result.output
+        assert not (world / "ran").exists()
+    assert probagg("predict", "run", "photos", "--trust-code").exit_code == 0
     assert (world / "ran").exists()
 
 
