@@ -35,7 +35,7 @@ ALLOWED = {
     "storage": set(),
     "devices": set(),
     "data": {"storage"},
-    "neighbours": {"aggregation", "storage"},
+    "neighbours": {"aggregation"},
     "pac": {"aggregation", "devices", "neighbours", "storage"},
     "opa": {"aggregation", "devices", "pac", "storage"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "neighbours", "storage"},

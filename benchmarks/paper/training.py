@@ -43,7 +43,7 @@ from probagg.data.images import ArrayImages, ImageSet
 from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.model import build_model
-from probagg.dpac.self_labelling import self_label_stage
+from probagg.dpac.self_labelling import VARIANTS
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
 from probagg.dpac.views import Views
 from probagg.environment import environment
@@ -213,7 +213,7 @@ def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStag
     if name == "cluster":
         return job.clustering(setup)
     if name == "self_label":
-        return self_label_stage(setup)
+        return VARIANTS[setup.recipe.self_label.labels](setup)
     if data.extra is None:
         return PretrainStage(setup)
     feed = Feed(Joined(data, data.extra), setup.feed.device)

@@ -140,7 +140,7 @@ def test_a_setting_that_is_not_in_a_list_is_an_error():
         ("network.classifier=[0]", "network.classifier is [0], but widths of at least 1"),
         ("pretext.head=[0]", "pretext.head is [0], but widths of at least 1"),
         ("pretext.queue_size=0", "pretext.queue_size is 0, but must be at least 1"),
-        ("views.size=0", "views.size is 0; a view needs 1 to 1024 pixels"),
+        ("views.size=0", "views.size is 0, but 1 to 1024 is needed"),
         ("cluster.m", "'cluster.m' is not a setting: write key=value"),
         ("cluster=3", "cluster is 3, but a table of keys is needed"),
         ("cluster.m=much", "cluster.m is 'much', but float is needed"),

@@ -12,7 +12,6 @@ from probagg.dpac.self_labelling import (
     SmoothedLabels,
     confident_labels,
     evaluating,
-    self_label_stage,
 )
 from probagg.dpac.stages import make_views
 from probagg.errors import ClusteringWarning, Interrupted
@@ -39,8 +38,8 @@ def test_self_labelling_is_cross_entropy_of_the_confident():
 
 def test_remembered_labels_are_learnt_by_both_heads_with_equal_clusters():
     """Cross-entropy on the strong view, each cluster's mean; the contrast is gated by labels."""
-    setup, batch = setup_of("self_label.labels=memory", "self_label.confidence=0.0")
-    model, stage = setup.model, self_label_stage(setup)
+    setup, batch = setup_of("self_label.confidence=0.0")
+    model, stage = setup.model, RememberedLabels(setup)
     stage.before_epoch(0)
     found = stage.loss(batch, stage.prepare(batch))
     labels = stage.state["labels"][batch.samples]
@@ -132,8 +131,8 @@ def test_a_linear_head_is_used_only_if_it_agrees_with_the_classifier(fitted):
 
 def test_smoothed_labels_train_the_head_and_where_confident_the_backbone():
     """The pretext loss is weighted by Q; rows below the threshold have no gradient to features."""
-    setup, batch = setup_of("self_label.labels=neighbours", "self_label.confidence=0.6")
-    model, stage = setup.model, self_label_stage(setup)
+    setup, batch = setup_of("self_label.confidence=0.6")
+    model, stage = setup.model, SmoothedLabels(setup)
     Q = torch.eye(K)[batch.samples % K] * 0.7 + 0.3 / K
     Q[::2] = 1 / K  # every second row is below the threshold
     stage.pseudo_labels[batch.samples] = Q
@@ -305,6 +304,6 @@ def test_the_result_is_the_averaged_weights_and_survives_an_interruption(tmp_pat
 
 
 def test_the_backbone_has_its_own_rate():
-    stage = self_label_stage(setup_of(MATCHED, "self_label.backbone_rate=0.01")[0])
+    stage = MatchedLabels(setup_of("self_label.backbone_rate=0.01")[0])
     rates = {name.partition(".")[0]: stage.rate(name) for name, _ in stage.model.named_parameters()}
     assert rates == {"backbone": 0.01, "classifier": 1.0, "self_labeller": 1.0, "pretext": 1.0}

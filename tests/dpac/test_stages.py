@@ -10,7 +10,7 @@ from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, 
 
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import infer
-from probagg.dpac.self_labelling import ClassifierLabels, self_label_stage
+from probagg.dpac.self_labelling import ClassifierLabels
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
 from probagg.dpac.step import Step
 from probagg.errors import Interrupted
@@ -126,7 +126,7 @@ def test_every_pretext_trains_with_every_objective(task, objective):
         f"pretext.task={task}", f"cluster.objective={objective}", "pretext.queue_size=32"
     )
     engine = Engine(setup.model, seed=0, machine=Machine("cpu"))
-    for stage in (PretrainStage, ClusterStage, self_label_stage):
+    for stage in (PretrainStage, ClusterStage, ClassifierLabels):
         engine.train(stage(setup))
     assert all(torch.isfinite(p).all() for p in setup.model.parameters())
 

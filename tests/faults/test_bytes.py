@@ -276,7 +276,7 @@ def test_absurd_sizes_in_a_model_take_no_memory(tmp_path, change, message):
 
 
 def test_views_of_absurd_size_are_refused():
-    with pytest.raises(InputError, match=r"size is 20000; a view needs 1 to 1024"):
+    with pytest.raises(InputError, match=r"size is 20000, but 1 to 1024"):
         Recipe.of("digits/fast").override(["views.size=20000"])
 
 

@@ -10,8 +10,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from probagg import PAC, GraphCoordinates, SmoothedRows, clustering_accuracy
-from probagg.errors import InputError
-from probagg.storage import read_safetensors, write_safetensors
 
 SPACES = [SmoothedRows(5, 3), GraphCoordinates(4, 5)]
 
@@ -71,45 +69,6 @@ def test_sparse_rows_give_what_dense_rows_give(space, dtype, rng):
     for a, b in ((first, again), (new, new_sparse)):
         assert a.dtype == b.dtype == dtype
         np.testing.assert_allclose(a, b.toarray() if sp.issparse(b) else b, atol=1e-4)
-
-
-@pytest.mark.parametrize("space", SPACES, ids=str)
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_a_saved_transformer_gives_the_same(space, kind, rng, tmp_path):
-    X = rng.random((120, 30)) * (rng.random((120, 30)) < 0.3)
-    model = clone(space).fit(kind(X[:90]))
-    model.save(tmp_path / "x")
-    loaded = type(space).load(tmp_path / "x")
-    a, b = model.transform(kind(X[90:])), loaded.transform(kind(X[90:]))
-    np.testing.assert_array_equal(*(z.toarray() if sp.issparse(z) else z for z in (a, b)))
-    assert loaded.get_params() == model.get_params()
-    assert list(loaded.get_feature_names_out()) == list(model.get_feature_names_out())
-
-
-def damaged(tensors, change):
-    match change:
-        case "cut":
-            tensors["values"] = tensors["values"][:-1]
-        case "infinite":
-            tensors["values"] = np.full_like(tensors["values"], np.inf)
-        case "narrow":
-            tensors["rows"] = tensors["rows"][:, :-1]
-
-
-@pytest.mark.parametrize("change", ["cut", "infinite", "narrow"])
-def test_a_damaged_file_is_an_error(change, rng, tmp_path):
-    GraphCoordinates(3).fit(rng.random((40, 5))).save(tmp_path / "x")
-    tensors, description = read_safetensors(tmp_path / "x", "probagg.neighbours/1")
-    damaged(tensors, change)
-    write_safetensors(tmp_path / "x", "probagg.neighbours/1", tensors, description)
-    with pytest.raises(InputError, match="x cannot be read"):
-        GraphCoordinates.load(tmp_path / "x")
-
-
-def test_the_file_of_another_transformer_is_refused(rng, tmp_path):
-    GraphCoordinates(3).fit(rng.random((40, 5))).save(tmp_path / "x")
-    with pytest.raises(InputError, match="holds a GraphCoordinates, not a SmoothedRows"):
-        SmoothedRows.load(tmp_path / "x")
 
 
 def test_names_of_columns_pass_through(rng):

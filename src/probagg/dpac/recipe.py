@@ -78,13 +78,9 @@ class ViewSettings:
     std: tuple[float, ...] = (0.2470, 0.2435, 0.2616)
 
     def __post_init__(self) -> None:
-        _require(
-            1 <= self.size <= MAX_SIZE,
-            f"size is {self.size}; a view needs 1 to {MAX_SIZE} pixels.",
-        )
+        _within(self.size, 1, MAX_SIZE, "size")
         for name in "jitter_probability", "grayscale", "blur", "cutout", "translate":
-            value = getattr(self, name)
-            _require(0 <= value <= 1, f"{name} is {value}; it must lie in 0..1.")
+            _within(getattr(self, name), 0, 1, name)
         _require(
             len(self.crop) == 2 and 0 < self.crop[0] <= self.crop[1] <= 1,
             f"crop is {self.crop}; needed: 0 < smallest area <= largest area <= 1.",
@@ -112,9 +108,7 @@ class ViewSettings:
             hint = did_you_mean(name, tuple(RANGES))
             known = f"Known: {', '.join(RANGES)}."
             _require(name in RANGES, f"operations: there is no {name!r}.{hint} {known}")
-        _require(
-            self.clean_scale >= 1, f"clean_scale is {self.clean_scale}; it must be at least 1."
-        )
+        _at_least(self.clean_scale, 1, "clean_scale")
         _require(
             len(self.mean) == len(self.std) in (1, 3) and min(self.std) > 0,
             f"mean is {self.mean} and std {self.std}; needed: one value each, or three, std above "

@@ -361,11 +361,6 @@ VARIANTS: dict[str, type[SelfLabelStage]] = {
 }
 
 
-def self_label_stage(setup: Setup) -> SelfLabelStage:
-    """Return the variant of self-labelling that the recipe names."""
-    return VARIANTS[setup.recipe.self_label.labels](setup)
-
-
 @torch.no_grad()
 def confident_labels(P: Tensor, before: Tensor, threshold: float) -> Tensor:
     """Return the label of each row of P (n, K), or -1, given the labels (n,) before.

@@ -7,7 +7,6 @@ rows are transformed as fitted ones are.
 from __future__ import annotations
 
 from numbers import Integral
-from os import PathLike
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,12 +23,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from probagg.aggregation import LINEAR_METRICS
 from probagg.arrays import unit_rows
 from probagg.environment import check_memory
-from probagg.errors import InputError, reading
-from probagg.estimators import describe_estimator, rebuild_estimator
 from probagg.neighbours.graph import nearest_rows
-from probagg.storage import RESTORE, read_safetensors, write_safetensors
 
-FORMAT = "probagg.neighbours/1"
 # Graphs of so many rows per coordinate, or fewer, are decomposed whole.
 DENSE = 4
 # Of the polynomials by which eigenvectors are found: degree, most of them, and the error left.
@@ -39,11 +34,6 @@ _SHARED: dict[str, list[Any]] = {
     "n_neighbors": [Interval(Integral, 1, None, closed="left")],
     "metric": [StrOptions(set(LINEAR_METRICS))],
 }
-
-
-def neighbour_graph(rows: Any, n_neighbors: int, metric: str = "sqeuclidean") -> np.ndarray:
-    """Return the nearest rows of each row, (N, n_neighbors + 1), itself among them."""
-    return nearest_rows(rows, min(n_neighbors + 1, rows.shape[0]), metric, among=rows)
 
 
 class _NeighbourMeans(TransformerMixin, BaseEstimator):
@@ -61,18 +51,21 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
         """Fit to X and return it transformed, as `fit(X).transform(X)` would, but faster."""
         self._validate_params()
         rows = self._checked(X, reset=True)
-        near = neighbour_graph(rows, self.n_neighbors, self.metric)
-        self.n_features_in_ = rows.shape[1]
+        near = self._nearest(rows, among=rows)
         self._rows, self._values = rows, self._values_of(rows, near)
         return self._finish(means(near, self._values))
 
     def transform(self, X: Any) -> Any:
         """Return rows of X, fitted or new, in the space."""
         check_is_fitted(self)
-        rows, fitted = self._checked(X, reset=False), self._rows
-        n = min(self.n_neighbors + 1, fitted.shape[0])
-        near = nearest_rows(rows, n, self.metric, among=fitted)
+        rows = self._checked(X, reset=False)
+        near = self._nearest(rows, among=self._rows)
         return self._finish(means(near, self._values)).astype(rows.dtype, copy=False)
+
+    def _nearest(self, rows: Any, among: Any) -> np.ndarray:
+        """Return the nearest of some rows to each row; one of them is nearest to itself."""
+        n = min(self.n_neighbors + 1, among.shape[0])
+        return nearest_rows(rows, n, self.metric, among=among)
 
     def _values_of(self, rows: Any, near: np.ndarray) -> Any:
         """Return the numbers of fitted rows that are averaged over neighbours."""
@@ -87,43 +80,6 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
         rows = validate_data(self, X, reset=reset, accept_sparse="csr", dtype=dtype)
         return sp.csr_array(rows) if sp.issparse(rows) else rows
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the fitted transformer as one safetensors file, without pickle."""
-        check_is_fitted(self)
-        tensors: dict[str, Any] = {}
-        for name, array in (("rows", self._rows), ("values", self._values)):
-            if sp.issparse(array):
-                tensors |= {f"{name}.{part}": getattr(array, part) for part in _CSR}
-            else:
-                tensors[name] = array
-        if isinstance(self, GraphCoordinates):
-            tensors["eigenvalues"] = self.eigenvalues_
-        description = describe_estimator(self, _LEARNED)
-        description["class"] = type(self).__name__
-        write_safetensors(path, FORMAT, tensors, description)
-
-    @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """Return a fitted transformer from a file that `save` wrote."""
-        tensors, description = read_safetensors(path, FORMAT)
-        with reading(path, RESTORE):
-            if (name := description["class"]) != cls.__name__:
-                raise InputError(f"{path} holds a {name!s:.20}, not a {cls.__name__}.")
-            found: Any = rebuild_estimator(cls, description, _LEARNED)
-            found._validate_params()
-            width = found.n_features_in_
-            found._rows = _array(tensors, "rows", width)
-            found._values = _array(tensors, "values", width)
-            is_coordinates = isinstance(found, GraphCoordinates)
-            expected = found.n_components if is_coordinates else width
-            if found._rows.shape[1:] != (width,) or found._values.shape[1:] != (expected,):
-                raise ValueError("its arrays are not of the size that it states")
-            if found._values.shape[0] != found._rows.shape[0]:
-                raise ValueError("its arrays do not belong together")
-            if is_coordinates:
-                found.eigenvalues_ = _array(tensors, "eigenvalues", None)
-        return found
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_values")
 
@@ -132,25 +88,6 @@ class _NeighbourMeans(TransformerMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-_CSR = ("data", "indices", "indptr")
-_LEARNED = ("n_features_in_",)
-
-
-def _array(tensors: dict[str, Any], name: str, width: int | None) -> Any:
-    """Return a dense or sparse array that `save` wrote; raise ValueError where it is damaged."""
-    if name in tensors:
-        array = tensors[name]
-        data = array
-    else:
-        parts = tuple(tensors[f"{name}.{part}"] for part in _CSR)
-        array = sp.csr_array(parts, shape=(len(parts[2]) - 1, width))
-        array.check_format()
-        data = array.data
-    if array.dtype not in (np.float32, np.float64) or not np.isfinite(data).all():
-        raise ValueError("some of its numbers are not finite")
-    return array
 
 
 def means(near: np.ndarray, values: Any) -> Any:
