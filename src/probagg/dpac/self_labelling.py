@@ -107,7 +107,9 @@ class RememberedLabels(SelfLabelStage):
     def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
         """Return the pretext's loss and the cross-entropies of both heads with the labels."""
         *pair, clean = views
-        self._label(batch, clean)
+        with torch.no_grad():
+            P = as_float(self.classifier(self.backbone(clean))).softmax(1)
+        self._label(gather_rows(P), gather_rows(batch.samples))
         labels = self.labels[batch.samples]
         known = labels[:, None] == torch.arange(self.model.n_clusters, device=labels.device)
         weight = (known / known.sum(0).clamp(min=1)).sum(1)
@@ -124,23 +126,16 @@ class RememberedLabels(SelfLabelStage):
             terms[name] = (weight * rows).sum()
         return {"loss": total(terms), **terms, "confident": known.any(1).float().mean()}
 
-    @torch.no_grad()
-    def _label(self, batch: Batch, clean: Tensor) -> None:
-        """Update the labels of a batch, in every process alike."""
-        P = as_float(self.classifier(self.backbone(clean))).softmax(1)
-        P, samples = gather_rows(P), gather_rows(batch.samples)
+    def _label(self, P: Tensor, samples: Tensor | slice) -> None:
+        """Update the labels of samples with these probabilities, in every process alike."""
         threshold = self.recipe.self_label.confidence
-        labels = confident_labels(P, self.labels[samples], threshold)
-        known = self.known[samples]
+        labels, known = confident_labels(P, self.labels[samples], threshold), self.known[samples]
         self.labels[samples] = torch.where(known >= 0, known, labels)
 
     def before_epoch(self, epoch: int) -> Tensor | None:
         """Label all images as the stage begins, and return the strata."""
         if epoch == 0:
-            P = self.infer()[1].to(self.labels.device)
-            threshold = self.recipe.self_label.confidence
-            labels = confident_labels(P, self.labels, threshold)
-            self.labels.copy_(torch.where(self.known >= 0, self.known, labels))
+            self._label(self.infer()[1].to(self.labels.device), slice(None))
         return self.strata()
 
 
