@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pillow_heif
@@ -185,6 +186,29 @@ def test_bands_give_the_same_pixels(monkeypatch, mode, channels):
     whole = np.asarray(to_channels(image, channels))
     monkeypatch.setattr(photo, "LARGE", 500)
     np.testing.assert_array_equal(np.asarray(to_channels(image, channels)), whole)
+
+
+def test_large_images_are_decoded_one_at_a_time(tmp_path, monkeypatch):
+    """Each may take a gigabyte, and photos are read in threads."""
+    turn, inside, most = photo._turn, [], []
+
+    def slow(image):
+        inside.append(image)
+        most.append(len(inside))
+        time.sleep(0.05)
+        inside.pop()
+        return turn(image)
+
+    monkeypatch.setattr(photo, "_turn", slow)
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for path in paths:
+        Image.new("RGB", (40, 40)).save(path)
+    for large in (photo.LARGE, 100):
+        monkeypatch.setattr(photo, "LARGE", large)
+        most.clear()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda path: decode_photo(path, 8, 3), paths))
+        assert (max(most) == 1) == (large == 100)
 
 
 @pytest.mark.parametrize("suffix", ["webp", "avif", "heic"])

@@ -111,14 +111,15 @@ def test_a_client_that_drips_is_cut_off(client, monkeypatch, where):
         wait_for_threads(before, drip)
 
 
-def test_an_answer_that_is_not_taken_is_given_up(client, monkeypatch):
-    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 0.4)
+def test_an_answer_that_is_taken_slowly_is_given_up(client, monkeypatch):
+    """5 MB a second: each part is taken in time, all of them in ten seconds."""
+    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 1.0)
     monkeypatch.setattr(client.server.session, "describe", lambda: {"x": "x" * 50_000_000})
     before = threading.active_count()
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
     connection.request("GET", "/api/run", headers={TOKEN_HEADER: client.server.token})
     connection.sock.recv(1)
-    wait_for_threads(before, lambda: connection.sock.recv(65536))
+    wait_for_threads(before, lambda: connection.sock.recv(2**18))
     connection.close()
 
 
