@@ -315,6 +315,16 @@ def test_an_archive_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypat
         open_source(tmp_path / "a.npz")
 
 
+def test_a_parquet_file_that_does_not_fit_into_memory_is_refused(tmp_path, monkeypatch):
+    """A million equal rows take ten kilobytes."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    pandas.DataFrame({"a": np.zeros(10**6), "b": 1}).to_parquet(tmp_path / "a.parquet")
+    monkeypatch.setattr("probagg.environment.free_memory", lambda: 2e6)
+    with pytest.raises(InputError, match=r"a\.parquet, unpacked, needs about"):
+        open_source(tmp_path / "a.parquet")
+
+
 def test_memory_is_estimated_before_a_fit(monkeypatch):
     monkeypatch.setattr("probagg.environment.free_memory", lambda: 1e6)
     with pytest.raises(InputError, match=r"PAC of 1,000 rows and 500 clusters needs about 0\.008"):

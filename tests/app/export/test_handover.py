@@ -13,7 +13,7 @@ import probagg
 from probagg.app.assignments import Assignments
 from probagg.app.export.tools import unique_names
 from probagg.app.run.contents import write_review
-from probagg.app.run.folder import RunFolderError
+from probagg.app.run.folder import RunFolderError, add_to_run
 from probagg.app.run.handover import labelled_of, probabilities_of_run
 from probagg.app.run.pages import split_cluster
 from probagg.errors import InputError, NoData
@@ -32,9 +32,10 @@ def test_a_folder_is_written_and_never_replaced(run, tmp_path):
 
 def test_a_model_in_the_run_replaces_the_one_before(run, tmp_path):
     """At its own place it is a file of ours, also where the user names that place."""
-    for options in ((), ("--out", run.path / "model.onnx")):
-        result = command("export", run.path, *options)
-        assert result.exit_code == 0, result.output
+    before = add_to_run(run.path, "model.onnx", b"old")
+    result = command("export", run.path, "--out", before)
+    assert result.exit_code == 0, result.output
+    assert before.read_bytes() != b"old"
     (tmp_path / "mine.onnx").touch()
     with pytest.raises(InputError, match="exists"):
         run.export("onnx", out=tmp_path / "mine.onnx")
