@@ -14,7 +14,8 @@ from probagg.pac.solver import Parameters, solve
 def test_parameters_and_defaults_are_those_of_pac():
     signature = inspect.signature(PAC).parameters
     expected = {name: parameter.default for name, parameter in signature.items()}
-    del expected["forgetting"]  # of streams, which pass it on by themselves
+    for name in ("forgetting", "device"):  # of streams, and of rows before they are solved
+        del expected[name]
     assert {field.name: field.default for field in fields(Parameters)} == expected
 
 

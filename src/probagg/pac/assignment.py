@@ -25,6 +25,7 @@ from probagg.aggregation import (
 )
 from probagg.arrays import chunks
 from probagg.environment import map_in_threads
+from probagg.estimators import labels_of
 from probagg.pac.coordinates import linear_floor, linear_side
 
 MANY = 32  # the number of clusters from which on P may be kept as CSR
@@ -141,12 +142,14 @@ def without_tails(P: np.ndarray) -> sp.csr_array:
     return sp.vstack(parts, "csr")
 
 
-def labels_of_entries(P: sp.csr_array) -> np.ndarray:
-    """Return the most probable cluster of each row, the first of several.
+def labels_of_rows(P: Array) -> Array:
+    """Return the most probable cluster of each row of P, dense or CSR; the first of several.
 
-    >>> labels_of_entries(sp.csr_array([[0.0, 0.1, 0.9], [0.5, 0.0, 0.5]]))
+    >>> labels_of_rows(sp.csr_array([[0.0, 0.1, 0.9], [0.5, 0.0, 0.5]]))
     array([2, 0])
     """
+    if not sp.issparse(P):
+        return labels_of(P)
     rows = entries_of(P, slice(0, P.shape[0]))[0]
     found = np.flatnonzero(P.data == np.maximum.reduceat(P.data, P.indptr[:-1])[rows])
     rows = rows[found]

@@ -36,7 +36,7 @@ from probagg.pac.assignment import (
     Update,
     assign_rows,
     kernels,
-    labels_of_entries,
+    labels_of_rows,
 )
 from probagg.pac.coordinates import (
     CHUNK_NUMBERS,
@@ -240,8 +240,10 @@ class LinearClusters(Clusters):
         within = namespace(S).asarray(raise_to(within, found.floor[:, 0]), dtype=S.dtype)
         return -S[own, rows] / within[own]
 
-    def nearest(self, X: Array) -> sp.csr_array:
-        """Return P without its tails."""
+    def nearest(self, X: Array) -> Array:
+        """Return P, (rows, K): a CSR array without its tails where clusters are many."""
+        if is_tensor(X) or self.n_clusters < MANY:
+            return self.probabilities(X)
         n_threads, size = blas_threads(), CHUNK_NUMBERS // self.sums.shape[1] + 1
         with one_blas_thread():
             found = [
@@ -251,9 +253,7 @@ class LinearClusters(Clusters):
         return sp.vstack(found, "csr")
 
     def labels(self, X: Array) -> Array:
-        if is_tensor(X) or self.n_clusters < MANY:
-            return super().labels(X)
-        return labels_of_entries(self.nearest(X))
+        return labels_of_rows(self.nearest(X))
 
     def replaced(self, share: float, old: Array, new: Array) -> LinearClusters:
         """Return the clusters once some rows count as `new` and not as their share of `old`."""

@@ -18,9 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from probagg.aggregation import Array
-from probagg.arrays import is_tensor, to_numpy
+from probagg.arrays import to_numpy
 from probagg.errors import InputError, reading
-from probagg.pac.assignment import MANY
 from probagg.pac.clusters import LinearClusters
 from probagg.pac.sweeps import Blocks, Sweeps
 from probagg.storage import read_safetensors, write_safetensors
@@ -129,13 +128,13 @@ class ChunkSweeps(Sweeps):
         K = clusters.n_clusters
         self.blocks = Blocks.out_of_core(block_size, data.shape[0], K, self.update.m)
         self.block = self.blocks.smallest if block is None else block
-        self.P = self._assign_tracked()
+        self.P = self.clusters.nearest(tracked)
 
     def sweep(self) -> tuple[float, float]:
         size = self.block if self.kept else self.data.shape[0]
         self.kept = self.data.sweep(self.clusters, self.kept, size)
         self.clusters = replace(self.clusters, sums=self._sums())  # without rounding errors
-        before, self.P = self.P, self._assign_tracked()
+        before, self.P = self.P, self.clusters.nearest(self.tracked)
         (n, K), P = self.P.shape, self.P
         return self.measure(float(abs(P - before).sum()), float((P * P).sum()), n, K)
 
@@ -145,13 +144,6 @@ class ChunkSweeps(Sweeps):
     def _sums(self) -> Array:
         """Return the sums of all rows, added up in a fixed order."""
         return sum(self.kept[1:], self.kept[0]) + self.fixed
-
-    def _assign_tracked(self) -> Array:
-        """Return P of the tracked rows, without its tails where clusters are many."""
-        X, clusters = self.tracked, self.clusters
-        if is_tensor(X) or clusters.n_clusters < MANY:
-            return clusters.probabilities(X)
-        return clusters.nearest(X)
 
 
 def sample_chunk(X: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -26,12 +26,11 @@ from probagg.estimators import (
     check_parameters,
     describe_estimator,
     draw_seed,
-    labels_of,
     rebuild_estimator,
 )
 from probagg.known import Groups, check_known_labels
 from probagg.pac.advice import advise, uneven_scales
-from probagg.pac.assignment import MANY, labels_of_entries
+from probagg.pac.assignment import MANY, labels_of_rows
 from probagg.pac.clusters import Clusters, LinearClusters, clusters_at, ward_linkage
 from probagg.pac.dask import is_dask
 from probagg.pac.fixed_rows import keep_known, without_known
@@ -330,7 +329,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         if P is None or is_dask(rows):
             self.labels_ = keep_known(self._labels(rows), known)
         else:
-            self.labels_ = labels_of_entries(P) if sp.issparse(P) else labels_of(P)
+            self.labels_ = labels_of_rows(P)
 
     def _repeat(self, samples: np.ndarray) -> None:
         """Set `labels_` and `probabilities_` of rows from those of the samples they are part of."""

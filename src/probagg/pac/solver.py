@@ -23,7 +23,7 @@ from probagg.arrays import UNKNOWN, is_tensor, like, to_numpy
 from probagg.errors import InputError
 from probagg.estimators import draw_seed
 from probagg.known import match_clusters, reorder_clusters, with_known
-from probagg.pac.assignment import Update, labels_of_entries
+from probagg.pac.assignment import Update, labels_of_rows
 from probagg.pac.clusters import Clusters, LinearClusters, PairwiseClusters
 from probagg.pac.coordinates import Coordinates
 from probagg.pac.files import FileChunks, MappedRows
@@ -115,7 +115,7 @@ class Solution:
     @property
     def labels(self) -> np.ndarray:
         """The most probable cluster of each row, where P is kept."""
-        return labels_of_entries(self.P) if sp.issparse(self.P) else to_numpy(self.P).argmax(1)
+        return labels_of_rows(to_numpy(self.P))
 
 
 def choose_m(m: float | str, critical_m: float) -> float:

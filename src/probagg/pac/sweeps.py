@@ -293,8 +293,7 @@ class BlockSweeps(Sweeps):
                 block = slice(start, stop) if visited is None else visited[start:stop]
             rows.absorb(block, sp.coo_array((dA[2], (dA[1], dA[0])), shape=(K, stop - start)))
             change[start:stop] = np.bincount(dP[0], abs(dP[2]), stop - start)
-            places = np.array([new[0] + start, new[1]], np.int32)  # half of the memory
-            found.append((*places, new[2]))
+            found.append((new[0] + start, *new[1:]))
             start = stop
         self.P = of_entries(joined(found), (n_visited, K))
         if visited is not None:
