@@ -4,8 +4,8 @@ import http.client
 import json
 import threading
 
-from probagg.app.report.review.server import TOKEN_HEADER, ReviewServer
-from probagg.app.run.pages import review_session
+from probagg.app.run.server import TOKEN_HEADER, ReviewServer
+from probagg.app.run.session import Session
 
 
 class Client:
@@ -47,7 +47,7 @@ class Client:
 
 
 def start(run):
-    server = ReviewServer(review_session(run))
+    server = ReviewServer(Session(run))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     return server
 

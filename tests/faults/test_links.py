@@ -9,7 +9,7 @@ from commands import probagg
 from PIL import Image
 
 from probagg.app.embed.features import pictures_of
-from probagg.app.report.page.thumbnails import image_rows, read_picture, read_whole
+from probagg.app.report.thumbnails import image_rows, read_picture, read_whole
 from probagg.app.run.folder import RunFolderError
 from probagg.app.run.output import sort_images
 from probagg.app.run.run import Run

@@ -14,11 +14,10 @@ from unittest.mock import Mock
 import pytest
 
 from probagg import processes
-from probagg.app.report.review.session import StaleReview, version_of
 from probagg.app.review import Review
 from probagg.app.run.contents import read_review
 from probagg.app.run.folder import LOCK, MANIFEST, RunFolder, RunFolderError, add_to_run
-from probagg.app.run.pages import review_session
+from probagg.app.run.session import Session, StaleReview, version_of
 from probagg.processes import Held, hold
 
 HOLD = """
@@ -124,7 +123,7 @@ def test_waiting_for_a_lock_ends(tmp_path, holder):
 
 def test_of_two_servers_that_save_at_once_one_is_told_to_reload(clustered):
     """Each has its own session, as two `probagg report --serve` of one run do."""
-    sessions = [review_session(clustered) for _ in range(2)]
+    sessions = [Session(clustered) for _ in range(2)]
     for turn in range(30):
         version, start = version_of(read_review(clustered)), threading.Barrier(2)
 

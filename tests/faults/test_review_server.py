@@ -12,11 +12,11 @@ import pytest
 from commands import reseal
 from served import words
 
-from probagg.app.report.review.server import TOKEN_HEADER
+from probagg.app.run.server import TOKEN_HEADER
 from probagg.app.review import Review
 from probagg.app.run.contents import read_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.pages import review_session
+from probagg.app.run.session import Session
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_broken_table_of_overlaps_is_an_error_before_the_page_opens(clustered)
     (clustered / "overlaps.csv").write_text("first,second,mean_probability,samples\n0,1\n")
     reseal(clustered)
     with pytest.raises(RunFolderError, match=r"overlaps\.csv cannot be read"):
-        review_session(clustered)
+        Session(clustered)
 
 
 def test_any_other_failure_is_an_answer_and_a_line_in_the_log(client, monkeypatch, caplog):
@@ -93,7 +93,7 @@ def wait_for_threads(n, meanwhile=lambda: None):
 @pytest.mark.parametrize("where", ["address", "headers", "body"])
 def test_a_client_that_drips_is_cut_off(client, monkeypatch, where):
     """The timeout of a socket starts again with every byte; a request has one for all of them."""
-    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 0.4)
+    monkeypatch.setattr("probagg.app.run.server.REQUEST_SECONDS", 0.4)
     start = "POST /api/review HTTP/1.1\r\n"
     headers = f"Host: {client.host}\r\n{TOKEN_HEADER}: {client.server.token}\r\n"
     headers += "Content-Type: application/json\r\nContent-Length: 9999999\r\n\r\n"
@@ -113,7 +113,7 @@ def test_a_client_that_drips_is_cut_off(client, monkeypatch, where):
 
 def test_an_answer_that_is_taken_slowly_is_given_up(client, monkeypatch):
     """5 MB a second: each part is taken in time, all of them in ten seconds."""
-    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("probagg.app.run.server.REQUEST_SECONDS", 1.0)
     monkeypatch.setattr(client.server.session, "describe", lambda: {"x": "x" * 50_000_000})
     before = threading.active_count()
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
@@ -125,7 +125,7 @@ def test_an_answer_that_is_taken_slowly_is_given_up(client, monkeypatch):
 
 def test_the_time_before_a_request_does_not_count_for_it(client, monkeypatch):
     """A page stays open for minutes between two saves."""
-    monkeypatch.setattr("probagg.app.report.review.server.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("probagg.app.run.server.REQUEST_SECONDS", 1.0)
     request = f"GET /api/run HTTP/1.1\r\nHost: {client.host}\r\n"
     rest = f"{TOKEN_HEADER}: {client.server.token}\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as connection:

@@ -100,9 +100,9 @@ def test_a_signal_ends_the_review_page_and_the_review_is_kept(
     clustered, monkeypatch, number, capfd
 ):
     """As Done does: the page is closed and the report is written with what was reviewed."""
-    from probagg.app.report.review.server import ReviewServer
     from probagg.app.review import Review
     from probagg.app.run.contents import read_review, write_review
+    from probagg.app.run.server import ReviewServer
 
     write_review(clustered, Review(names={0: "cats"}))
     (clustered / "report.html").unlink(missing_ok=True)

@@ -13,10 +13,9 @@ from commands import cluster, probagg
 from PIL import Image, ImageDraw
 
 from probagg import clustering_accuracy, open_run
-from probagg.app.report.review.session import version_of
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
-from probagg.app.run.pages import review_session
+from probagg.app.run.session import Session, version_of
 
 KINDS = ("balls", "bars", "noise")
 LITE = ("--backbone", "efficientnet-lite0")
@@ -150,7 +149,7 @@ def test_what_a_person_decided_is_heeded(world, reviewed, tmp_path):
 
 def test_splits_new_clusters_and_discarded_photos_are_heeded(world, reviewed, tmp_path):
     """One cluster of all photos, split in three, is as good as three; a discarded photo is gone."""
-    session, run = review_session(reviewed), open_run(reviewed)
+    session, run = Session(reviewed), open_run(reviewed)
     whole = Review(merged={1: 0, 2: 0})
     split = session.split(whole.to_json(), 0, 3)
     names = run.assignments.names

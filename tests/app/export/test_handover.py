@@ -15,7 +15,7 @@ from probagg.app.export.tools import unique_names
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError, add_to_run
 from probagg.app.run.handover import labelled_of, probabilities_of_run
-from probagg.app.run.pages import split_cluster
+from probagg.app.run.session import split_cluster
 from probagg.errors import InputError, NoData
 
 

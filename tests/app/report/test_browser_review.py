@@ -10,10 +10,10 @@ import pytest
 from commands import reseal
 
 from probagg import clustering_accuracy
-from probagg.app.report.review.server import ReviewServer
 from probagg.app.review import Review
 from probagg.app.run.contents import read_contents, read_review
-from probagg.app.run.pages import review_session
+from probagg.app.run.server import ReviewServer
+from probagg.app.run.session import Session
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def open_review(new_page):
     servers = []
 
     def start(run, **options):
-        server = ReviewServer(review_session(run))
+        server = ReviewServer(Session(run))
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         servers.append(server)
         page = new_page(**options)
@@ -176,7 +176,7 @@ def test_images_are_moved_by_the_keyboard_alone(page):
     press(page, "m")
     page.keyboard.type("cluster 1")
     press(page, "Enter")
-    names = review_session(page.run).samples.names
+    names = Session(page.run).samples.names
     assert review_of(page).moved == {names[row]: 1 for row in rows}
     after = listed(page)
     assert after["cluster 0"] == before["cluster 0"] - 3
@@ -201,7 +201,7 @@ def test_a_jumbled_cluster_is_repaired_by_splitting_it(page):
     review = review_of(page)
     assert review.clusters(3) == [3, 4, 5]
     assert set(listed(page)) == {"shapes 1", "shapes 2", "shapes 3"}
-    table = review.apply(review_session(page.run).samples)
+    table = review.apply(Session(page.run).samples)
     kinds = [name.partition("/")[0] for name in table.names]
     assert clustering_accuracy(kinds, table.cluster) == 1.0
     assert heading(page) == "shapes 1"
@@ -232,7 +232,7 @@ def test_a_split_of_too_few_says_why_and_escape_splits_nothing(page):
 
 
 def test_selected_images_become_a_new_cluster(page):
-    names = review_session(page.run).samples.names
+    names = Session(page.run).samples.names
     rows = [page.locator(".tile").nth(i).evaluate("tile => tile.row") for i in (0, 2)]
     page.locator(".tile").first.click()
     page.locator(".tile").nth(2).click()
@@ -263,7 +263,7 @@ def test_selected_images_become_a_new_cluster(page):
 
 def test_discarded_images_are_listed_and_can_be_restored_or_moved(page):
     before = listed(page)["cluster 0"]
-    names = review_session(page.run).samples.names
+    names = Session(page.run).samples.names
     rows = [page.locator(".tile").nth(i).evaluate("tile => tile.row") for i in (0, 1)]
     page.focus(".tile")
     press(page, "x", "x")
@@ -366,7 +366,7 @@ def test_clicks_select_one_by_one_and_with_shift_a_range(page):
 
 
 def test_each_order_shows_its_kind_first(page):
-    samples = review_session(page.run).describe()["samples"]
+    samples = Session(page.run).describe()["samples"]
 
     def shown():
         rows = page.evaluate("[...document.querySelectorAll('.tile')].map((tile) => tile.row)")

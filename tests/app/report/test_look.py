@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from probagg.app.report.page.groups import palette
-from probagg.app.report.page.rendering import SHARED
+from probagg.app.report.groups import palette
+from probagg.app.report.rendering import SHARED
 
 
 def colours_of(name):

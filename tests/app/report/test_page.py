@@ -16,8 +16,8 @@ from commands import reseal
 
 from probagg.app.assignments import Yardstick
 from probagg.app.report.contents import Profiles
-from probagg.app.report.page.groups import Counts, _contrasts, class_scores, select
-from probagg.app.report.page.thumbnails import MAX_PICTURES, picture_counts
+from probagg.app.report.groups import Counts, _contrasts, class_scores, select
+from probagg.app.report.thumbnails import MAX_PICTURES, picture_counts
 from probagg.app.review import Review
 from probagg.app.run.contents import read_contents, write_review
 from probagg.app.run.folder import RunFolderError

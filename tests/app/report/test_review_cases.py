@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from probagg.app.assignments import Assignments
-from probagg.app.report.review import session
+from probagg.app.report.rendering import SHARED
 from probagg.app.review import FORMAT, Review
+from probagg.app.run.session import columns
 
 CASES = json.loads((Path(__file__).parent / "fixtures" / "review_cases.json").read_text())
-MODEL = Path(session.__file__).parent / "templates" / "model.js"
+MODEL = SHARED / "review" / "model.js"
 SCRIPT = """
 import { readFileSync } from 'node:fs';
 import * as model from './model.mjs';
@@ -47,7 +48,7 @@ def from_columns(name, cluster, second_cluster, distance, flag, **probabilities)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["claim"])
 def test_python_applies_a_review_by_the_rule(case):
     review = Review.from_json({"format": FORMAT, **case["review"]}, case["n_clusters"])
-    table = session.columns(review.apply(from_columns(**case["table"])))
+    table = columns(review.apply(from_columns(**case["table"])))
     assert {name: table[name] for name in case["expected"]} == case["expected"]
     assert list(table) == ["key", *case["expected"]], "a case has every column"
 

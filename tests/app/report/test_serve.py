@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from served import words
 
-from probagg.app.report.review.server import MAX_BODY, TOKEN_HEADER, ReviewServer, serve
 from probagg.app.review import Review, ReviewError
 from probagg.app.run.contents import read_review, write_review
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.pages import review_session
+from probagg.app.run.server import MAX_BODY, TOKEN_HEADER, ReviewServer, serve
+from probagg.app.run.session import Session
 from probagg.errors import InputError
 
 
@@ -57,7 +57,7 @@ def test_the_address_opens_the_page_and_gives_a_cookie_that_opens_the_rest(clien
 
 
 def test_pages_on_two_ports_do_not_share_a_cookie(client, photo_run):
-    other = ReviewServer(review_session(photo_run))
+    other = ReviewServer(Session(photo_run))
     assert other.cookie != client.server.cookie
     assert other.token != client.server.token
     other.server_close()
@@ -137,7 +137,7 @@ def test_a_photo_is_whole_and_large_where_its_thumbnail_is_a_small_square(photo_
     table = [f"{row:03}.jpg,0,0.9,1,0.1,1.0," for row in range(120)]
     (photo_run / "assignments.csv").write_text("\n".join([lines[0], *table]))
     (photo_run / "config.toml").write_text(f'source = "{folder}"\nkind = "images"\n')
-    session = review_session(photo_run)
+    session = Session(photo_run)
     sizes = [Image.open(io.BytesIO(session.photo(row))).size for row in (0, 1)]
     assert sizes == [(1600, 500), (400, 200)]
     assert Image.open(io.BytesIO(session.thumbnail(1))).size == (192, 192)
@@ -152,10 +152,10 @@ def test_a_file_that_was_skipped_does_not_shift_the_others(photo_run, photos, tm
     (copy / "aaa.png").write_bytes(b"broken")
     config = (photo_run / "config.toml").read_text()
     (photo_run / "config.toml").write_text(config.replace(str(photos), str(copy)))
-    before = review_session(photo_run).thumbnail(5)
-    gone = review_session(photo_run)
+    before = Session(photo_run).thumbnail(5)
+    gone = Session(photo_run)
     (copy / gone.samples.names[0]).unlink()
-    assert before == review_session(photo_run).thumbnail(5)
+    assert before == Session(photo_run).thumbnail(5)
     assert gone.thumbnail(0) is None
 
 
@@ -172,9 +172,9 @@ def test_images_without_files_are_shown_by_row_if_their_number_is_right(photo_ru
     source = photo_run / "source.npz"
     (photo_run / "config.toml").write_text(f'source = "{source}"\nkind = "images"\n')
     np.savez(source, X=pixels)
-    assert review_session(photo_run).thumbnail(119) is not None
+    assert Session(photo_run).thumbnail(119) is not None
     np.savez(source, X=pixels[1:])
-    shorter = review_session(photo_run)
+    shorter = Session(photo_run)
     assert shorter.thumbnail(0) is None
     assert shorter.describe()["trouble"].endswith("now holds 119 images, but 120 were clustered.")
 
@@ -196,13 +196,13 @@ def test_nothing_but_rows_of_the_run_can_be_read(client, path):
 
 def test_where_the_images_are_gone_the_page_says_so(photo_run):
     (photo_run / "config.toml").write_text('source = "/gone/photos"\nkind = "images"\n')
-    run = review_session(photo_run).describe()
+    run = Session(photo_run).describe()
     assert run["pictures"] is False
     assert "/gone/photos" in run["trouble"]
 
 
 def test_a_matrix_has_no_pictures_and_no_trouble(matrix_run):
-    session = review_session(matrix_run)
+    session = Session(matrix_run)
     run = session.describe()
     assert (run["pictures"], run["trouble"], run["samples"]["key"]) == (False, None, "row")
     assert session.thumbnail(0) is None
@@ -262,7 +262,7 @@ def test_a_split_that_cannot_be_made_says_why(client, body, why):
 
 def test_rows_of_a_matrix_cannot_be_split(matrix_run):
     """A run of a matrix keeps no features."""
-    session = review_session(matrix_run)
+    session = Session(matrix_run)
     assert session.describe()["can_split"] is False
     with pytest.raises(ReviewError, match=r"no features .* Move its samples to a new cluster"):
         session.split({"format": "probagg.review/2"}, 0, 2)
@@ -356,7 +356,7 @@ def test_serve_gives_its_address_and_ends_with_done(photo_run):
 
     thread = threading.Thread(
         target=serve,
-        args=(review_session(photo_run),),
+        args=(Session(photo_run),),
         kwargs={"open_browser": False, "on_ready": on_ready},
     )
     thread.start()
@@ -385,24 +385,24 @@ def test_an_open_connection_does_not_outlive_the_server(client):
 
 def test_a_port_in_use_is_an_error(client, photo_run):
     with pytest.raises(InputError, match=rf"Port {client.port} cannot be used .*leave it out"):
-        ReviewServer(review_session(photo_run), client.port)
+        ReviewServer(Session(photo_run), client.port)
 
 
 def test_a_folder_that_is_not_a_run_is_refused(tmp_path, photo_run):
     with pytest.raises(RunFolderError, match=r"has no config\.toml"):
-        review_session(tmp_path)
+        Session(tmp_path)
     (photo_run / "review.json").write_text("{")
     with pytest.raises(ReviewError, match="is not a review of this run"):
-        review_session(photo_run)
+        Session(photo_run)
     (photo_run / "review.json").unlink()
     (photo_run / "assignments.csv").write_text("path,cluster\na,9\n")
     with pytest.raises(InputError, match=r"assignments\.csv cannot be read"):
-        review_session(photo_run)
+        Session(photo_run)
 
 
 def test_fifty_thousand_rows_are_described_in_seconds(large_run):
     began = time.monotonic()
-    text = json.dumps(review_session(large_run).describe())
+    text = json.dumps(Session(large_run).describe())
     assert time.monotonic() - began < 10
     assert len(text) < 5_000_000
 
@@ -425,22 +425,22 @@ def test_what_is_similar_to_no_sample_is_refused(client, body):
 
 
 def test_a_run_without_features_finds_nothing_similar(matrix_run):
-    session = review_session(matrix_run)
+    session = Session(matrix_run)
     assert session.describe()["can_compare"] is False
     with pytest.raises(ReviewError, match="no features to compare"):
         session.similar(0)
     X = np.arange(178.0)[:, None]
-    session = review_session(matrix_run, lambda: (X, "sqeuclidean"))
+    session = Session(matrix_run, lambda: (X, "sqeuclidean"))
     assert session.similar(0)["samples"] == list(range(1, 61))
 
 
 def test_names_are_suggested_by_classes_or_by_columns(photo_run, matrix_run):
-    assert review_session(photo_run).describe()["suggestions"] == {}
+    assert Session(photo_run).describe()["suggestions"] == {}
     table = "cluster,suggestion,difference\n1,disc,0.6\n1,ball,0.2\n0,'=cross,0.5\n"
     (photo_run / "suggestions.csv").write_text(table)
-    found = review_session(photo_run).describe()["suggestions"]
+    found = Session(photo_run).describe()["suggestions"]
     assert found == {"1": ["disc", "ball"], "0": ["=cross"]}
-    found = review_session(matrix_run).describe()["suggestions"]
+    found = Session(matrix_run).describe()["suggestions"]
     assert set(found) == {"0", "1", "2"}
     assert all(names[0].startswith(("high ", "low ")) for names in found.values())
 
@@ -448,4 +448,4 @@ def test_names_are_suggested_by_classes_or_by_columns(photo_run, matrix_run):
 def test_suggestions_for_a_cluster_that_is_not_there_are_damage(photo_run):
     (photo_run / "suggestions.csv").write_text("cluster,suggestion,difference\n3,disc,0.6\n")
     with pytest.raises(RunFolderError, match=r"suggestions.csv.*cluster 3"):
-        review_session(photo_run)
+        Session(photo_run)

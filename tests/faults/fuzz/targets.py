@@ -207,7 +207,7 @@ def read_manifest(path):
 
 
 def read_page(path):
-    from probagg.app.report.page.rendering import render_page
+    from probagg.app.report.rendering import render_page
     from probagg.app.run.contents import read_contents
 
     return render_page(read_contents(path.parent), None, "none")

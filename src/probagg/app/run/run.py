@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from probagg.app.assignments import COLUMNS, Assignments
-from probagg.app.report.review.server import serve
 from probagg.app.review import Review
 from probagg.app.run.contents import ASSIGNMENTS, MAX_CLUSTERS, read_contents
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.handover import write_export
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import photo_of, sort_images, write_sidecar
-from probagg.app.run.pages import review_session, write_report
+from probagg.app.run.pages import write_report
 from probagg.app.run.samples import classes_of
 from probagg.app.run.selection import look_first, most_similar
+from probagg.app.run.server import serve
+from probagg.app.run.session import Session
 from probagg.app.run.successor import write_refined, write_updated
 from probagg.data.labels import Classes, read_pairs
 from probagg.data.photo import BadImage
@@ -219,8 +220,7 @@ class Run(OpenedRun):
         rows = None
         if self.embeddings is None and (self.rows is not None or "source" in self.config):
             rows = partial(self.compared_rows, len(self.assignments))
-        session = review_session(self.path, rows)
-        serve(session, open_browser=open_browser, port=port, on_ready=on_ready)
+        serve(Session(self.path, rows), open_browser=open_browser, port=port, on_ready=on_ready)
 
     def export(
         self,

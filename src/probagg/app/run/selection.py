@@ -8,7 +8,7 @@ import numpy as np
 
 from probagg.app.assignments import BORDERLINE, Yardstick
 from probagg.app.report.contents import Contents
-from probagg.app.report.page.groups import Counts, select
+from probagg.app.report.groups import Counts, select
 from probagg.arrays import unit_rows
 from probagg.neighbours.graph import nearest_rows
 

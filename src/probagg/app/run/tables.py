@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.app.report.page.groups import short
+from probagg.app.report.groups import short
 from probagg.data.tables import (
     AMOUNTS,
     BOOLEAN,

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from probagg.app.report.review.session import Session, StaleReview
 from probagg.app.review import ReviewError
+from probagg.app.run.session import Session, StaleReview
 from probagg.errors import InputError, ProbaggError, first_line
 from probagg.progress import logger
 from probagg.storage import read_bytes, unwritable
@@ -27,11 +27,12 @@ REQUEST_SECONDS = 60.0  # for a request to arrive, and for its answer to be take
 MAX_BODY = 64 * 2**20  # bytes; a review that moves a million images fits
 TOKEN_HEADER = "X-Probagg-Token"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-_HERE = Path(__file__).parent
+_TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
 _STATIC = {  # address -> file; no other file is served
     "/" if path.suffix == ".html" else f"/{path.name}": path
-    for folder in (_HERE / "templates", _HERE.parent / "templates")
+    for folder in (_TEMPLATES / "review", _TEMPLATES)
     for path in folder.iterdir()
+    if path.is_file()
 }
 _HEADERS = {
     "Content-Security-Policy": (

@@ -8,20 +8,30 @@ import io
 import json
 import math
 import threading
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from probagg.app.assignments import Assignments
-from probagg.app.report.contents import Contents
-from probagg.app.report.page.groups import suggested_names
-from probagg.app.report.page.thumbnails import TINY, image_rows, read_picture, read_whole
-from probagg.app.review import Review, ReviewError, Split
-from probagg.data.images import ImageSet, converted
+from probagg.app.report.groups import suggested_names
+from probagg.app.report.thumbnails import TINY, image_rows, read_picture, read_whole
+from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
+from probagg.app.run.contents import read_contents, read_features, read_review, write_review
+from probagg.app.run.methods import FEATURE_DEFAULTS
+from probagg.app.run.pages import find_images
+from probagg.app.run.selection import most_similar
+from probagg.data.images import converted
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 LARGE = 1600  # pixels of the longer side of an enlarged picture
+# Samples that the page shows as similar to one.
+SIMILAR = 60
 THUMBNAIL = 192  # pixels: sharp at the largest size on the page, nearly so on high-density screens
 _KEPT = 4096  # thumbnails in memory, about 30 MB
 
@@ -31,31 +41,27 @@ class StaleReview(RuntimeError):
 
 
 class Session:
-    """What the review page reads, and the review, which is all it writes.
+    """What the review page reads of a run, and the review, which is all it writes.
 
     A sample is known by its place in the table, counted from 0: no path comes from the browser.
-    `read` returns the saved review. `save` replaces it once the check that it is given has passed,
-    with no other process writing meanwhile. `split` divides a cluster of a review into parts, and
-    `similar` returns the samples most similar to one; None where a run has no features. `reason`
-    says why there are no images.
+    `rows` returns what similar samples are found by, and the metric, of a run without features.
     """
 
     def __init__(
         self,
-        contents: Contents,
-        images: ImageSet | None,
-        reason: str,
-        read: Callable[[], Review],
-        save: Callable[[Review, Callable[[], None]], object],
-        split: Callable[[Review, Any, Any], Split] | None = None,
-        similar: Callable[[int], list[int]] | None = None,
+        run: str | PathLike[str],
+        rows: Callable[[], tuple[Any, str]] | None = None,
     ) -> None:
-        self.run = contents.run
+        contents = read_contents(run)
         self.samples = contents.assigned
-        self._contents, self._reason = contents, reason
-        self._read, self._save, self._split, self._similar = read, save, split, similar
+        X = read_features(run, len(self.samples))
+        self._contents = replace(contents, features=X)
+        if X is not None:
+            rows = rows or (lambda: (X, FEATURE_DEFAULTS["metric"]))
+        self.run, self._rows_of = contents.run, rows
         self._known = frozenset(self.samples.names)
         self._saving = threading.Lock()
+        images, self._reason = find_images(contents, None)
         self._whole, self._rows = images, image_rows(images, self.samples)
         if images is not None and (
             images.paths is not None or max(images.size or (0,)) > THUMBNAIL
@@ -78,14 +84,14 @@ class Session:
 
     def describe(self) -> dict[str, Any]:
         """Return all that the page shows: the table, overlaps, and the saved review."""
-        review = self._read()
+        review = read_review(self.run)
         pairs = {tuple(sorted((p.first, p.second))): p.samples for p in self._contents.overlaps}
         return {
             "run": self.run.resolve().name,
             "n_clusters": self._contents.n_clusters,
             "pictures": self._images is not None,
-            "can_split": self._split is not None,
-            "can_compare": self._similar is not None,
+            "can_split": self._contents.features is not None,
+            "can_compare": self._rows_of is not None,
             "trouble": self._reason or None,
             "samples": columns(self.samples),
             "overlaps": [{"pair": pair, "samples": n} for pair, n in pairs.items()],
@@ -99,24 +105,28 @@ class Session:
         """Check and save a review that was made from `version`, and return the new version."""
         review = self._checked(value)
         with self._saving:
-            self._save(review, lambda: self._check_version(version))
+            write_review(self.run, review, lambda: self._check_version(version))
         return version_of(review)
 
     def split(self, value: Any, cluster: Any, n_parts: Any) -> dict[str, Any]:
         """Return how a cluster of a review divides into parts, for JSON; nothing is saved."""
-        if self._split is None:
+        X, K = self._contents.features, self._contents.n_clusters
+        if X is None:
             raise ReviewError(
                 "This run has no features to split a cluster by. Move its samples to a new cluster."
             )
-        return self._split(self._checked(value), cluster, n_parts).to_json()
+        review = self._checked(value)
+        return split_cluster(X, self.samples, K, review, cluster, n_parts).to_json()
 
     def similar(self, sample: Any) -> dict[str, Any]:
         """Return the samples that are most similar to one, nearest first, for JSON."""
-        if self._similar is None:
+        if self._rows_of is None:
             raise ReviewError("This run has no features to compare samples by.")
         if type(sample) is not int or not 0 <= sample < len(self.samples):
             raise ReviewError(f"{sample} is not one of the samples. Reload the page.")
-        return {"samples": self._similar(sample)}
+        X, metric = self._rows_of()
+        rows, _ = most_similar(X, X[sample : sample + 1], SIMILAR, metric, sample)
+        return {"samples": rows.tolist()}
 
     def _checked(self, value: Any) -> Review:
         """Return the review in parsed JSON; every sample in it must be one of the run's."""
@@ -131,7 +141,7 @@ class Session:
         return review
 
     def _check_version(self, version: str) -> None:
-        if version != version_of(self._read()):
+        if version != version_of(read_review(self.run)):
             raise StaleReview(
                 "The review was changed in another tab or program since this page read it. "
                 "Reload the page to continue from there."
@@ -173,3 +183,71 @@ def columns(table: Assignments) -> dict[str, Any]:
 def _number(value: float) -> float | None:
     """Return a number that JSON can hold, in 6 digits; None for NaN and infinity."""
     return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def split_cluster(
+    X: np.ndarray, assigned: Assignments, n_clusters: int, review: Review, cluster: Any, n: Any
+) -> Split:
+    """Divide a cluster of a reviewed run into `n` parts; the review itself is not changed.
+
+    X (N, D) are the features of the samples in `assigned`, the table before the review. Discarded
+    samples do not count as members.
+    """
+    if type(n) is not int or not 2 <= n <= MAX_PARTS:
+        raise ReviewError(f"A cluster is split into 2 to {MAX_PARTS} parts, not {n}.")
+    if type(cluster) is not int or cluster not in review.clusters(n_clusters):
+        raise ReviewError(f"Cluster {cluster} is not one of the clusters. Reload the page.")
+    first = review.n_numbers(n_clusters)
+    if first + n > n_clusters + MAX_CREATED:
+        raise ReviewError(f"A review can add {MAX_CREATED:,} clusters. Undo splits or new ones.")
+    members = np.flatnonzero(review.apply(assigned).cluster == cluster)
+    if len(members) < n:
+        raise ReviewError(
+            f"{review.name_of(cluster)} has {len(members)} members, too few for {n} parts."
+        )
+    pac = _fitted(np.asarray(X[members], np.float64), n)
+    split = _split_of(pac, cluster, tuple(range(first, first + n)))
+    if len(np.unique(split.choose(X[members]))) < n:
+        raise ReviewError(
+            f"PAC finds fewer than {n} parts in {review.name_of(cluster)}: its members are too "
+            "similar. Ask for fewer parts, or move photos by hand."
+        )
+    rows = np.flatnonzero(_reaching(assigned, review, cluster))
+    names = [assigned.names[row] for row in rows]
+    return replace(split, members=dict(zip(names, split.choose(X[rows]).tolist(), strict=True)))
+
+
+def _fitted(X: np.ndarray, n: int) -> Any:
+    """Return PAC fitted with the settings of features of a network."""
+    from probagg.pac.pac import PAC  # scikit-learn is slow to import
+
+    with warnings.catch_warnings():
+        # The page shows the parts, and a part may be empty.
+        warnings.simplefilter("ignore")
+        return PAC(n, **FEATURE_DEFAULTS, balance=0.0, random_state=0).fit(X)
+
+
+def _split_of(pac: Any, cluster: int, parts: tuple[int, ...]) -> Split:
+    """Return the rule by which a fitted PAC assigns, in unit vectors, without members."""
+    # Rows have length sqrt(1/2), by which cosine is a squared distance.
+    moments = pac.moments_
+    mass = np.maximum(moments.mass, np.finfo(float).tiny)
+    means = moments.first / mass[:, None]
+    spread = moments.second / mass - (means * means).sum(1)
+    weight = mass**pac.balance
+    return Split(
+        cluster,
+        parts,
+        members={},
+        mean=(np.sqrt(2.0) * means).astype("<f4").tobytes(),
+        weight=tuple((weight / weight.sum()).tolist()),
+        spread=tuple((2.0 * spread).tolist()),
+    )
+
+
+def _reaching(assigned: Assignments, review: Review, cluster: int) -> np.ndarray:
+    """Return which samples have the cluster as their first, second or chosen one, (N,) bool."""
+    kept = replace(review, discarded=frozenset())
+    moved, unmoved = kept.apply(assigned), replace(kept, moved={}).apply(assigned)
+    tables = (moved.cluster, unmoved.cluster, unmoved.second_cluster)
+    return np.any([clusters == cluster for clusters in tables], axis=0)

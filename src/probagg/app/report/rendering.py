@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from probagg.app.report.contents import Contents
-from probagg.app.report.page.groups import (
+from probagg.app.report.groups import (
     PAIRS,
     Counts,
     amount,
@@ -21,14 +21,14 @@ from probagg.app.report.page.groups import (
     describe_clusters,
     palette,
 )
-from probagg.app.report.page.thumbnails import Thumbnails, picture_counts
+from probagg.app.report.thumbnails import Thumbnails, picture_counts
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
 from probagg.progress import duration
 from probagg.storage import read_bytes
 
-TEMPLATES = Path(__file__).parent / "templates"
-SHARED = Path(__file__).parents[1] / "templates"
+SHARED = Path(__file__).parent / "templates"
+TEMPLATES = SHARED / "page"
 SCRIPTS = ("report.js", "enlarge.js")
 # With more clusters, each is closed at first.
 MANY = 20

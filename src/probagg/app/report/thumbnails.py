@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.app.report.page.groups import Counts
+from probagg.app.report.groups import Counts
 from probagg.data.images import FolderImages, ImageSet, converted
 from probagg.data.photo import BadImage, decode_photo, open_photo, to_picture
 from probagg.threads import in_threads

@@ -1,1 +1,0 @@
-"""The page report.html: everything a run found, in one file that needs only a browser."""

@@ -1,1 +1,0 @@
-"""The review page, served on this computer, and the session behind it."""
