@@ -25,8 +25,7 @@ from probagg.app.run.options import default_out
 from probagg.app.run.output import Output
 from probagg.app.run.pipeline import plan, run_plan
 from probagg.app.run.result import scores_line
-from probagg.app.run.run import evaluate_table, open_run
-from probagg.app.run.successor import write_refined, write_updated
+from probagg.app.run.run import Run, evaluate_table, open_run
 from probagg.data.opening import NAMED, suggest
 from probagg.errors import InputError, NoData
 from probagg.progress import duration
@@ -154,13 +153,18 @@ def predict(
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             terminal.say(f"  {review.name_of(k)}: {size:,}")
         (terminal.warn if assigned.is_foreign() else terminal.say)(assigned.fit_line())
-        if output is not None:
-            output.write(encode(assigned.to_csv()))
-            terminal.say(f"written to {out}")
-        elif not as_json:
-            deliver(assigned.to_csv())
+        _give_table(terminal, assigned, output, as_json)
         facts = {"run": str(run), "source": given}
         give(facts | {"samples": assigned.records(), "skipped": dict(samples.skipped)})
+
+
+def _give_table(terminal: Terminal, table: Any, output: Output | None, as_json: bool) -> None:
+    """Write a table to --out; without it, print it in place of JSON."""
+    if output is not None:
+        output.write(encode(table.to_csv()))
+        terminal.say(f"written to {output.path}")
+    elif not as_json:
+        deliver(table.to_csv())
 
 
 @app.command(
@@ -336,11 +340,8 @@ def select_command(
         terminal.say(f"{len(table):,} of {len(opened.assignments):,} samples of {run}")
         if how != CSV:
             write_handover(opened, how, out, overwrite=overwrite, monitor=terminal, table=table)
-        elif output is not None:
-            output.write(encode(table.to_csv()))
-            terminal.say(f"written to {out}")
-        elif not as_json:
-            deliver(table.to_csv())
+        else:
+            _give_table(terminal, table, output, as_json)
         give({"run": str(run), "samples": table.records()})
 
 
@@ -370,11 +371,7 @@ def similar_command(
         opened = open_run(run, trust_code=trust_code)
         output = None if out is None else Output(out, overwrite, (Path(sample),)).check()
         table = opened.similar(sample, n, device=device)
-        if output is not None:
-            output.write(encode(table.to_csv()))
-            terminal.say(f"written to {out}")
-        elif not as_json:
-            deliver(table.to_csv())
+        _give_table(terminal, table, output, as_json)
         give({"run": str(run), "sample": sample, "samples": table.records()})
 
 
@@ -402,8 +399,8 @@ def refine_command(
     """
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:
-        new = write_refined(open_run(run), terminal, out=out, report=report, overwrite=overwrite)
-        give(new.result)
+        opened = Run(run, monitor=terminal)
+        give(opened.refine(out=out, report=report, overwrite=overwrite).result)
 
 
 @app.command(
@@ -444,10 +441,9 @@ def update_command(
     """Add new samples to a RUN; nothing that was clustered changes its number."""
     terminal = Terminal(quiet=quiet, aside=as_json)
     with guarded(terminal, out, as_json) as give:
-        new = write_updated(
-            open_run(run, trust_code=trust_code),
+        opened = Run(run, trust_code=trust_code, monitor=terminal)
+        new = opened.update(
             source,
-            terminal,
             out=out,
             new_clusters=new_clusters,
             device=device,

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from probagg.app.assignments import Assignments
-from probagg.app.export.tools import Labelled, unique_names, write_anndata, write_label_studio
-from probagg.app.review import Review
+from probagg.app.export.tools import Labelled, write_anndata, write_label_studio
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import Output, check_target
@@ -41,17 +40,15 @@ def write_export(
     path = home if out is None else Path(out)
     # At its own place it is part of the run, and an earlier one is replaced without asking.
     output = None if path.resolve() == home.resolve() else Output(path, overwrite).check()
-    names = cluster_names(run.review, run.review.n_numbers(run.n_clusters))
-    facts = {"run": str(run.path), "format": format, "names": names}
-    return facts | _write_onnx(run, output, names, monitor)
+    facts = {"run": str(run.path), "format": format, "names": run.cluster_names}
+    return facts | _write_onnx(run, output, monitor)
 
 
-def _write_onnx(
-    run: OpenedRun, output: Output | None, names: list[str], monitor: Monitor
-) -> dict[str, Any]:
+def _write_onnx(run: OpenedRun, output: Output | None, monitor: Monitor) -> dict[str, Any]:
     """Write one file that maps pixels to probabilities, by default into the run."""
     from probagg.app.export.onnx import export_onnx, labeller_of
 
+    names = run.cluster_names
     # A set that is not a folder of photos has images of one size.
     size = run.config.get("image_size")
     labeller = labeller_of(
@@ -149,20 +146,10 @@ def labelled_of(run: OpenedRun, table: Assignments | None = None) -> Labelled:
     return Labelled(
         run=run.path.resolve().name,
         assigned=assigned,
-        names=cluster_names(run.review, run.review.n_numbers(run.n_clusters)),
+        names=run.cluster_names,
         folder=folder,
         files=files,
     )
-
-
-def cluster_names(review: Review, n_clusters: int) -> list[str]:
-    """Return the name of each cluster, by number, merged ones too; all are different.
-
-    >>> from probagg.app.review import Review
-    >>> cluster_names(Review(names={0: "cats"}, merged={2: 0}), 3)
-    ['cats', 'cluster 1', 'cluster 2']
-    """
-    return unique_names([review.name_of(k) for k in range(n_clusters)])
 
 
 def probabilities_of_run(run: OpenedRun, X: Any) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from probagg.app.assignments import Assignments, Yardstick
+from probagg.app.export.tools import unique_names
 from probagg.app.review import Review
 from probagg.app.run import samples as samples_of
 from probagg.app.run.contents import (
@@ -49,7 +50,8 @@ _NOUNS = {"images": "images", "matrix": "rows", "table": "a table"}
 class OpenedRun:
     """A finished run: its table, its model, its samples, with the review applied.
 
-    `images` and `rows` are what was clustered, where it was in memory.
+    `images` and `rows` are what was clustered, where it was in memory. `monitor` receives the
+    messages of methods, which otherwise go to the log where wanted.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class OpenedRun:
         images: Any = None,
         rows: Any = None,
         trust_code: bool = False,
+        monitor: Monitor | None = None,
     ) -> None:
-        self.path = Path(path)
+        self.path, self.monitor = Path(path), monitor
         self.images, self.rows, self.trust_code = images, rows, trust_code
         self._assignments: tuple[Any, Assignments] | None = None
         if not self.path.is_dir():
@@ -115,6 +118,13 @@ class OpenedRun:
     def n_clusters(self) -> int:
         """K, before merges."""
         return self.config.get("n_clusters") or read_n_clusters(self.path)
+
+    @property
+    def cluster_names(self) -> list[str]:
+        """The name of each cluster, by number, merged ones too; all are different."""
+        review = self.review
+        numbers = range(review.n_numbers(self.n_clusters))
+        return unique_names([review.name_of(k) for k in numbers])
 
     @property
     def yardstick(self) -> Yardstick:

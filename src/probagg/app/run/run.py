@@ -15,6 +15,7 @@ from probagg.app.review import Review
 from probagg.app.run.contents import ASSIGNMENTS, MAX_CLUSTERS, read_contents
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.handover import write_export
+from probagg.app.run.learning import NEW_CLUSTERS
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import photo_of, sort_images, write_sidecar
 from probagg.app.run.pages import write_report
@@ -22,7 +23,7 @@ from probagg.app.run.samples import classes_of
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.server import serve
 from probagg.app.run.session import Session
-from probagg.app.run.successor import write_refined, write_updated
+from probagg.app.run.successor import beside, refined, updated, write_successor
 from probagg.data.labels import Classes, read_pairs
 from probagg.data.photo import BadImage
 from probagg.errors import InputError, NoData, ProbaggError, warn_user
@@ -143,8 +144,10 @@ class Run(OpenedRun):
 
         `out` is the new run's folder, by default RUN-refined beside this one.
         """
-        monitor = Monitor(verbose > 0)
-        return write_refined(self, monitor, out=out, report=report, overwrite=overwrite)
+        monitor = self.monitor or Monitor(verbose > 0)
+        path = beside(self.path, "refined") if out is None else Path(out)
+        made = partial(refined, self, monitor)
+        return write_successor(self, made, monitor, path, report, overwrite)
 
     def update(
         self,
@@ -168,17 +171,14 @@ class Run(OpenedRun):
 
         `out` is the new run's folder, by default RUN-updated beside this one.
         """
-        monitor = Monitor(verbose > 0)
-        return write_updated(
-            self,
-            source,
-            monitor,
-            out=out,
-            new_clusters=new_clusters,
-            device=device,
-            report=report,
-            overwrite=overwrite,
-        )
+        if new_clusters not in NEW_CLUSTERS:
+            raise InputError(
+                f"new_clusters is {new_clusters!r}; possible are {', '.join(NEW_CLUSTERS)}."
+            )
+        monitor = self.monitor or Monitor(verbose > 0)
+        path = beside(self.path, "updated") if out is None else Path(out)
+        made = partial(updated, self, source, monitor, new_clusters, device)
+        return write_successor(self, made, monitor, path, report, overwrite)
 
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.

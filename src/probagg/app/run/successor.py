@@ -4,7 +4,6 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from probagg.app.review import Review
 from probagg.app.run import samples as samples_of
 from probagg.app.run.contents import ASSIGNMENTS, read_contents
 from probagg.app.run.folder import DUPLICATES, REVIEW, SUGGESTIONS, RunFolder, is_finished
-from probagg.app.run.learning import NEW_CLUSTERS, Parent, refine_run, update_run
+from probagg.app.run.learning import Parent, refine_run, update_run
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.pages import find_images, write_page
 from probagg.app.run.result import Clustering, begin, write
@@ -28,65 +27,38 @@ from probagg.storage import read_bytes
 # Files that a run made from another takes over.
 CARRIED = (DUPLICATES, SUGGESTIONS, FILE, "skipped.csv")
 AnyRun = TypeVar("AnyRun", bound=OpenedRun)
-Target = str | PathLike[str] | None
 Made = tuple[Parent, Clustering, Review, list[str]]
 
 
-def write_refined(
-    run: AnyRun, monitor: Monitor, *, out: Target, report: bool, overwrite: bool
-) -> AnyRun:
-    """Cluster a run again with what its review holds, into a new one (see `Run.refine`)."""
-
-    def make() -> Made:
-        parent = _parent(run, monitor)
-        return parent, *refine_run(parent)
-
-    return _write(run, "refined", make, monitor, out, report=report, overwrite=overwrite)
+def refined(run: OpenedRun, monitor: Monitor) -> Made:
+    """Return a run clustered again with what its review holds (see `Run.refine`)."""
+    parent = _parent(run, monitor)
+    return parent, *refine_run(parent)
 
 
-def write_updated(
-    run: AnyRun,
-    source: Any,
-    monitor: Monitor,
-    *,
-    out: Target,
-    new_clusters: str,
-    device: str,
-    report: bool,
-    overwrite: bool,
-) -> AnyRun:
-    """Add new samples to a run, into a new one of all (see `Run.update`)."""
-    if new_clusters not in NEW_CLUSTERS:
-        raise InputError(
-            f"new_clusters is {new_clusters!r}; possible are {', '.join(NEW_CLUSTERS)}."
+def updated(run: OpenedRun, source: Any, monitor: Monitor, new_clusters: str, device: str) -> Made:
+    """Return a run with new samples (see `Run.update`)."""
+    is_images = run.config["kind"] == "images"
+    parent = _parent(run, monitor, None if is_images else source)
+    parent.check("update")
+    joined = parent.samples
+    if is_images:
+        parent, joined = _with_photos(run, parent, source, device, monitor)
+    if len(joined) == len(parent.assigned):
+        raise NoData(
+            f"{joined.source or 'The source'} has no samples that are not in the run in "
+            f"{run.path}. Give new ones."
         )
-
-    def make() -> Made:
-        is_images = run.config["kind"] == "images"
-        parent = _parent(run, monitor, None if is_images else source)
-        parent.check("update")
-        joined = parent.samples
-        if is_images:
-            parent, joined = _with_photos(run, parent, source, device, monitor)
-        if len(joined) == len(parent.assigned):
-            raise NoData(
-                f"{joined.source or 'The source'} has no samples that are not in the run in "
-                f"{run.path}. Give new ones."
-            )
-        model = run.model(device)
-        P = np.array(model.predict_proba(joined.X), np.float64)
-        return parent, *update_run(parent, joined, P, model, run.yardstick, new_clusters)
-
-    return _write(run, "updated", make, monitor, out, report=report, overwrite=overwrite)
+    model = run.model(device)
+    P = np.array(model.predict_proba(joined.X), np.float64)
+    return parent, *update_run(parent, joined, P, model, run.yardstick, new_clusters)
 
 
-def _write(
+def write_successor(
     run: AnyRun,
-    word: str,
     make: Callable[[], Made],
     monitor: Monitor,
-    out: Target,
-    *,
+    out: Path,
     report: bool,
     overwrite: bool,
 ) -> AnyRun:
@@ -95,10 +67,9 @@ def _write(
     Its folder is locked meanwhile. If this is interrupted, nothing is left, or what the next
     attempt replaces.
     """
-    path = beside(run.path, word) if out is None else Path(out)
-    if path.resolve() == run.path.resolve():
-        raise InputError(f"--out {path} is the run itself. Name another folder, or none.")
-    with RunFolder(path, overwrite=overwrite) as folder:
+    if out.resolve() == run.path.resolve():
+        raise InputError(f"--out {out} is the run itself. Name another folder, or none.")
+    with RunFolder(out, overwrite=overwrite) as folder:
         parent, clustering, review, lines = make()
         for line in lines:
             monitor.say(line)
@@ -109,12 +80,12 @@ def _write(
         write(folder, replace(clustering, files={**parent.files, **clustering.files}))
         folder.write(REVIEW, review.to_bytes())
         folder.write("log.txt", "\n".join(monitor.lines) + "\n")
-    monitor.say(f"written to {path}; {run.path} is as it was")
+    monitor.say(f"written to {out}; {run.path} is as it was")
     images = clustering.samples.images
     if report:
-        write_page(path, clustering.X, images, monitor)
+        write_page(out, clustering.X, images, monitor)
     rows = clustering.X if images is None else None
-    return type(run)(path, images=images, rows=rows, trust_code=run.trust_code)
+    return type(run)(out, images=images, rows=rows, trust_code=run.trust_code)
 
 
 def _with_photos(
