@@ -1,5 +1,6 @@
 """Slow transcriptions of the paper, the references for the tests."""
 
+import numpy as np
 import torch
 
 
@@ -46,3 +47,15 @@ def apply_operation(name, images, magnitude=0.0):
     values = torch.as_tensor(magnitude, dtype=torch.float32, device=images.device)
     everyone = torch.ones(len(images), dtype=torch.bool, device=images.device)
     return apply_chosen(images, {name: everyone}, values.expand(len(images)))
+
+
+def regions(review, n_clusters, X):
+    """The cluster, after merges and splits, of each row of X in each cluster of a run: (n, K)."""
+    groups, found = review.groups(n_clusters), np.zeros((len(X), n_clusters), int)
+    for (i, k), _ in np.ndenumerate(found):
+        at = groups[k]
+        for split in review.splits:
+            if at == split.cluster:
+                at = groups[split.choose(X[i : i + 1])[0]]
+        found[i, k] = at
+    return found

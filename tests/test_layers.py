@@ -75,7 +75,7 @@ ALLOWED = {
 }
 HEAVY = {
     "torch": {"devices", "opa", "dpac", "embed", "export"},
-    "anndata": {"data", "export"},
+    "anndata": {"data"},
     "torchvision": {"dpac"},
     "timm": {"dpac", "embed", "export"},
     "PIL": {"data", "embed", "report"},

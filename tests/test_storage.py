@@ -49,7 +49,6 @@ ALLOWED = {
     # Text in memory.
     "data/tables.py ": ["pandas().read_csv"],
     # Into what `whole_file`, `whole_folder` and the seal of a run make whole.
-    "app/export/tools.py": ["anndata.read_h5ad", "data.write_h5ad"],
     "app/run/output.py": ["place.symlink_to"],
     "app/run/folder.py": ["os.replace"],
     # SQLite's own file, the lock, and what is not of a disk.

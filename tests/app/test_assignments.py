@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from probagg.app.assignments import COLUMNS, Assignments, Further, Yardstick, overlaps
+from probagg.app.review import Review
 from probagg.errors import InputError
 
 
@@ -100,13 +101,14 @@ def test_distances_in_merged_clusters_are_to_the_own_part(two_clusters):
     yardstick = Yardstick.of(X, labels, 3, "sqeuclidean")
     P = np.where(labels[:, None] == [0, 1, 2], 0.8, 0.1)
     apart = Assignments.of(P, X, yardstick, range(41))
-    merged = Assignments.of(P, X, yardstick, range(41), groups=np.array([0, 0, 2]))
+    whole = replace(apart, further=Further.of(P, apart))
+    merged = Review(merged={1: 0}).apply(whole)
     assert set(merged.cluster) == {0}
     np.testing.assert_allclose(merged.probability, 0.9)
     assert set(merged.second_cluster) == {2}
     np.testing.assert_allclose(merged.distance, apart.distance)
     assert merged.flag.tolist() == apart.flag.tolist()
-    whole = Assignments.of(P, X, yardstick, range(41), groups=np.array([1, 1, 1]))
+    whole = Review(merged={0: 1, 2: 1}).apply(whole)
     assert (set(whole.cluster), set(whole.second_cluster)) == ({1}, {-1})
 
 

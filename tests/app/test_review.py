@@ -2,14 +2,16 @@
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import regions
 
 import probagg
-from probagg.app.assignments import Assignments
+from probagg.app.assignments import Assignments, Further
 from probagg.app.review import FORMAT, MAX_NAME, Review, ReviewError, Split
 from probagg.app.run.contents import read_contents, write_review
 
@@ -135,18 +137,16 @@ def test_every_sample_ends_in_a_cluster_that_is_left_or_is_discarded(review, see
 
 
 @given(reviews(), st.integers(0, 2**32 - 1))
-def test_regions_share_all_probability_among_the_clusters_that_are_left(review, seed):
+def test_new_samples_share_all_probability_among_the_clusters_that_are_left(review, seed):
     """A split divides its cluster: what a sample gives to the cluster, it gives to one part."""
     rng = np.random.default_rng(seed)
     P, X = rng.dirichlet(np.ones(6), size=9), rng.normal(size=(9, 2))
-    regions = review.regions(6, X)
-    assert set(regions.ravel()) <= set(review.clusters(6)) - set(review.created)
-    for split in review.splits:
-        parts = np.where(X[:, 0] > 0, *split.parts)
-        np.testing.assert_array_equal(regions[:, split.cluster], review.groups(6)[parts])
-    table = Assignments.of(P, X, None, range(9), lambda rows: review.regions(6, rows))
+    found = regions(review, 6, X)
+    table = Assignments.of(P, X, None, range(9))
+    table = review.apply(replace(table, further=Further.of(P, table)), [], X)
+    assert set(table.cluster) <= set(review.clusters(6)) - set(review.created)
     for row in range(9):
-        shares = {k: P[row, regions[row] == k].sum() for k in set(regions[row])}
+        shares = {k: P[row, found[row] == k].sum() for k in set(found[row])}
         assert table.probability[row] == pytest.approx(max(shares.values()))
         assert shares[table.cluster[row]] == pytest.approx(max(shares.values()))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -60,23 +60,21 @@ class Further:
     probability: np.ndarray
 
     @classmethod
-    def of(cls, P: np.ndarray, assigned: Assignments) -> Self | None:
+    def of(cls, P: Any, assigned: Assignments) -> Self | None:
         """Return those of P (n, K) from 0.00001 on; None where there are none, or too many."""
         found, n_entries = [], 0
         for rows in parts_of(P):
-            is_further = P[rows] >= LEAST_FURTHER
-            every = np.arange(len(is_further))
-            is_further[every, assigned.cluster[rows]] = False
-            is_further[every, assigned.second_cluster[rows]] = False
+            part = P[rows]
+            is_further = part >= LEAST_FURTHER
+            for known in (assigned.cluster, assigned.second_cluster):
+                is_further[np.arange(len(part)), known[rows]] = False
             row, cluster = np.nonzero(is_further)
-            p = P[rows][row, cluster].astype(np.float32)
+            p = part[row, cluster].astype(np.float32)
             found.append(((row + rows.start).astype(np.int32), cluster.astype(np.int32), p))
             n_entries += len(row)
             if n_entries > MOST_FURTHER:
                 return None
-        if not n_entries:
-            return None
-        return cls(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+        return cls(*map(np.concatenate, zip(*found, strict=True))) if n_entries else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,17 +142,14 @@ class Assignments:
         X: Any,
         yardstick: Yardstick | None,
         names: Sequence[object],
-        groups: np.ndarray | Callable[[Any], np.ndarray] | None = None,
         *,
         heading: str = "row",
     ) -> Self:
         """Assign samples by probabilities P (n, K), with X (n, D) the features behind them.
 
-        Both are read in slices of rows, so they need not be in memory. `groups` gives the cluster
-        that each is merged into, (K,), or a function does, of rows of X: (n, K). Probabilities add
-        up, and distances are to the centre of the most probable of the clusters that were merged.
+        Both are read in slices of rows, so they need not be in memory.
         """
-        parts = [cls._columns(P[rows], X[rows], yardstick, groups) for rows in parts_of(P)]
+        parts = [cls._columns(P[rows], X[rows], yardstick) for rows in parts_of(P)]
         return cls([str(name) for name in names], **_join_columns(parts), heading=heading)
 
     @classmethod
@@ -174,32 +169,17 @@ class Assignments:
         )
 
     @staticmethod
-    def _columns(
-        P: np.ndarray,
-        X: Any,
-        yardstick: Yardstick | None,
-        groups: np.ndarray | Callable[[Any], np.ndarray] | None,
-    ) -> tuple[np.ndarray, ...]:
+    def _columns(P: np.ndarray, X: Any, yardstick: Yardstick | None) -> tuple[np.ndarray, ...]:
         """Return all columns but the names, of some samples (see `of`)."""
-        every, own = np.arange(len(P)), P.argmax(1)
-        groups = groups(X) if callable(groups) else groups
-        survivors = np.arange(P.shape[1])
-        if groups is not None and not (groups == survivors).all():
-            survivors = np.unique(groups)
-            places = np.broadcast_to(np.searchsorted(survivors, groups), P.shape)
-            merged = np.zeros((len(P), len(survivors)), P.dtype)
-            np.add.at(merged, (every[:, None], places), P)
-            parts = np.where(places == merged.argmax(1)[:, None], P, -1.0)
-            P, own = merged, parts.argmax(1)
+        every, is_single = np.arange(len(P)), P.shape[1] == 1
         ranked = np.argsort(-P, axis=1, kind="stable")[:, :2]
-        first, p_first = survivors[ranked[:, 0]], P[every, ranked[:, 0]]
-        second, p_second = np.full(len(P), -1), np.zeros(len(P), P.dtype)
-        if len(survivors) > 1:
-            second, p_second = survivors[ranked[:, 1]], P[every, ranked[:, 1]]
+        first, p_first = ranked[:, 0], P[every, ranked[:, 0]]
+        second = np.full(len(P), -1) if is_single else ranked[:, 1]
+        p_second = np.zeros(len(P), P.dtype) if is_single else P[every, second]
         distance, far = np.full(len(P), np.nan), np.zeros(len(P), bool)
         if yardstick is not None:
-            distance = yardstick.distances(X, own)
-            far = distance > yardstick.limits[own]
+            distance = yardstick.distances(X, first)
+            far = distance > yardstick.limits[first]
         flag = np.where(p_second >= BORDERLINE_RATIO * p_first, BORDERLINE, "")
         flag = np.where(far, OUTLIER, flag)
         return first, p_first, second, p_second, distance, flag

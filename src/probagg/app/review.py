@@ -164,12 +164,6 @@ class Review:
             done.update(path)
         return groups
 
-    def regions(self, n_clusters: int, X: Any) -> np.ndarray:
-        """Return the cluster, after merges and splits, of rows X in each of the run's: (n, K)."""
-        own = np.broadcast_to(np.arange(n_clusters), (X.shape[0], n_clusters))
-        parts = [split.choose(X)[:, None] for split in self.splits]
-        return self._follow(own, self.groups(n_clusters), parts)
-
     def _follow(
         self, clusters: np.ndarray, groups: np.ndarray, parts: Sequence[np.ndarray]
     ) -> np.ndarray:
@@ -218,16 +212,18 @@ class Review:
         """Return the name that a person gave to cluster `k`, or "cluster k"."""
         return self.names.get(int(k), f"cluster {int(k)}" if k >= 0 else "discarded")
 
-    def apply(self, assignments: Assignments, names: Sequence[str] | None = None) -> Assignments:
+    def apply(
+        self, assignments: Assignments, names: Sequence[str] | None = None, X: Any = None
+    ) -> Assignments:
         """Return the table after the review, with names of clusters.
 
         Clusters are merged and split, then samples moved, then samples discarded. `names` are the
-        samples' names in the reviewed run, if not those in the table. Pass an empty list for
-        samples of another source, whose clusters are in the right part already (`regions`).
+        samples' names in the reviewed run, if not those in the table; none for those of another
+        source. New samples are in parts of split clusters by their features X (n, D).
         """
         names = assignments.names if names is None else names
         groups, n = self.groups(self._n_used(assignments)), len(assignments)
-        parts = [split.parts_of(names, n) for split in self.splits]
+        parts = [s.parts_of(names, n) if X is None else s.choose(X) for s in self.splits]
         first = self._follow(assignments.cluster, groups, parts)
         second = self._follow(assignments.second_cluster, groups, parts)
         further = None
@@ -240,7 +236,8 @@ class Review:
             chosen = np.full(n, -1)
             chosen[: len(names)] = [self.moved.get(name, -1) for name in names]
             chosen = self._follow(chosen, groups, parts)
-            table = table.move(np.where((chosen >= 0) & (first >= 0), chosen, first))
+            own = table.cluster
+            table = table.move(np.where((chosen >= 0) & (own >= 0), chosen, own))
         if self.discarded:
             rows = np.zeros(n, bool)
             rows[: len(names)] = [name in self.discarded for name in names]
@@ -251,6 +248,8 @@ class Review:
         """Return how many clusters the table and the review know at least."""
         clusters = (self.merged, self.merged.values(), self.moved.values())
         used = [assignments.cluster.max(initial=-1), assignments.second_cluster.max(initial=-1)]
+        if assignments.further is not None:
+            used.append(assignments.further.cluster.max(initial=-1))
         used += [split.cluster for split in self.splits]
         return 1 + int(max([*used, *(k for part in clusters for k in part)]))
 

@@ -3,18 +3,18 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import unquote
 
-import numpy as np
 import pytest
 from commands import probagg as command
+from conftest import NAME
 
 import probagg
 from probagg.app.assignments import Assignments
-from probagg.app.export.tools import unique_names
+from probagg.app.review import Review
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError, add_to_run
-from probagg.app.run.handover import labelled_of, probabilities_of_run
 from probagg.app.run.session import split_cluster
 from probagg.errors import InputError, NoData
 
@@ -42,11 +42,9 @@ def test_a_model_in_the_run_replaces_the_one_before(run, tmp_path):
 
 
 def test_names_of_clusters_are_by_number_and_all_different(run):
-    labelled = labelled_of(run)
-    assert labelled.names[1:3] == ["cluster 1", "cluster 2"]
-    assert labelled.names[3] not in ("cluster 3", "")
-    assert labelled.names[0] not in labelled.used  # it is merged
-    assert unique_names(["a", "b", "a"]) == ["a (0)", "b", "a (2)"]
+    assert run.cluster_names == ["cluster 0", "cluster 1", "cluster 2", NAME]
+    write_review(run.path, Review(names={1: "cats", 3: "cats"}))
+    assert run.cluster_names == ["cluster 0", "cats (1)", "cluster 2", "cats (3)"]
 
 
 def test_label_studio_serves_the_files_of_the_run(run, clustered, tmp_path):
@@ -68,17 +66,6 @@ def test_the_command_says_how_label_studio_must_be_started(run, clustered, tmp_p
     assert f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={clustered.path.parent}" in result.stdout
 
 
-def test_probabilities_follow_the_review_by_column(run):
-    """Merged clusters keep their column, which is zero."""
-    P, table = probabilities_of_run(run, run.embeddings), run.assignments
-    assert P.shape == (15, 4)
-    np.testing.assert_allclose(P.sum(1), 1.0, atol=1e-6)
-    assert not P[:, 0].any()
-    kept = table.cluster == P.argmax(1)
-    assert kept.sum() == 14  # a person moved one
-    np.testing.assert_allclose(P.max(1)[kept], table.probability[kept], atol=1e-4)
-
-
 def test_splits_and_discarded_photos_reach_every_tool(run, tmp_path):
     """A part is a cluster; a discarded photo is listed, flagged, and in no cluster."""
     first, last = run.assignments.names[0], run.assignments.names[-1]
@@ -88,10 +75,8 @@ def test_splits_and_discarded_photos_reach_every_tool(run, tmp_path):
     )
     write_review(run.path, replace(review, splits=(split,), names={split.members[last]: "half"}))
     run = probagg.open_run(run.path)
-    table, P = run.assignments, probabilities_of_run(run, run.embeddings)
-    assert P.shape == (15, 6)
-    assert not P[:, [0, 3]].any()
-    np.testing.assert_array_equal(P.argmax(1)[1:], table.cluster[1:])
+    table = run.assignments
+    assert set(table.cluster) <= {-1, 1, 2, 4, 5}
     tasks = json.loads((run.export("label-studio", tmp_path / "ls") / "tasks.json").read_text())
     assert tasks[0]["predictions"] == []
     assert tasks[0]["data"]["flag"] == "discarded"
@@ -106,9 +91,7 @@ def test_a_list_of_photos_has_its_common_folder(clustered, tmp_path):
     options = {"backbone": "efficientnet-lite0", "report": False}
     run = probagg.cluster(paths, 2, out=tmp_path / "run", **options)
     for opened in (run, probagg.open_run(run.path)):
-        labelled = labelled_of(opened)
-        assert labelled.folder == folder
-        assert [str(file) for file in labelled.files] == paths
+        assert opened.photos(run.assignments.names) == (folder, [Path(path) for path in paths])
 
 
 def test_a_tool_that_shows_files_refuses_rows(blobs, tmp_path):
@@ -134,8 +117,6 @@ def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
     ("options", "message"),
     [
         (("--format", "label-studio"), "has no place in a run. Name one: --out NAME/ "),
-        (("--format", "anndata"), "has no place in a run. Name one: --out NAME.h5ad"),
-        (("--format", "anndata", "--out", "x.csv"), "ends in .h5ad. Name it so: x.h5ad"),
         (("--format", "coco"), "possible are onnx, label-studio"),
     ],
     ids=str,

@@ -14,6 +14,7 @@ from exported import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles import regions
 from problems import bar_and_dot
 
 from probagg import DPAC, PAC, GraphPAC, Recipe
@@ -175,7 +176,7 @@ def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
 
 
 def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs):
-    """As `predict` does with the review: `Review.regions`."""
+    """As `predict` does with the review: `oracles.regions`."""
     X = blobs[0]
     centred = X - X.mean(0)
     half = np.linalg.svd(centred / np.linalg.norm(centred, axis=1, keepdims=True))[2][0]
@@ -185,9 +186,9 @@ def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs):
     review = Review(merged={1: 0, 4: 2}, splits=(first, second))
     module = Reviewed(3, review.groups(3), review.splits)
     assert module.clusters == review.clusters(3) == [2, 5, 6]
-    regions, P = review.regions(3, X), pac.predict_proba(X)
-    assert len(np.unique(regions[:, 0])) > 1
-    expected = np.stack([(P * (regions == k)).sum(1) for k in range(7)], 1)
+    found, P = regions(review, 3, X), pac.predict_proba(X)
+    assert len(np.unique(found[:, 0])) > 1
+    expected = np.stack([(P * (found == k)).sum(1) for k in range(7)], 1)
     np.testing.assert_allclose(module(floats(P), floats(X)), expected, atol=1e-6)
 
 

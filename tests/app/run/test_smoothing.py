@@ -14,7 +14,6 @@ from sklearn.datasets import make_moons
 import probagg
 from probagg import PAC, GraphPAC, clustering_accuracy
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.handover import probabilities_of_run
 from probagg.errors import InputError
 from probagg.neighbours import smoothing
 
@@ -72,11 +71,6 @@ def test_exported_models_give_the_labels_of_predict(run, folder):
     P, labels = run_onnx(run.export("onnx"), run.onnx_inputs(folder))
     np.testing.assert_array_equal(labels, table["cluster"])
     np.testing.assert_allclose(P.max(1), table["probability"], atol=1e-3)
-
-
-def test_other_tools_get_the_probabilities_of_the_table(run):
-    P = probabilities_of_run(run, run.embeddings)
-    np.testing.assert_allclose(P.max(1), run.assignments["probability"], atol=1e-5)
 
 
 def test_without_smoothing_a_run_is_plain_pac(plain, run):

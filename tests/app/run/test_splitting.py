@@ -1,7 +1,6 @@
 """A cluster divided by PAC on the features of its members."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -49,9 +48,7 @@ def test_new_samples_are_divided_by_the_rule_that_divided_the_members(jumble):
     chosen = split.choose(3.0 * X)  # the length of a feature vector does not matter
     assert dict(zip(assigned.names, chosen, strict=True)) == split.members
     P = np.tile([0.75, 0.25], (len(X), 1))
-    new = Assignments.of(
-        P, X, None, assigned.names, lambda rows: add(Review(), split).regions(2, rows)
-    )
+    new = add(Review(), split).apply(Assignments.of(P, X, None, assigned.names), [], X)
     np.testing.assert_array_equal(new.cluster, chosen)
     np.testing.assert_array_equal(new.probability, np.full(len(X), 0.75))
 
@@ -80,7 +77,7 @@ def test_a_part_can_be_split_again(jumble):
     found = review.apply(assigned).cluster
     assert len(set(found)) == 4
     P = np.tile([0.5, 0.5], (82, 1))
-    new = Assignments.of(P, X, None, range(82), partial(review.regions, 2))
+    new = review.apply(Assignments.of(P, X, None, range(82)), [], X)
     np.testing.assert_array_equal(new.cluster, found)
 
 

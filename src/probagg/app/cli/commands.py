@@ -20,7 +20,7 @@ from probagg.app.cli.options import (
     takes_options,
 )
 from probagg.app.cli.terminal import Terminal, deliver, guarded, show
-from probagg.app.run.handover import LABEL_STUDIO, write_export, write_handover
+from probagg.app.run.handover import LABEL_STUDIO, write_export, write_tasks
 from probagg.app.run.options import default_out
 from probagg.app.run.output import Output
 from probagg.app.run.pipeline import plan, run_plan
@@ -274,7 +274,7 @@ def report(
         "probagg export runs/photos --format onnx",
         "Writes runs/photos/model.onnx, with pixels as input and probabilities as output, after a "
         "comparison with PyTorch. It contains the names and merges of probagg report --serve.\n\n",
-        "--format label-studio or anndata (.h5ad) writes the clusters for other tools to --out.",
+        "--format label-studio writes the clusters as tasks with predictions to --out.",
     )
 )
 def export(
@@ -283,7 +283,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="For the model: onnx. For the clusters: label-studio, anndata.",
+            help="For the model: onnx. For the clusters: label-studio.",
         ),
     ] = "onnx",
     out: Annotated[
@@ -339,7 +339,7 @@ def select_command(
         table = opened.select(n)
         terminal.say(f"{len(table):,} of {len(opened.assignments):,} samples of {run}")
         if how != CSV:
-            write_handover(opened, how, out, overwrite=overwrite, monitor=terminal, table=table)
+            write_tasks(opened, table, out, terminal)
         else:
             _give_table(terminal, table, output, as_json)
         give({"run": str(run), "samples": table.records()})

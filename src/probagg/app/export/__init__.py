@@ -1,1 +1,1 @@
-"""Runs for others: the model as one ONNX file, the clusters for other tools."""
+"""Runs for others: the model as one ONNX file, the clusters for Label Studio."""

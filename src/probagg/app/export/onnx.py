@@ -361,12 +361,6 @@ class CleanView(nn.Module):
         return self.views.clean(pixels)
 
 
-def head_probabilities(model: DPAC, features: np.ndarray) -> np.ndarray:
-    """Return the probabilities (n, K) of a network from its features (n, D) of images."""
-    with torch.inference_mode():
-        return head_of(model)(torch.tensor(np.asarray(features))).numpy()
-
-
 def _check_backbone(backbone: Backbone, n_features: int) -> None:
     if backbone.mean is None:
         raise InputError(

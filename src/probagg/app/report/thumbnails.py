@@ -129,3 +129,12 @@ def read_whole(images: ImageSet | None, row: int | None, most: int) -> Image | N
         return None
     picture.thumbnail((most, most))
     return picture
+
+
+def jpeg(picture: Image | None) -> bytes | None:
+    """Return a Pillow image as JPEG; None for None."""
+    if picture is None:
+        return None
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=95 if max(picture.size) <= TINY else 85)
+    return file.getvalue()

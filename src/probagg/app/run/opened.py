@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from probagg.app.assignments import Assignments, Yardstick
-from probagg.app.export.tools import unique_names
+from probagg.app.assignments import Assignments, Further, Yardstick
 from probagg.app.review import Review
 from probagg.app.run import samples as samples_of
 from probagg.app.run.contents import (
@@ -123,8 +123,9 @@ class OpenedRun:
     def cluster_names(self) -> list[str]:
         """The name of each cluster, by number, merged ones too; all are different."""
         review = self.review
-        numbers = range(review.n_numbers(self.n_clusters))
-        return unique_names([review.name_of(k) for k in numbers])
+        names = [review.name_of(k) for k in range(review.n_numbers(self.n_clusters))]
+        twice = {name for name in names if names.count(name) > 1}
+        return [f"{name} ({k})" if name in twice else name for k, name in enumerate(names)]
 
     @property
     def yardstick(self) -> Yardstick:
@@ -211,12 +212,12 @@ class OpenedRun:
         yardstick = self.yardstick
         samples, X, P = self.infer(source, device, monitor)
         review = self.review
-        K = P.shape[1]
-        groups = partial(review.regions, K) if review.splits else review.groups(K)[:K]
-        assigned = Assignments.of(P, X, yardstick, samples.names, groups, heading=samples.heading)
+        table = Assignments.of(P, X, yardstick, samples.names, heading=samples.heading)
+        if review.merged:
+            table = replace(table, further=Further.of(P, table))
         # A sample of the run itself that a person moved stays where it was put.
         names = samples.names_in(self.config.get("source"))
-        return samples, review.apply(assigned, names or [])
+        return samples, review.apply(table, names or [], X)
 
     def clustered_rows(self, n_samples: int) -> Any:
         """Return the features of images, or the rows as they were clustered; None where unknown."""

@@ -231,9 +231,8 @@ class Run(OpenedRun):
     ) -> Path:
         """Write the model or the clusters for other programs; return the path.
 
-        The model is "onnx", one file from pixels to probabilities. The clusters, with names
-        and all else that the review changed, at the place that `out` names: "label-studio", a
-        folder, and "anndata", an .h5ad file.
+        The model is "onnx", one file from pixels to probabilities. The clusters, with names and all
+        else that the review changed, are "label-studio", in the folder that `out` names.
 
         An earlier model at its default place in the run is replaced, what `out` names only with
         `overwrite`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import json
 import math
 import threading
@@ -12,22 +11,19 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from probagg.app.assignments import Assignments
 from probagg.app.report.groups import suggested_names
-from probagg.app.report.thumbnails import TINY, image_rows, read_picture, read_whole
+from probagg.app.report.thumbnails import image_rows, jpeg, read_picture, read_whole
 from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
 from probagg.app.run.contents import read_contents, read_features, read_review, write_review
 from probagg.app.run.methods import FEATURE_DEFAULTS
 from probagg.app.run.pages import find_images
 from probagg.app.run.selection import most_similar
 from probagg.data.images import converted
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 LARGE = 1600  # pixels of the longer side of an enlarged picture
 # Samples that the page shows as similar to one.
@@ -74,13 +70,13 @@ class Session:
         """Return the JPEG of a sample as a small square; None where there is no picture of it."""
         if not 0 <= sample < len(self.samples):
             return None
-        return _jpeg(read_picture(self._images, self._rows[sample]))
+        return jpeg(read_picture(self._images, self._rows[sample]))
 
     def photo(self, sample: int) -> bytes | None:
         """Return the JPEG of a whole sample, large; None where there is no picture of it."""
         if not 0 <= sample < len(self.samples):
             return None
-        return _jpeg(read_whole(self._whole, self._rows[sample], LARGE))
+        return jpeg(read_whole(self._whole, self._rows[sample], LARGE))
 
     def describe(self) -> dict[str, Any]:
         """Return all that the page shows: the table, overlaps, and the saved review."""
@@ -146,15 +142,6 @@ class Session:
                 "The review was changed in another tab or program since this page read it. "
                 "Reload the page to continue from there."
             )
-
-
-def _jpeg(picture: Image | None) -> bytes | None:
-    """Return a Pillow image as JPEG; None for None."""
-    if picture is None:
-        return None
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=95 if max(picture.size) <= TINY else 85)
-    return file.getvalue()
 
 
 def version_of(review: Review) -> str:
