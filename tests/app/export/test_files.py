@@ -23,7 +23,7 @@ from torch import nn
 
 from probagg import PAC, GraphPAC
 from probagg.app.embed.backbone import open_backbone
-from probagg.app.export.onnx import ExportError, _difference, export_onnx, labeller_of
+from probagg.app.export import ExportError, _difference, export_onnx, labeller_of
 
 
 @pytest.fixture(scope="module")

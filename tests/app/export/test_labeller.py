@@ -18,7 +18,7 @@ from oracles import regions
 from problems import bar_and_dot
 
 from probagg import DPAC, PAC, GraphPAC, Recipe
-from probagg.app.export.onnx import (
+from probagg.app.export import (
     PACHead,
     Reviewed,
     head_of,

@@ -9,12 +9,10 @@ import scipy.sparse as sp
 from sklearn.datasets import make_blobs
 from sklearn.neighbors import NearestNeighbors
 
-from probagg.app.report import map as module
-from probagg.app.report.map import positions
 from probagg.app.review import Review
 from probagg.app.run.contents import read_contents, write_review
 from probagg.app.run.folder import MAP, add_to_run
-from probagg.app.run.pages import write_report
+from probagg.app.run.pages import positions, write_report
 from probagg.arrays import npz_bytes
 
 
@@ -36,7 +34,7 @@ def test_what_lies_close_in_space_lies_close_on_the_map(form):
 
 
 def test_of_many_rows_some_are_placed_the_same_ones_each_time(monkeypatch, blobs):
-    monkeypatch.setattr(module, "MOST", 40)
+    monkeypatch.setattr("probagg.app.run.pages.MOST_ON_MAP", 40)
     (rows, xy), (again, same) = positions(blobs[0]), positions(blobs[0])
     assert len(rows) == len(xy) == 40
     assert rows.max() > 100, "not just the first"

@@ -21,14 +21,14 @@ from probagg.app.review import Review, Split
 from probagg.app.run import successor
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import LOCK, RUN_FILES, RunFolder, RunFolderError
-from probagg.app.run.learning import (
+from probagg.app.run.successor import (
     Parent,
     apart,
+    beside,
     compare_clusters,
     known_labels_of,
     new_samples,
 )
-from probagg.app.run.successor import beside
 from probagg.errors import InputError, NoData
 from probagg.pac.graph_pac import refit
 

@@ -3,7 +3,6 @@
 import colorsys
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +35,6 @@ class Counts(NamedTuple):
     farthest: int
 
 
-@dataclass(frozen=True)
 class ShownCluster:
     """A cluster as the page shows it; samples are rows of the table.
 
@@ -45,26 +43,29 @@ class ShownCluster:
     share; `high` and `low` are columns of a matrix.
     """
 
-    number: int
-    name: str
-    is_named: bool
-    merged: list[int]
-    whole: int | None
-    size: int
-    share: float
-    mean_probability: float
-    n_borderline: int
-    n_outliers: int
-    n_moved: int
-    typical: list[int]
-    uncertain: list[int]
-    farthest: list[int]
-    neighbours: list[Pair]
-    majority: str | None
-    purity: float | None
-    high: list[str]
-    low: list[str]
-    suggestions: list[str]
+    def __init__(
+        self,
+        contents: Contents,
+        k: int,
+        members: np.ndarray,
+        counts: Counts,
+        contrasts: tuple[list[str], list[str]],
+    ) -> None:
+        samples, review, size = contents.samples, contents.review, len(members)
+        self.number, self.name, self.is_named = k, review.name_of(k), k in review.names
+        self.merged = [j for j in np.flatnonzero(contents.groups == k).tolist() if j != k]
+        self.whole = next((s.cluster for s in review.splits if k in s.parts), None)
+        self.size, self.share = size, size / max(1, int(contents.kept.sum()))
+        self.mean_probability = float(samples.probability[members].mean()) if size else np.nan
+        self.n_borderline = int((samples.flag[members] == BORDERLINE).sum())
+        self.n_outliers = int((samples.flag[members] == OUTLIER).sum())
+        self.n_moved = int(contents.moved[members].sum())
+        self.typical, self.uncertain, self.farthest = select(contents, members, counts)
+        pairs = (p for p in contents.pairs[:PAIRS] if k in (p.first, p.second) and p.samples)
+        self.neighbours = list(pairs)[:3]
+        self.majority, self.purity = _majority(contents.classes or [None] * len(samples), members)
+        self.high, self.low = contrasts
+        self.suggestions = [] if self.is_named else _looks(contents).get(k, [])
 
     @property
     def rows(self) -> list[int]:
@@ -78,43 +79,9 @@ def describe_clusters(contents: Contents, counts: Counts) -> list[ShownCluster]:
     ends = np.searchsorted(contents.samples.cluster[order], np.arange(len(contents.groups) + 1))
     contrasts = _contrasts(contents)
     return [
-        _describe(contents, k, order[ends[k] : ends[k + 1]], counts, contrasts.get(k, ([], [])))
+        ShownCluster(contents, k, order[ends[k] : ends[k + 1]], counts, contrasts.get(k, ([], [])))
         for k in contents.clusters
     ]
-
-
-def _describe(
-    contents: Contents,
-    k: int,
-    members: np.ndarray,
-    counts: Counts,
-    contrasts: tuple[list[str], list[str]],
-) -> ShownCluster:
-    samples, pairs = contents.samples, contents.pairs[:PAIRS]
-    typical, uncertain, farthest = select(contents, members, counts)
-    majority, purity = _majority(contents.classes or [None] * len(samples), members)
-    return ShownCluster(
-        number=k,
-        name=contents.review.name_of(k),
-        is_named=k in contents.review.names,
-        merged=[j for j in np.flatnonzero(contents.groups == k).tolist() if j != k],
-        whole=next((s.cluster for s in contents.review.splits if k in s.parts), None),
-        size=len(members),
-        share=len(members) / max(1, int(contents.kept.sum())),
-        mean_probability=float(samples.probability[members].mean()) if len(members) else np.nan,
-        n_borderline=int((samples.flag[members] == BORDERLINE).sum()),
-        n_outliers=int((samples.flag[members] == OUTLIER).sum()),
-        n_moved=int(contents.moved[members].sum()),
-        typical=typical,
-        uncertain=uncertain,
-        farthest=farthest,
-        neighbours=[p for p in pairs if k in (p.first, p.second) and p.samples][:3],
-        majority=majority,
-        purity=purity,
-        high=contrasts[0],
-        low=contrasts[1],
-        suggestions=[] if k in contents.review.names else _looks(contents).get(k, []),
-    )
 
 
 def select(

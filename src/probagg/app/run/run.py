@@ -15,7 +15,6 @@ from probagg.app.review import Review
 from probagg.app.run.contents import ASSIGNMENTS, MAX_CLUSTERS, read_contents
 from probagg.app.run.folder import add_to_run
 from probagg.app.run.handover import write_export
-from probagg.app.run.learning import NEW_CLUSTERS
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.output import photo_of, sort_images, write_sidecar
 from probagg.app.run.pages import write_report
@@ -23,7 +22,7 @@ from probagg.app.run.samples import classes_of
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.server import serve
 from probagg.app.run.session import Session
-from probagg.app.run.successor import beside, refined, updated, write_successor
+from probagg.app.run.successor import NEW_CLUSTERS, beside, refined, updated, write_successor
 from probagg.data.labels import Classes, read_pairs
 from probagg.data.photo import BadImage
 from probagg.errors import InputError, NoData, ProbaggError, warn_user
