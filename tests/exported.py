@@ -11,7 +11,6 @@ from probagg.app.embed.networks import torch_backbone
 from probagg.app.export import export_onnx
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
-GROUPS = [0, 1, 1]  # the last of three clusters is merged into the second
 
 
 def quietly(estimator, X):

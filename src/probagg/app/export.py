@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from probagg.aggregation import dual, embed, lift, mass_factor
 from probagg.app.embed.backbone import Backbone
-from probagg.app.review import Split
+from probagg.app.review import Review, Split
 from probagg.dpac.dpac import DPAC
 from probagg.dpac.recipe import ViewSettings
 from probagg.dpac.views import Views
@@ -45,6 +45,7 @@ BATCHES = (1, 5)
 MAX_BYTES = 2_000_000_000  # an ONNX file is one protobuf message, which must be below 2 GiB
 BICUBIC = "bicubic"  # Pillow's, which does not alias
 IMAGES = "images"  # the name of the input
+NOTHING = Review()
 
 
 class ExportError(ProbaggError, RuntimeError):
@@ -155,8 +156,9 @@ class Reviewed(nn.Module):
     its cluster to the part that the sample is in.
     """
 
-    def __init__(self, n_clusters: int, groups: np.ndarray, splits: Sequence[Split]) -> None:
+    def __init__(self, n_clusters: int, review: Review) -> None:
         super().__init__()
+        groups, splits = review.groups(n_clusters), review.splits
         self.splits = nn.ModuleList(map(Division, splits))
         self._divided = [int(split.cluster) for split in splits]
         parts = [list(split.parts) for split in splits]
@@ -249,8 +251,7 @@ class Labeller(nn.Module):
 def labeller_of(
     model: PAC | GraphPAC | DPAC,
     backbone: Backbone | None = None,
-    groups: np.ndarray | None = None,
-    splits: Sequence[Split] = (),
+    review: Review = NOTHING,
     *,
     size: tuple[int, int] | None = None,
 ) -> Labeller:
@@ -262,18 +263,15 @@ def labeller_of(
         The model of images, or of their features.
     backbone : Backbone or None
         The backbone that computed the features; None for DPAC, which has its own network.
-    groups : (K,) integers or None
-        The cluster that each cluster is merged into, or itself, as `Review.groups` returns them
-        (more than K where a review added clusters). Probabilities of merged clusters are summed.
-    splits : sequence of `probagg.app.review.Split`
-        The clusters that are divided into parts, by the features that the head gets.
+    review : Review
+        Probabilities of merged clusters are summed. Split clusters are divided by the features that
+        the head gets.
     size : (height, width) or None
         Of the images passed to DPAC; None is the size that its recipe decodes photos to.
     """
-    K = model.n_clusters
-    review = Reviewed(K, np.arange(K) if groups is None else np.asarray(groups), splits)
+    reviewed = Reviewed(model.n_clusters, review)
     if isinstance(model, DPAC):
-        return _labeller_of_network(model, size, review)
+        return _labeller_of_network(model, size, reviewed)
     if backbone is None:
         raise InputError(
             "An ONNX model takes images, but these clusters are of rows. For new rows call "
@@ -290,7 +288,7 @@ def labeller_of(
         "head": head_of(model),
     }
     takes = Input(shape, backbone.resize, resampling, backbone.mean, backbone.std)
-    return Labeller(takes, steps, review, backbone.name)
+    return Labeller(takes, steps, reviewed, backbone.name)
 
 
 def head_of(model: PAC | GraphPAC | DPAC) -> nn.Module:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from exported import (
-    GROUPS,
     MEAN,
     Features,
     backbone_of,
@@ -24,6 +23,7 @@ from torch import nn
 from probagg import PAC, GraphPAC
 from probagg.app.embed.backbone import open_backbone
 from probagg.app.export import ExportError, _difference, export_onnx, labeller_of
+from probagg.app.review import Review
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def pictured(photos):
     """Return a backbone, PAC on its features, and the labeller of both, two clusters merged."""
     backbone = backbone_of(Features())
     pac = quietly(PAC(3, random_state=0), features_of(photos, backbone))
-    return backbone, pac, labeller_of(pac, backbone, GROUPS)
+    return backbone, pac, labeller_of(pac, backbone, Review(merged={2: 1}))
 
 
 @pytest.fixture(scope="module")

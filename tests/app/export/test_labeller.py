@@ -169,7 +169,7 @@ def test_exported_dpac_contains_only_what_predicts(dpac):
 
 
 def test_probabilities_of_merged_clusters_are_summed(pac, blobs):
-    review, P = Reviewed(3, np.array([2, 1, 2]), ()), pac.predict_proba(blobs[0])
+    review, P = Reviewed(3, Review(merged={0: 2})), pac.predict_proba(blobs[0])
     expected = np.stack([np.zeros(len(P)), P[:, 1], P[:, 0] + P[:, 2]], 1)
     assert review.clusters == [1, 2]
     np.testing.assert_allclose(review(floats(P), floats(blobs[0])), expected, atol=1e-6)
@@ -184,7 +184,7 @@ def test_a_split_gives_the_probability_of_its_cluster_to_one_part(pac, blobs):
     first = Split(0, (3, 4), {}, mean, (0.5, 0.5), (0.0, 0.1))
     second = Split(3, (5, 6), {}, mean, (0.9, 0.1), (0.0, 0.0))
     review = Review(merged={1: 0, 4: 2}, splits=(first, second))
-    module = Reviewed(3, review.groups(3), review.splits)
+    module = Reviewed(3, review)
     assert module.clusters == review.clusters(3) == [2, 5, 6]
     found, P = regions(review, 3, X), pac.predict_proba(X)
     assert len(np.unique(found[:, 0])) > 1

@@ -55,9 +55,8 @@ def _write_onnx(run: OpenedRun, out: Target, overwrite: bool, monitor: Monitor) 
     names, size = run.cluster_names, run.config.get("image_size")
     labeller = labeller_of(
         run.model("cpu"),
-        backbone=run.backbone("cpu"),
-        groups=run.review.groups(run.n_clusters),
-        splits=run.review.splits,
+        run.backbone("cpu"),
+        run.review,
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"

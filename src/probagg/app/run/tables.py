@@ -269,10 +269,10 @@ class Preparation:
         roles = assign_roles(table.read(), id, drop, classes)
         if roles.id is not None:
             ids = _unique_ids(table, roles.id)
-        rows = _with_values(*_parts(roles.used))
+        parts = [Part.of(column) for column in roles.used]
+        M, rows = _codes(parts, roles.used)
         # Rows without any value are not counted as missing.
         used = [replace(column, values=column.values[rows]) for column in roles.used]
-        parts, M = _parts(used)
         scaling, why = (scale, "as asked") if scale != "auto" else _scaling(parts, M)
         parts = _learned(parts, M, scaling)
         lines = describe_columns(roles, used, parts, scaling, why, len(table) - len(rows))
@@ -292,9 +292,8 @@ class Preparation:
                 f"{table.where} has other values than the run was made with in {', '.join(wrong)}. "
                 "Give columns of the same kind."
             )
-        M = np.column_stack([part.codes(column) for part, column in pairs])
-        rows = _with_values(self.parts, M)
-        filled = {p.name: int(np.isnan(M[rows, j]).sum()) for j, p in enumerate(self.parts)}
+        M, rows = _codes(self.parts, [column for _, column in pairs])
+        filled = {p.name: int(np.isnan(M[:, j]).sum()) for j, p in enumerate(self.parts)}
         if any(filled.values()):
             names = ", ".join(name for name, n in filled.items() if n)
             lines.append(f"missing: {sum(filled.values()):,} values filled as in the run ({names})")
@@ -304,7 +303,7 @@ class Preparation:
         ids = None
         if self.id is not None and self.id in table.names:
             ids = [cell or "" for cell in table[self.id].texts()]
-        return self._prepared(M[rows], rows, ids, lines)
+        return self._prepared(M, rows, ids, lines)
 
     def _find(self, table: Table) -> list[Column]:
         """Return the columns of the parts, read as their kinds."""
@@ -376,16 +375,12 @@ def _unique_ids(table: Table, name: str) -> list[str]:
     return cells
 
 
-def _parts(used: list[Column]) -> tuple[list[Part], np.ndarray]:
-    """Return the columns to cluster, not fitted, and their cells as numbers."""
-    parts = [Part.of(column) for column in used]
-    return parts, np.column_stack([p.codes(c) for p, c in zip(parts, used, strict=True)])
-
-
-def _with_values(parts: list[Part], M: np.ndarray) -> np.ndarray:
-    """Return the rows with a value in any column."""
+def _codes(parts: list[Part], columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cells of the rows with a value in any column as numbers, and these rows."""
+    M = np.column_stack([p.codes(column) for p, column in zip(parts, columns, strict=True)])
     empty = np.array([NO_CATEGORY if part.kind == CATEGORY else np.nan for part in parts])
-    return np.flatnonzero(~(np.isnan(M) | (empty == M)).all(axis=1))
+    rows = np.flatnonzero(~(np.isnan(M) | (empty == M)).all(axis=1))
+    return M[rows], rows
 
 
 def _scaling(parts: list[Part], M: np.ndarray) -> tuple[str, str]:
