@@ -103,23 +103,21 @@ class Column:
         bad = int(np.isnan(values).sum()) - (len(values) - len(present))
         return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
 
-    def read_as(self, kind: str, style: str, comma_first: bool | None = None) -> Column:
+    def read_as(self, kind: str, style: str, comma_first: bool) -> Column:
         """Return the column as a kind that is known; cells that are not of it are missing.
 
-        With `comma_first`, text that is the same kind in another style is read in its own.
+        Text is read in that style, or in its own where that reads more cells as this kind.
         """
         if kind == CATEGORY:
             return replace(self, kind=kind, values=self.texts())
-        values, n_missing = self.values, int(self.is_missing.sum())
+        values = self.values
         if values.dtype == object:
-            values = _parsed(values, kind, style)
-            if np.isnan(values).sum() > n_missing and comma_first is not None:
-                again = self.read(comma_first)
-                if again.kind == kind and np.isnan(again.values).sum() < np.isnan(values).sum():
-                    values = again.values
+            own = self.read(comma_first)
+            ways = [_parsed(values, kind, style), *([own.values] if own.kind == kind else [])]
+            values = min(ways, key=lambda found: int(np.isnan(found).sum()))
         elif kind == DATE and self.kind != DATE:
             values = np.full(len(values), np.nan)
-        bad = int(np.isnan(values).sum()) - n_missing
+        bad = int(np.isnan(values).sum() - self.is_missing.sum())
         return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
 
     def texts(self) -> np.ndarray:

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from probagg.app.cli.commands import app
-from probagg.app.cli.terminal import TrainingLine
+from probagg.app.cli.terminal import Terminal
 from probagg.dpac.engine import Progress
 
 
@@ -16,7 +16,7 @@ def clock(monkeypatch):
 
 
 def test_the_time_left_is_said_once_it_is_known(clock, capsys):
-    line, said = TrainingLine(True), {"loss": 1.0, "images_per_second": 60.0}
+    line, said = Terminal().train, {"loss": 1.0, "images_per_second": 60.0}
     line(Progress("cluster", 1, 10, 0, 1, said))
     assert capsys.readouterr().err == "cluster    epoch 1/10  loss 1.0000  60 images/s\n"
     clock[0] = 2.0
@@ -26,7 +26,7 @@ def test_the_time_left_is_said_once_it_is_known(clock, capsys):
 
 def test_training_is_never_silent_for_long(clock, capsys):
     """Without a terminal too, where whole tenths of the epochs are reported otherwise."""
-    line = TrainingLine(True)
+    line = Terminal().train
     line(Progress("pretrain", 0, 1000, 0, 9))
     assert capsys.readouterr().err == "pretrain   epoch 0/1000\n"
     clock[0] = 50.0

@@ -98,7 +98,7 @@ class Terminal(Monitor):
     def __init__(self, *, quiet: bool = False, aside: bool = False) -> None:
         super().__init__(verbose=not quiet)
         self.quiet, self.aside = quiet, aside
-        self._training = TrainingLine(not quiet)
+        self._stage = ""
 
     def say(self, text: str) -> None:
         """Print one line."""
@@ -117,8 +117,17 @@ class Terminal(Monitor):
         return lambda done, total: line(f"{what}  {done:,} of {total:,} {unit}", done, total)
 
     def train(self, progress: Any) -> None:
-        """Show the progress of training."""
-        self._training(progress)
+        """Show the epochs and steps of training, stage by stage."""
+        if progress.stage != self._stage:
+            self._line, self._stage, self._loss = ProgressLine(not self.quiet), progress.stage, ""
+        if progress.metrics:
+            self._loss = f"  loss {progress.metrics['loss']:.4f}"
+            self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
+        text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
+        if progress.step:
+            text += f" step {progress.step}/{progress.steps}"
+        done = progress.epoch + progress.step / progress.steps
+        self._line(f"{text}{self._loss}", done, progress.epochs)
 
 
 class ProgressLine:
@@ -149,26 +158,6 @@ class ProgressLine:
         over = f"\r{' ' * len(self._last)}\r" if self._last else ""
         show(f"{over}{text}", err=True, nl=done == total or not self.live)
         self._last = text if self.live and done != total else ""
-
-
-class TrainingLine:
-    """Show the epochs and steps of training, stage by stage."""
-
-    def __init__(self, wanted: bool) -> None:
-        self.wanted, self._stage, self._loss = wanted, "", ""
-
-    def __call__(self, progress: Any) -> None:
-        """Show the progress."""
-        if progress.stage != self._stage:
-            self._line, self._stage, self._loss = ProgressLine(self.wanted), progress.stage, ""
-        if progress.metrics:
-            self._loss = f"  loss {progress.metrics['loss']:.4f}"
-            self._loss += f"  {progress.metrics['images_per_second']:.0f} images/s"
-        text = f"{progress.stage:<10} epoch {progress.epoch}/{progress.epochs}"
-        if progress.step:
-            text += f" step {progress.step}/{progress.steps}"
-        done = progress.epoch + progress.step / progress.steps
-        self._line(f"{text}{self._loss}", done, progress.epochs)
 
 
 Give = Callable[[Any], None]

@@ -279,7 +279,7 @@ class Pictures:
     def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
         """Return the images of these rows; `known` are the digests that all stamps had."""
         return [
-            Item(row, _pixel_digest(pixels), functools.partial(_rgb, pixels))
+            Item(row, _pixel_digest(pixels), functools.partial(to_channels, to_picture(pixels), 3))
             for row, pixels in zip(rows.tolist(), self._images.read(rows), strict=True)
         ]
 
@@ -316,10 +316,6 @@ class Files(Pictures):
             return Item(row, digest, lambda: open_photo(self._place(row), self._near), stamp)
 
         return list(in_threads(item, rows.tolist()))
-
-
-def _rgb(pixels: np.ndarray) -> Image:
-    return to_channels(to_picture(pixels), 3)
 
 
 def _pixel_digest(pixels: np.ndarray) -> bytes:

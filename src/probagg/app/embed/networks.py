@@ -100,6 +100,8 @@ def timm_backbone(name: str, device: str) -> Backbone:
     with torch.random.fork_rng(devices=[]):
         network = _with_own_weights(timm, name, options)
     config = timm.data.resolve_model_data_config(network, args=options)
+    _, height, width = config["input_size"]
+    is_plain = config["crop_mode"] == "center" and height == width
     facts = (network.pretrained_cfg.get("architecture", name), sorted(config.items()))
     backbone = torch_backbone(
         name.removeprefix(FOLDER),
@@ -107,7 +109,8 @@ def timm_backbone(name: str, device: str) -> Backbone:
         timm.data.create_transform(**config, is_training=False),
         facts=facts,
         device=device,
-        resize=_shorter_side(config),
+        # None for other ways of resizing than scaling the shorter side.
+        resize=math.floor(height / config["crop_pct"]) if is_plain else None,
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
     )
@@ -124,13 +127,6 @@ def _timm_head(timm: ModuleType, name: str, options: dict[str, int], config: Any
         return None
     weight, bias = (state[f"{layer}.{part}"].float().numpy() for part in ("weight", "bias"))
     return weight, bias
-
-
-def _shorter_side(config: dict[str, Any]) -> int | None:
-    """Return the size that the shorter side is scaled to; None for other ways of resizing."""
-    _, height, width = config["input_size"]
-    plain = config["crop_mode"] == "center" and height == width
-    return math.floor(height / config["crop_pct"]) if plain else None
 
 
 def _check_name(timm: ModuleType, name: str) -> None:

@@ -21,7 +21,7 @@ from probagg.app.report.groups import (
     describe_clusters,
     palette,
 )
-from probagg.app.report.thumbnails import Thumbnails, picture_counts
+from probagg.app.report.thumbnails import TINY, data_uris, image_rows, picture_counts, side_of
 from probagg.data.images import ImageSet
 from probagg.errors import import_optional
 from probagg.progress import duration
@@ -43,18 +43,15 @@ def render_page(contents: Contents, images: ImageSet | None, reason: str) -> byt
     Without `images`, `reason` says why, and names are shown. The more clusters there are, the fewer
     and the smaller are the pictures of each, so that a browser opens the page quickly.
     """
-    thumbnails = Thumbnails(images, contents.samples)
-    counts = picture_counts(len(contents.clusters)) if contents.has_images else ROWS
-    return Page(contents, counts, thumbnails, reason).render().encode("utf-8", "replace")
+    return Page(contents, images, reason).render().encode("utf-8", "replace")
 
 
 class Page:
     """What the templates read."""
 
-    def __init__(
-        self, contents: Contents, counts: Counts, thumbnails: Thumbnails, reason: str
-    ) -> None:
-        self.contents = contents
+    def __init__(self, contents: Contents, images: ImageSet | None, reason: str) -> None:
+        self.contents, self._images = contents, images
+        counts = picture_counts(len(contents.clusters)) if contents.has_images else ROWS
         source = str(contents.config.get("source", "")) or contents.run.name
         self.title = PurePath(source).name or source
         self.what = "images" if contents.has_images else "rows"
@@ -70,7 +67,9 @@ class Page:
         self.dots = [(int(row), x, y) for row, (x, y) in places if contents.kept[row]]
         self.discarded = np.flatnonzero(~contents.kept).tolist()
         self.why_no_images = reason
-        self.pixelated = thumbnails.pixelated
+        self._side = side_of(images)
+        # Pictures are so small that they are shown with sharp edges.
+        self.pixelated = self._side <= TINY
         self.pairs = [
             (pair, rows)
             for pair in contents.pairs[:PAIRS]
@@ -78,7 +77,6 @@ class Page:
         ]
         self.flows = contents.flows[:PAIRS]
         self.scores = class_scores(contents)
-        self._thumbnails = thumbnails
         self._uris: dict[int, str | None] = {}
         self._placed: set[int] = set()
 
@@ -92,7 +90,8 @@ class Page:
     def render(self) -> str:
         """Return the page as text."""
         if self.contents.has_images:
-            self._uris = self._thumbnails.make(self.rows)
+            places = image_rows(self._images, self.contents.samples)
+            self._uris = data_uris(self._images, places, self.rows, self._side)
         self._placed = set()
         css = _read(SHARED, "style.css") + _read(TEMPLATES, "report.css")
         for k, (light, dark) in enumerate(palette(len(self.contents.groups))):

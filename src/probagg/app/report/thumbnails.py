@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
-from collections.abc import Iterable
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,42 +39,31 @@ def picture_counts(n_clusters: int) -> Counts:
     return next(counts for counts in COUNTS if n_clusters * sum(counts) <= MAX_PICTURES)
 
 
-class Thumbnails:
-    """Data URIs of pictures of samples, made on demand; None where one cannot be read."""
+def data_uris(
+    images: ImageSet | None, places: Sequence[int | None], rows: Iterable[int], side: int
+) -> dict[int, str | None]:
+    """Return the data URI of the picture of each row; None where it cannot be read.
 
-    def __init__(self, images: ImageSet | None, samples: Assignments) -> None:
-        self._images = images
-        self._rows = image_rows(images, samples)
+    `places` are the rows of the samples in the set, `side` is that of its images.
+    """
+    rows = list(dict.fromkeys(rows))
+    if images is None:
+        return dict.fromkeys(rows)
+    pixels = SHARP if len(rows) <= FEW_PICTURES else SMALL
+    # A browser enlarges as well as we could.
+    images = converted(images, min(pixels, side), None)
 
-    @cached_property
-    def _side(self) -> int:
-        return TINY + 1 if self._images is None else _side(self._images)
+    def work(row: int) -> str | None:
+        picture = read_picture(images, places[row])
+        return None if picture is None else _data_uri(picture)
 
-    @property
-    def pixelated(self) -> bool:
-        """Whether pictures are so small that they are shown with sharp edges."""
-        return self._side <= TINY
-
-    def make(self, rows: Iterable[int]) -> dict[int, str | None]:
-        """Return the data URI of the picture of each row."""
-        rows = list(dict.fromkeys(rows))
-        if self._images is None:
-            return dict.fromkeys(rows)
-        pixels = SHARP if len(rows) <= FEW_PICTURES else SMALL
-        # A browser enlarges as well as we could.
-        images = converted(self._images, min(pixels, self._side), None)
-
-        def work(row: int) -> str | None:
-            picture = read_picture(images, self._rows[row])
-            return None if picture is None else _data_uri(picture)
-
-        return dict(zip(rows, in_threads(work, rows), strict=True))
+    return dict(zip(rows, in_threads(work, rows), strict=True))
 
 
-def _side(images: ImageSet) -> int:
+def side_of(images: ImageSet | None) -> int:
     """Return the longer side of the images as stored; for a folder, that of a few of its files."""
     if not isinstance(images, FolderImages):
-        return max(images.size or (TINY + 1,))
+        return TINY + 1 if images is None else max(images.size or (TINY + 1,))
     sides = []
     for path in images.paths[:: max(1, len(images) // 3)]:
         with contextlib.suppress(BadImage):

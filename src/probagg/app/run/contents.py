@@ -213,14 +213,12 @@ def _shaped(value: Any, types: dict[str, type]) -> dict[str, Any]:
         raise ValueError("it is not a table of keys and values")
     for key, kind in types.items():
         found = value.get(key)
-        good = _is_finite(found) if kind is float else type(found) is kind
+        good = type(found) is kind
+        if kind is float and isinstance(found, int | float):
+            good = not isinstance(found, bool) and math.isfinite(found)
         if found is not None and not good:
             raise ValueError(f"{key} is {found!r:.40}, but {kind.__name__} is needed")
     return value
-
-
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _table(path: Path, columns: Sequence[str] = ()) -> list[Row]:

@@ -167,7 +167,10 @@ class Options:
             )
         plain["out"] = default_out(source) if self.out is None else Path(self.out)
         plain["n_clusters"] = check_k(self.n_clusters)
-        plain["method"] = choose_method(source, self.method)
+        if self.method not in METHODS:
+            raise InputError(f"method is {self.method!r}; possible are {', '.join(METHODS)}.")
+        if self.method == "auto":
+            plain["method"] = DPAC if is_named(source) else PAC
         options = replace(self, **plain)
         others = (
             f.name for f in fields(self) if options.method not in self.spelling(f.name).methods
@@ -272,12 +275,3 @@ def check_k(k: Any) -> int | tuple[int, int] | str | None:
         f"The number of clusters is {k!r}, but a whole number, a range (low, high) or 'auto' is "
         "needed."
     )
-
-
-def choose_method(source: Any, method: str) -> str:
-    """Return the method; "auto" is DPAC for a named set of images, PAC for anything else."""
-    if method not in METHODS:
-        raise InputError(f"method is {method!r}; possible are {', '.join(METHODS)}.")
-    if method != "auto":
-        return method
-    return DPAC if is_named(source) else PAC

@@ -101,7 +101,15 @@ class Session:
         """Check and save a review that was made from `version`, and return the new version."""
         review = self._checked(value)
         with self._saving:
-            write_review(self.run, review, lambda: self._check_version(version))
+
+            def check() -> None:
+                if version != version_of(read_review(self.run)):
+                    raise StaleReview(
+                        "The review was changed in another tab or program since this page read "
+                        "it. Reload the page to continue from there."
+                    )
+
+            write_review(self.run, review, check)
         return version_of(review)
 
     def split(self, value: Any, cluster: Any, n_parts: Any) -> dict[str, Any]:
@@ -135,13 +143,6 @@ class Session:
                 "Reload the page."
             )
         return review
-
-    def _check_version(self, version: str) -> None:
-        if version != version_of(read_review(self.run)):
-            raise StaleReview(
-                "The review was changed in another tab or program since this page read it. "
-                "Reload the page to continue from there."
-            )
 
 
 def version_of(review: Review) -> str:

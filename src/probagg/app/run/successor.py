@@ -303,7 +303,13 @@ def refine_run(parent: Parent) -> tuple[Clustering, Review, list[str]]:
     changes = [(name, old, new) for name, old, new in triples if old != new]
     clustering = _clustering(parent, parent.samples, P, model, began, refined=found)
     files = {CHANGES: text_table("name before after", changes, table.heading)}
-    return replace(clustering, files=files), left, _change_lines(found, parent.samples.noun)
+    known_before = f"{found['n_known']:,} known, " if found["n_known"] else ""
+    lines = [
+        f"{known_before}{found['n_changed']:,} {parent.samples.noun} are in another cluster now"
+    ]
+    if n := found["n_neighbours"]:
+        lines.append(f"of {n:,} neighbours of those, {found['n_followed']:,} followed")
+    return replace(clustering, files=files), left, lines
 
 
 def update_run(
@@ -562,12 +568,3 @@ def compare_clusters(
         "n_followed": len({j for j, row in pairs if after[j] == after[row]}),
         "flows": [[a, b, n] for (a, b), n in flows.most_common()],
     }
-
-
-def _change_lines(found: dict[str, Any], noun: str) -> list[str]:
-    """Return in words what a review changed."""
-    known = f"{found['n_known']:,} known, " if found["n_known"] else ""
-    lines = [f"{known}{found['n_changed']:,} {noun} are in another cluster now"]
-    if n := found["n_neighbours"]:
-        lines.append(f"of {n:,} neighbours of those, {found['n_followed']:,} followed")
-    return lines
