@@ -299,8 +299,8 @@ def export(
     """Export the model of a RUN, or its clusters for other tools."""
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
-        opened = open_run(run, trust_code=trust_code)
-        give(write_export(opened, how, out, overwrite=overwrite, monitor=terminal))
+        opened = Run(run, trust_code=trust_code, monitor=terminal)
+        give(write_export(opened, how, out, overwrite))
 
 
 @app.command(
@@ -330,7 +330,7 @@ def select_command(
     """
     terminal = Terminal(aside=out is None or as_json)
     with guarded(terminal, as_json=as_json) as give:
-        opened = open_run(run)
+        opened = Run(run, monitor=terminal)
         if how not in (CSV, LABEL_STUDIO):
             raise InputError(f"--format is {how!r}; possible are {CSV} and {LABEL_STUDIO}.")
         output = None
@@ -339,7 +339,7 @@ def select_command(
         table = opened.select(n)
         terminal.say(f"{len(table):,} of {len(opened.assignments):,} samples of {run}")
         if how != CSV:
-            write_tasks(opened, table, out, terminal)
+            write_tasks(opened, table, out)
         else:
             _give_table(terminal, table, output, as_json)
         give({"run": str(run), "samples": table.records()})

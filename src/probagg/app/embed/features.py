@@ -100,9 +100,9 @@ def extract_features(
 
 @dataclass
 class _Piece:
-    """Images that were read, by row: features, those of `cached` from the cache, or why not.
+    """Images that were read: features by row, or why there are none.
 
-    `todo` are other images, with the network's input.
+    `cached` is how many features came from the cache, `todo` are images with the network's input.
     """
 
     features: dict[int, np.ndarray]

@@ -30,24 +30,22 @@ ENABLED, ROOT = (
 Target = str | PathLike[str] | None
 
 
-def write_export(
-    run: OpenedRun, format: str, out: Target, *, overwrite: bool, monitor: Monitor
-) -> dict[str, Any]:
+def write_export(run: OpenedRun, format: str, out: Target, overwrite: bool) -> dict[str, Any]:
     """Write a run for others (see `Run.export`); return its file or folder, size and names."""
     if format not in FORMATS:
         raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
     if format == LABEL_STUDIO:
-        found = write_tasks(run, run.assignments, out, monitor)
+        found = write_tasks(run, run.assignments, out)
     else:
-        found = _write_onnx(run, out, overwrite, monitor)
+        found = _write_onnx(run, out, overwrite)
     return {"run": str(run.path), "format": format, "names": run.cluster_names, **found}
 
 
-def _write_onnx(run: OpenedRun, out: Target, overwrite: bool, monitor: Monitor) -> dict[str, Any]:
+def _write_onnx(run: OpenedRun, out: Target, overwrite: bool) -> dict[str, Any]:
     """Write one file that maps pixels to probabilities, by default into the run."""
     from probagg.app.export import export_onnx, labeller_of
 
-    home = run.path / MODEL
+    home, monitor = run.path / MODEL, run.monitor or Monitor()
     path = home if out is None else Path(out)
     # At its own place it is part of the run, and an earlier one is replaced without asking.
     output = None if path.resolve() == home.resolve() else Output(path, overwrite).check()
@@ -76,9 +74,7 @@ def _write_onnx(run: OpenedRun, out: Target, overwrite: bool, monitor: Monitor) 
     return {"file": str(path), "difference": difference, "bytes": len(data)}
 
 
-def write_tasks(
-    run: OpenedRun, table: Assignments, out: Target, monitor: Monitor
-) -> dict[str, Any]:
+def write_tasks(run: OpenedRun, table: Assignments, out: Target) -> dict[str, Any]:
     """Write the samples of a table of a run as tasks of Label Studio; return folder and size."""
     if out is None:
         raise InputError(
@@ -95,6 +91,7 @@ def write_tasks(
     with whole_folder(path.resolve()) as folder:
         lines = _write_label_studio(name, table, run.cluster_names, photos, files, folder)
     size = sum(p.stat().st_size for p in path.iterdir())
+    monitor = run.monitor or Monitor()
     for line in (*lines, f"written to {path} ({size / 1e6:.1f} MB)"):
         monitor.say(line)
     return {"folder": str(path), "bytes": size}

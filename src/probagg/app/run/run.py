@@ -236,7 +236,7 @@ class Run(OpenedRun):
         An earlier model at its default place in the run is replaced, what `out` names only with
         `overwrite`.
         """
-        facts = write_export(self, format, out, overwrite=overwrite, monitor=Monitor())
+        facts = write_export(self, format, out, overwrite)
         return Path(facts["folder"] if "folder" in facts else facts["file"])
 
     def sort_images(

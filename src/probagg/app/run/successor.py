@@ -99,13 +99,40 @@ class Parent:
             )
 
 
+# The run, the clusters of the new one, what is left of the review, and the changes in words.
 Made = tuple[Parent, Clustering, Review, list[str]]
 
 
 def refined(run: OpenedRun, monitor: Monitor) -> Made:
-    """Return a run clustered again with what its review holds (see `Run.refine`)."""
+    """Return a run fitted again, with what its review holds as known labels (see `Run.refine`)."""
     parent = _parent(run, monitor)
-    return parent, *refine_run(parent)
+    parent.check("refine")
+    review, began = parent.review, time.perf_counter()
+    if not replace(review, names={}):
+        raise InputError(
+            f"The review of {parent.path} holds no moves, merges, splits or discarded samples to "
+            "learn from. Make some first: probagg report RUN --serve"
+        )
+    table, left = apart(review, parent.assigned, parent.n_clusters)
+    known = known_labels_of(table, review.moved, ANCHORS)
+    rows = table.cluster >= 0
+    K, X = review.n_numbers(parent.n_clusters), parent.samples.X
+    model, P = _refit(parent, known, K, np.flatnonzero(rows))
+    after = np.where(table.cluster >= 0, left.groups(K)[P.argmax(1)], UNKNOWN)
+    before = review.apply(parent.assigned).cluster
+    moved = np.flatnonzero([name in left.moved for name in table.names])
+    found = compare_clusters(before, after, moved, X, parent.metric)
+    triples = zip(table.names, before.tolist(), after.tolist(), strict=True)
+    changes = [(name, old, new) for name, old, new in triples if old != new]
+    clustering = _clustering(parent, parent.samples, P, model, began, refined=found)
+    files = {CHANGES: text_table("name before after", changes, table.heading)}
+    known_before = f"{found['n_known']:,} known, " if found["n_known"] else ""
+    lines = [
+        f"{known_before}{found['n_changed']:,} {parent.samples.noun} are in another cluster now"
+    ]
+    if n := found["n_neighbours"]:
+        lines.append(f"of {n:,} neighbours of those, {found['n_followed']:,} followed")
+    return parent, replace(clustering, files=files), left, lines
 
 
 def updated(run: OpenedRun, source: Any, monitor: Monitor, new_clusters: str, device: str) -> Made:
@@ -276,40 +303,6 @@ def beside(run: Path, word: str) -> Path:
     first = run.parent / f"{name}-{word}"
     others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
     return next(out for out in itertools.chain([first], others) if not is_finished(out))
-
-
-def refine_run(parent: Parent) -> tuple[Clustering, Review, list[str]]:
-    """Fit the samples of a run again, with what its review holds as known labels.
-
-    The clusters, what is left of the review, and the changes in words are returned.
-    """
-    parent.check("refine")
-    review, began = parent.review, time.perf_counter()
-    if not replace(review, names={}):
-        raise InputError(
-            f"The review of {parent.path} holds no moves, merges, splits or discarded samples to "
-            "learn from. Make some first: probagg report RUN --serve"
-        )
-    table, left = apart(review, parent.assigned, parent.n_clusters)
-    known = known_labels_of(table, review.moved, ANCHORS)
-    rows = table.cluster >= 0
-    K, X = review.n_numbers(parent.n_clusters), parent.samples.X
-    model, P = _refit(parent, known, K, np.flatnonzero(rows))
-    after = np.where(table.cluster >= 0, left.groups(K)[P.argmax(1)], UNKNOWN)
-    before = review.apply(parent.assigned).cluster
-    moved = np.flatnonzero([name in left.moved for name in table.names])
-    found = compare_clusters(before, after, moved, X, parent.metric)
-    triples = zip(table.names, before.tolist(), after.tolist(), strict=True)
-    changes = [(name, old, new) for name, old, new in triples if old != new]
-    clustering = _clustering(parent, parent.samples, P, model, began, refined=found)
-    files = {CHANGES: text_table("name before after", changes, table.heading)}
-    known_before = f"{found['n_known']:,} known, " if found["n_known"] else ""
-    lines = [
-        f"{known_before}{found['n_changed']:,} {parent.samples.noun} are in another cluster now"
-    ]
-    if n := found["n_neighbours"]:
-        lines.append(f"of {n:,} neighbours of those, {found['n_followed']:,} followed")
-    return replace(clustering, files=files), left, lines
 
 
 def update_run(
