@@ -9,11 +9,11 @@ import pytest
 from commands import probagg
 from served import Client, start, words
 
-from probagg.app.report.review.session import version_of
 from probagg.app.review import Review
 from probagg.app.run.contents import read_review, write_review
 from probagg.app.run.folder import RunFolderError, changed_files
 from probagg.app.run.output import sort_images
+from probagg.app.run.session import version_of
 
 PAGE = 4096
 

@@ -22,7 +22,6 @@ from probagg.app.export import (
     PACHead,
     Reviewed,
     head_of,
-    head_probabilities,
     labeller_of,
 )
 from probagg.app.review import Review, Split
@@ -142,9 +141,9 @@ def test_exported_dpac_maps_pixels_to_its_probabilities(dpac, digit_images, tmp_
 
 
 def test_features_of_dpac_have_its_probabilities(dpac):
-    np.testing.assert_allclose(
-        head_probabilities(dpac, dpac.features_), dpac.probabilities_, atol=1e-5
-    )
+    with torch.inference_mode():
+        P = head_of(dpac)(torch.tensor(dpac.features_))
+    np.testing.assert_allclose(P, dpac.probabilities_, atol=1e-5)
 
 
 def test_dpac_takes_images_of_a_given_size(dpac, digit_images):
