@@ -12,10 +12,10 @@ import pytest
 from commands import reseal
 from served import words
 
-from probagg.app.run.server import TOKEN_HEADER
 from probagg.app.review import Review
 from probagg.app.run.contents import read_review
 from probagg.app.run.folder import RunFolderError
+from probagg.app.run.server import TOKEN_HEADER
 from probagg.app.run.session import Session
 
 
