@@ -1,8 +1,10 @@
 """probagg compare: several methods on the same rows, side by side."""
 
 import itertools
+import runpy
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from probagg.app.run.options import Options, Request
 from probagg.app.run.result import scores
 from probagg.arrays import unit_rows
 from probagg.environment import environment
-from probagg.errors import InputError
+from probagg.errors import InputError, first_line
 
 EXAMPLE = example(
     "probagg compare photos/ -k 10 --seeds 10",
@@ -25,6 +27,7 @@ EXAMPLE = example(
 LARGEST_GRAPH = 20_000  # rows that spectral clustering still takes in minutes
 SILHOUETTE_ROWS = 2_000
 METHODS = ("pac", "pac-smoothed", "opa", "kmeans", "spectral")
+Method = Callable[[np.ndarray, int, str, int], np.ndarray]
 
 
 def compare(
@@ -37,7 +40,10 @@ def compare(
     ] = None,
     methods: Annotated[
         str,
-        typer.Option(help="Methods, separated by commas. probagg cluster uses pac-smoothed."),
+        typer.Option(
+            help="Methods, separated by commas. probagg cluster uses pac-smoothed. One of your own "
+            "is FILE.py:FUNCTION, called with X, n_clusters and random_state; it returns labels."
+        ),
     ] = ",".join(METHODS),
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs, each with its own seed.")] = 3,
     backbone: Backbone = None,
@@ -48,8 +54,7 @@ def compare(
     terminal = Terminal(aside=as_json)
     with guarded(terminal, as_json=as_json) as give:
         chosen = [name.strip() for name in methods.split(",")]
-        if unknown := [name for name in chosen if name not in METHODS]:
-            raise InputError(f"--methods has {unknown[0]!r}; possible are {', '.join(METHODS)}.")
+        methods_used = {n: partial(_labels, n) if n in METHODS else _own(n) for n in chosen}
         options = Options(parse_k(k), backbone=backbone, labels=labels, method="pac")
         job = ByPac(Request(source, options.checked(source), terminal))
         if not isinstance(job.k, int):
@@ -67,14 +72,42 @@ def compare(
             if name == "spectral" and len(X) > LARGEST_GRAPH:
                 terminal.warn(f"spectral is left out: {len(X):,} rows, at most {LARGEST_GRAPH:,}.")
                 continue
-            rows.append(_measure(name, samples, job.k, metric, seeds))
+            rows.append(_measure(name, methods_used[name], samples, job.k, metric, seeds))
             terminal.say(_line(rows[-1]))
         result = {"source": source, "n_clusters": job.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
         give(result)
 
 
-def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[str, Any]:
+def _own(name: str) -> Method:
+    """Return the method of a user, FILE.py:FUNCTION."""
+    file, colon, function = name.rpartition(":")
+    if not colon or not file.endswith(".py"):
+        raise InputError(
+            f"--methods has {name!r}; possible are {', '.join(METHODS)}, and FILE.py:FUNCTION."
+        )
+    try:
+        found = runpy.run_path(file).get(function)
+    except Exception as error:  # a user's own code
+        raise InputError(f"{file} of --methods cannot be run: {first_line(error)}.") from error
+    if not callable(found):
+        raise InputError(
+            f"{file} has no function {function}. Write {function}(X, n_clusters, random_state), "
+            "which returns one label per row."
+        )
+
+    def method(X: np.ndarray, K: int, metric: str, seed: int) -> np.ndarray:
+        labels = np.asarray(found(X, K, seed))
+        if labels.shape != (len(X),):
+            raise InputError(f"{name} returned {labels.shape}, not one label per row ({len(X)},).")
+        return labels
+
+    return method
+
+
+def _measure(
+    name: str, method: Method, samples: Any, K: int, metric: str, seeds: int
+) -> dict[str, Any]:
     """Run one method with every seed; return the scores and how far the runs agree."""
     from sklearn.metrics import adjusted_rand_score, silhouette_score
 
@@ -83,7 +116,7 @@ def _measure(name: str, samples: Any, K: int, metric: str, seeds: int) -> dict[s
     found, runs = [], []
     for seed in range(seeds):
         began = time.perf_counter()
-        labels = _labels(name, X, K, metric, seed)
+        labels = np.asarray(method(X, K, metric, seed))
         runs.append({"seed": seed, "seconds": round(time.perf_counter() - began, 3)})
         if len(np.unique(labels)) > 1:
             how = "cosine" if metric == "cosine" else "euclidean"

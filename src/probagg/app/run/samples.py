@@ -25,7 +25,8 @@ from probagg.progress import Monitor
 if TYPE_CHECKING:
     from probagg.dpac.recipe import Recipe
 
-FEW = 5  # skipped samples with the same reason that are named one by one
+# So many skipped samples with the same reason, and blank images, are named one by one.
+FEW = 5
 
 
 @dataclass(frozen=True)
@@ -246,15 +247,21 @@ def readable(samples: Samples, monitor: Monitor) -> Samples:
 
 def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
     """Return the samples with features of a frozen network; unreadable files are skipped."""
+    from probagg.app.embed.duplicates import blank_images
     from probagg.app.embed.features import extract_features
 
     try:
         progress = monitor.count("features", "images")
         found = extract_features(samples.pictures, backbone, progress=progress)
+        names = [samples.names[row] for row in found.rows]
+        blank = blank_images(found.X, samples.pictures, names, backbone)
     except KeyboardInterrupt:
         raise Interrupted("Interrupted; the features so far are kept.") from None
     if n_computed := len(found.X) - found.cached:
         monitor.say(f"features: {n_computed / max(found.seconds, 1e-9):.3g} images/s")
+    if n := len(blank):
+        shown = ", ".join(blank[:FEW]) + ", ..." * (n > FEW)
+        monitor.say(f"blank or nearly so: {n:,} image{'s' * (n != 1)}: {shown}")
     return replace(samples.only(found.rows, found.bad), X=found.X)
 
 
