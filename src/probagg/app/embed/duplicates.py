@@ -32,7 +32,7 @@ SIDE = 8  # the hash compares places of an 8 x 8 grid
 BITS = 2 * SIDE * SIDE
 VIEW = 256  # pixels of the longer side at which sharpness is compared
 SHARP = 0.9  # the share of the highest sharpness from which on photos are sharp
-# A photo is blank if the standard deviation of each channel is smaller, of 255. Pixels are looked at
+# A photo is blank if the standard deviation of each channel is smaller, of 255. Pixels are read
 # where the cosine to the features of a plain picture is larger, of at most so many photos.
 BLANK, LIKE_PLAIN, MOST_PLAIN = 4.0, 0.4, 200
 MOST = 10  # candidates per photo in a block; with more on average, each keeps its nearest
@@ -116,7 +116,7 @@ def difference_hash(image: Image) -> np.ndarray:
     return np.concatenate(bits, axis=None).astype(np.float32)
 
 
-def spread(image: Image) -> np.ndarray:
+def contrast(image: Image) -> np.ndarray:
     """Return the largest standard deviation of a channel of the pixels."""
     return np.asarray(image, np.float32).std(axis=(0, 1)).max(keepdims=True)
 
@@ -137,7 +137,7 @@ def _of_pixels(name: str, transform: Callable[[Image], np.ndarray], n: int) -> B
 
 
 HASHES = _of_pixels("difference hash", difference_hash, BITS)
-SPREADS = _of_pixels("spread", spread, 1)
+CONTRASTS = _of_pixels("contrast", contrast, 1)
 
 
 def read_again(images: ImageSet, names: Sequence[str], backbone: Backbone) -> np.ndarray:
@@ -167,8 +167,8 @@ def blank_images(
     likeness = (unit_rows(X) @ unit_rows(features).T).max(axis=1)
     near = [i for i in np.argsort(-likeness)[:MOST_PLAIN].tolist() if likeness[i] > LIKE_PLAIN]
     some = [names[i] for i in near]
-    spreads = read_again(images, some, SPREADS)[:, 0]
-    return sorted(name for name, found in zip(some, spreads, strict=True) if found < BLANK)
+    contrasts = read_again(images, some, CONTRASTS)[:, 0]
+    return sorted(name for name, found in zip(some, contrasts, strict=True) if found < BLANK)
 
 
 def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:
