@@ -226,13 +226,13 @@ def assign_nearest(
     raised to `floor` (K,). Entries are sorted by row, then by cluster.
 
     >>> assign_nearest(np.array([[1.0, 2.0, 9.0]]), 1.03, np.zeros(3))[1]
-    array([0])
+    array([0], dtype=int32)
     """
     K, alpha = S.shape[1], 1.0 / (m - 1.0)
     with np.errstate(over="ignore"):
         limit = np.maximum(S.min(1), floor.max()) * (K / TAIL) ** (m - 1.0)
-    entries = np.flatnonzero(limit[:, None] >= S).astype(np.int32)  # half of the memory
-    rows, clusters = np.divmod(entries, K)
+    entries = np.flatnonzero(limit[:, None] >= S)
+    rows, clusters = (found.astype(np.int32) for found in np.divmod(entries, K))
     scores = np.maximum(S.ravel()[entries], floor[clusters])
     ends = np.cumsum(np.bincount(rows, minlength=len(S)))
     first = ends - np.diff(ends, prepend=0)  # every row keeps its smallest score

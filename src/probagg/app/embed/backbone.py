@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import functools
-import importlib
+import importlib.util
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from probagg.arrays import chunks
 from probagg.data.photo import pillow
 from probagg.environment import keep_memory
 from probagg.errors import InputError, first_line, missing
+from probagg.storage import read_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -195,6 +197,8 @@ def open_backbone(name: str = DEFAULT, device: str = "auto") -> Backbone:
         return _networks().function_backbone(name, device)
     if _is_folder(path):
         name = f"local-dir:{path.resolve()}"
+    else:
+        _check_model(name)
     return _networks().timm_backbone(name, device)
 
 
@@ -202,6 +206,7 @@ def is_available(name: str) -> bool:
     """Return whether a backbone can be opened without a download."""
     if name == LITE or _is_function(name) or _is_folder(Path(name)):
         return True
+    _check_model(name)
     return _networks().has_weights(name)
 
 
@@ -212,6 +217,21 @@ def unknown_model(name: str, known: Iterable[str]) -> BackboneError:
     if name and Path(name).is_dir():
         hint = ", and the folder has no config.json of one"
     return BackboneError(f"There is no timm model {name!r}{hint}. Pass {KINDS}.")
+
+
+def _check_model(name: str) -> None:
+    """Raise where timm's files do not contain a name: importing timm and torch takes seconds.
+
+    Where timm is imported already, its registry tells, which may have models of others.
+    """
+    place = importlib.util.find_spec("timm")
+    if place is None or place.origin is None or "timm" in sys.modules or ":" in name:
+        return
+    files = Path(place.origin).parent.joinpath("models").glob("*.py")
+    text = "\n".join(read_bytes(file).decode("utf-8", "replace") for file in files)
+    models = re.findall(r"^def ([a-z]\w+)\(pretrained", text, re.MULTILINE)
+    if models and not re.search(rf"\b{re.escape(name.partition('.')[0])}\b", text):
+        raise unknown_model(name, models)
 
 
 def reopen_backbone(
