@@ -12,6 +12,7 @@ import pytest
 from benchmarks.paper import deep, training
 from benchmarks.paper.training import Job, rank, train
 from probagg import Recipe
+from probagg.dpac import start
 from probagg.errors import Interrupted
 
 TINY = deep.CHANGES["tiny"]
@@ -48,16 +49,17 @@ def test_modularity_ranks_labels_on_the_graph(tmp_path):
 
 def test_ways_start_from_the_same_weights_and_go_on(tmp_path, monkeypatch, capsys):
     """What has ended is neither trained nor read again."""
+    monkeypatch.setattr(start, "LINEAR_STEPS", 500)
 
     def run(*arguments):
         common = ("--recipe", "digits", "--data", "digits", "--first", "300", "--table3", "0")
         monkeypatch.setattr(sys, "argv", ["training", *common, *map(str, arguments)])
         training.main()
 
-    start = tmp_path / "all" / "seed0"
+    before = tmp_path / "all" / "seed0"
     run("--out", tmp_path / "all", "--stages", "pretrain,cluster", "--set", *TINY)
     ways = ("--way", "one", "--way", "two", "self_label.labels=neighbours")
-    options = ("--out", tmp_path / "last", "--weights", start / "cluster", "--set", *TINY, *ways)
+    options = ("--out", tmp_path / "last", "--weights", before / "cluster", "--set", *TINY, *ways)
     with pytest.raises(SystemExit, match="75"):
         run("--stages", "self_label", "--minutes", "0", *options)
     run("--stages", "self_label", *options)

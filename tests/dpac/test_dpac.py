@@ -15,6 +15,7 @@ from probagg import DPAC, PAC, Recipe, clustering_accuracy
 from probagg.data.images import ArrayImages
 from probagg.data.opening import open_images
 from probagg.dpac import dpac as module
+from probagg.dpac import start
 from probagg.dpac.checkpoint import CannotResume
 from probagg.dpac.dpac import open_for
 from probagg.dpac.model import FORMAT
@@ -261,8 +262,11 @@ def test_a_folder_and_a_dataset_are_clustered_like_an_array(tmp_path, images):
 
 
 @pytest.mark.parametrize("labels", ["memory", "classifier", "neighbours", "matched"])
-def test_known_images_keep_their_cluster_and_others_follow(images, digits, labels, tmp_path):
+def test_known_images_keep_their_cluster_and_others_follow(
+    images, digits, labels, tmp_path, monkeypatch
+):
     """Cluster k is class k; a stopped run goes on to the same bits, and only with these labels."""
+    monkeypatch.setattr(start, "LINEAR_STEPS", 500)
     y = digits[1][:400]
     known = np.where(np.arange(400) < 100, y, -1)
     epochs = "pretrain.epochs=2", "cluster.epochs=2", "self_label.epochs=2"

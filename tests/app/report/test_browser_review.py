@@ -244,11 +244,13 @@ def test_selected_images_become_a_new_cluster(page):
     wait_until(page, "document.activeElement.closest('#naming input') !== null")
     page.keyboard.type("two of a kind")
     press(page, "Enter")
+    page.wait_for_selector("#clusters button:has-text('two of a kind')")
     assert review_of(page).names == {3: "two of a kind"}
     press(page, "Control+z")
     page.locator(".tile").first.click()
     page.locator(".tile").nth(2).click()
     press(page, "n", "Enter")  # without a name
+    page.wait_for_selector("#clusters button:has-text('cluster 3')")
     assert review_of(page) == Review(moved={names[row]: 3 for row in rows}, created=(3,))
     assert listed(page)["cluster 3"] == 2
     page.click("#clusters button:has-text('cluster 3')")

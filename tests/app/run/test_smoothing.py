@@ -1,7 +1,6 @@
 """Runs on photos and rows: the table, `predict` and exported models smooth in the same way."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -79,17 +78,6 @@ def test_without_smoothing_a_run_is_plain_pac(plain, run):
     P = plain.model().predict_proba(np.array(plain.embeddings))
     np.testing.assert_allclose(plain.assignments["probability"], P.max(1), rtol=1e-5)
     assert (plain.assignments["probability"] != run.assignments["probability"]).any()
-
-
-def test_a_run_of_an_earlier_version_is_plain_pac(plain, folder, tmp_path):
-    """Its config.toml does not say smooth."""
-    config = shutil.copytree(plain.path, tmp_path / "run") / "config.toml"
-    config.write_text(config.read_text().replace("smooth = false\n", ""))
-    with pytest.warns(UserWarning, match="was changed"):
-        old = probagg.open_run(tmp_path / "run")
-    assert old.predict(folder).to_csv() == (plain.path / "assignments.csv").read_text()
-    _, labels = run_onnx(old.export("onnx"), old.onnx_inputs(folder))
-    np.testing.assert_array_equal(labels, plain.assignments["cluster"])
 
 
 def test_the_command_has_the_switch_and_says_in_the_plan_that_it_smooths(folder, tmp_path):
