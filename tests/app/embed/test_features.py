@@ -203,3 +203,17 @@ def test_other_errors_of_a_network_are_raised(photos, backbone, network):
 def test_an_invalid_batch_size_is_refused(photos, backbone, size):
     with pytest.raises(ValueError, match=r"batch_size is .*1 or more, or 'auto'"):
         extract_features(photos, backbone, batch_size=size)
+
+
+def test_blank_images_are_named_also_from_the_cache(tmp_path, backbone):
+    """A camera's noise on one colour is no picture."""
+    rng = np.random.default_rng(0)
+    for name, pixels in (
+        ("plain", np.full((64, 64, 3), 120)),
+        ("noisy", rng.normal(20, 1.5, (640, 480, 3))),
+        ("drawn", rng.integers(0, 255, (64, 64, 3))),
+    ):
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{name}.png")
+    for cached in (0, 3):
+        found = extract_features(tmp_path, backbone)
+        assert (found.blank, found.cached) == (["noisy.png", "plain.png"], cached)

@@ -1,10 +1,10 @@
-"""Photos that are almost identical, or blank: similar features, confirmed by the pixels."""
+"""Groups of almost identical photos: similar features, confirmed by a hash of the pixels."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,9 +32,6 @@ SIDE = 8  # the hash compares places of an 8 x 8 grid
 BITS = 2 * SIDE * SIDE
 VIEW = 256  # pixels of the longer side at which sharpness is compared
 SHARP = 0.9  # the share of the highest sharpness from which on photos are sharp
-# A photo is blank if the standard deviation of each channel is smaller, of 255. Pixels are read
-# where the cosine to the features of a plain picture is larger, of at most so many photos.
-BLANK, LIKE_PLAIN, MOST_PLAIN = 4.0, 0.4, 200
 MOST = 10  # candidates per photo in a block; with more on average, each keeps its nearest
 
 
@@ -80,7 +77,7 @@ def find_duplicates(
     pairs = np.concatenate([pairs for pairs, _ in found])
     cosine = np.concatenate([cosine for _, cosine in found])
     involved, ends = np.unique(pairs, return_inverse=True)
-    bits = read_again(images, [names[row] for row in involved], HASHES)
+    bits = hashes(images, [names[row] for row in involved])
     differ = differing(bits, ends.reshape(-1, 2))
     alike = pairs[cosine >= EQUAL_HASHES + PER_BIT * differ]
     return Duplicates(stars(alike, [len(name) for name in names]))
@@ -116,59 +113,33 @@ def difference_hash(image: Image) -> np.ndarray:
     return np.concatenate(bits, axis=None).astype(np.float32)
 
 
-def contrast(image: Image) -> np.ndarray:
-    """Return the largest standard deviation of a channel of the pixels."""
-    return np.asarray(image, np.float32).std(axis=(0, 1)).max(keepdims=True)
+# As a backbone, so that `extract_features` reads ahead and caches the hashes by content.
+HASHES = Backbone(
+    name="difference hash",
+    identity="difference-hash/1",
+    transform=difference_hash,
+    network=lambda bits: bits,
+    n_features=BITS,
+    size=SIDE,
+    resize=2 * SIDE,
+    mean=(0.0, 0.0, 0.0),
+    std=(1.0, 1.0, 1.0),
+)
 
 
-def _of_pixels(name: str, transform: Callable[[Image], np.ndarray], n: int) -> Backbone:
-    """Return numbers of the pixels as features, so that they are read ahead and cached."""
-    return Backbone(
-        name=name,
-        identity=f"{name.replace(' ', '-')}/1",
-        transform=transform,
-        network=lambda numbers: numbers,
-        n_features=n,
-        size=SIDE,
-        resize=2 * SIDE,
-        mean=(0.0, 0.0, 0.0),
-        std=(1.0, 1.0, 1.0),
-    )
-
-
-HASHES = _of_pixels("difference hash", difference_hash, BITS)
-CONTRASTS = _of_pixels("contrast", contrast, 1)
-
-
-def read_again(images: ImageSet, names: Sequence[str], backbone: Backbone) -> np.ndarray:
-    """Return features of some images of a set; NaN where one can no longer be read."""
-    X = np.full((len(names), backbone.n_features), np.nan, np.float32)
+def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
+    """Return the difference hash of each image, (n, bits); NaN where it can no longer be read."""
+    bits = np.full((len(names), HASHES.n_features), np.nan, np.float32)
     if not names:
-        return X
+        return bits
     if isinstance(images, FolderImages):
         these: ImageSet = FolderImages(images.folder, images.size[0], paths=list(names))
     else:
         these = ArrayImages(images.read(np.array(names, int)))
     with contextlib.suppress(NoData):
-        found = extract_features(these, backbone)
-        X[found.rows] = found.X
-    return X
-
-
-def blank_images(
-    X: np.ndarray, images: ImageSet, names: Sequence[str], backbone: Backbone
-) -> list[str]:
-    """Return which of these images have hardly more than one colour; X are their features.
-
-    Such features mean little, and yet an image may be the typical one of a cluster.
-    """
-    plain = [pillow().new("RGB", (320, 240), colour) for colour in ("black", "grey", "white")]
-    features = backbone(np.stack([backbone.prepare(image) for image in plain]))
-    likeness = (unit_rows(X) @ unit_rows(features).T).max(axis=1)
-    near = [i for i in np.argsort(-likeness)[:MOST_PLAIN].tolist() if likeness[i] > LIKE_PLAIN]
-    some = [names[i] for i in near]
-    contrasts = read_again(images, some, CONTRASTS)[:, 0]
-    return sorted(name for name, found in zip(some, contrasts, strict=True) if found < BLANK)
+        found = extract_features(these, HASHES)
+        bits[found.rows] = found.X
+    return bits
 
 
 def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:

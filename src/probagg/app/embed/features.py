@@ -20,7 +20,14 @@ from probagg.app.embed.cache import FeatureCache, Stamp, cache_path
 from probagg.arrays import chunks
 from probagg.data.images import FolderImages
 from probagg.data.opening import open_images
-from probagg.data.photo import MAX_BYTES, BadImage, open_photo, to_channels, to_picture
+from probagg.data.photo import (
+    MAX_BYTES,
+    BadImage,
+    open_photo,
+    pillow,
+    to_channels,
+    to_picture,
+)
 from probagg.errors import InputError, NoData, first_line
 from probagg.progress import Progress
 from probagg.storage import fingerprint, open_regular
@@ -33,6 +40,9 @@ if TYPE_CHECKING:
 
 AT_ONCE = 128  # images in the network at once, on a GPU or on all cores together
 MIN_BATCH, MAX_BATCH = 4, 16  # images per core
+# An image is blank if the standard deviation of each channel is smaller, of 255. A grid of so many
+# pixels on a side is looked at.
+BLANK, SIDE = 4.0, 64
 _NO_MEMORY = re.compile(
     r"out of memory|not enough memory|allocate memory|failed to allocate|bad.?alloc", re.IGNORECASE
 )
@@ -43,7 +53,8 @@ class Features:
     """Features X (n, D), float32, of the images that can be read; `rows` are theirs in the set.
 
     `bad` has the path or row of each other image and the reason, `cached` is the number of images
-    whose features came from the cache, and `seconds` is how long the others took.
+    whose features came from the cache, and `seconds` is how long the others took. `blank` has the
+    path or row of images of hardly more than one colour, whose features mean little.
     """
 
     X: np.ndarray
@@ -51,6 +62,7 @@ class Features:
     bad: list[tuple[str | int, str]]
     cached: int
     seconds: float
+    blank: list[str | int]
 
 
 def extract_features(
@@ -70,10 +82,11 @@ def extract_features(
     images = open_images(images)
     work = _Extraction(images, backbone, cache, _batch_size(batch_size, backbone))
     X, have = np.zeros((len(images), backbone.n_features), np.float32), np.zeros(len(images), bool)
+    contrasts = np.full(len(images), np.inf)
     bad: dict[int, str] = {}
     with work.cache:
-        for row, features in work.unchanged():
-            X[row], have[row] = features, True
+        for row, found in work.unchanged():
+            X[row], contrasts[row], have[row] = found[:-1], found[-1], True
         cached, todo = int(have.sum()), np.flatnonzero(~have)
         done, began = cached, time.perf_counter()
         if progress:
@@ -81,8 +94,8 @@ def extract_features(
         # Closed before the cache, which the threads use.
         with contextlib.closing(work.extract(todo)) as pieces:
             for piece in pieces:
-                for row, features in piece.features.items():
-                    X[row], have[row] = features, True
+                for row, found in piece.features.items():
+                    X[row], contrasts[row], have[row] = found[:-1], found[-1], True
                 bad |= piece.bad
                 cached += piece.cached
                 done += len(piece.features) + len(piece.bad)
@@ -95,20 +108,23 @@ def extract_features(
             f"None of the {len(images)} images of {images.name} can be read; {named[0][0]}: "
             f"{named[0][1]}. Pass images that other programs can open."
         )
-    return Features(X if have.all() else X[have], np.flatnonzero(have), named, cached, seconds)
+    blank = [work.pictures.name(row) for row in np.flatnonzero(contrasts < BLANK).tolist()]
+    X = X if have.all() else X[have]
+    return Features(X, np.flatnonzero(have), named, cached, seconds, blank)
 
 
 @dataclass
 class _Piece:
-    """Images that were read: features by row, or why there are none.
+    """Images that were read: features by row, the contrast last, or why there are none.
 
-    `cached` is how many features came from the cache, `todo` are images with the network's input.
+    `cached` is how many features came from the cache, `todo` are images with the network's input
+    and their contrast.
     """
 
     features: dict[int, np.ndarray]
     cached: int
     bad: dict[int, str]
-    todo: list[tuple[Item, np.ndarray]]
+    todo: list[tuple[Item, np.ndarray, float]]
     items: list[Item]
 
 
@@ -123,7 +139,7 @@ class _Extraction:
         self.on_cpu = backbone.device == "cpu"
         self.pictures = pictures_of(images, backbone.near)
         path = cache_path() if cache else None
-        self.cache = FeatureCache(path, backbone.identity, backbone.n_features)
+        self.cache = FeatureCache(path, backbone.identity, backbone.n_features + 1)
         self.digests: list[bytes | None] = []
 
     def unchanged(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -170,25 +186,25 @@ class _Extraction:
             if isinstance(prepared, str):
                 piece.bad[item.row] = prepared
             else:
-                piece.todo.append((item, prepared))
+                piece.todo.append((item, *prepared))
         return piece
 
-    def _prepare(self, item: Item) -> np.ndarray | str:
-        """Return the picture as the network's input, or the reason why it is bad."""
+    def _prepare(self, item: Item) -> tuple[np.ndarray, float] | str:
+        """Return the picture as the network's input and its contrast, or why it is bad."""
         try:
             picture = item.picture()
         except BadImage as bad:
             return str(bad)
         try:
-            return self.backbone.prepare(picture)
+            return self.backbone.prepare(picture), contrast(picture)
         except Exception as error:  # a user's own transform, which worked on a blank picture
             return f"the backbone's transform fails on it ({first_line(error)})"
 
     def compute(self, piece: _Piece) -> _Piece:
         """Compute the features of what is to be done, and cache those of all."""
         if piece.todo:
-            items, prepared = zip(*piece.todo, strict=True)
-            computed = self.infer(np.stack(prepared))
+            items, prepared, contrasts = zip(*piece.todo, strict=True)
+            computed = np.column_stack([self.infer(np.stack(prepared)), np.float32(contrasts)])
             piece.features |= {item.row: x for item, x in zip(items, computed, strict=True)}
         good = [item for item in piece.items if item.digest and item.row in piece.features]
         self.cache.store(
@@ -218,6 +234,12 @@ class _Extraction:
             else:
                 batch = batch[len(features[-1]) :]
         return np.concatenate(features)
+
+
+def contrast(picture: Image) -> float:
+    """Return the largest standard deviation of a channel, of some pixels."""
+    some = np.asarray(picture.resize((SIDE, SIDE), pillow().Resampling.NEAREST), np.float32)
+    return float(some.std(axis=(0, 1)).max())
 
 
 @contextlib.contextmanager

@@ -247,20 +247,17 @@ def readable(samples: Samples, monitor: Monitor) -> Samples:
 
 def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
     """Return the samples with features of a frozen network; unreadable files are skipped."""
-    from probagg.app.embed.duplicates import blank_images
     from probagg.app.embed.features import extract_features
 
     try:
         progress = monitor.count("features", "images")
         found = extract_features(samples.pictures, backbone, progress=progress)
-        names = [samples.names[row] for row in found.rows]
-        blank = blank_images(found.X, samples.pictures, names, backbone)
     except KeyboardInterrupt:
         raise Interrupted("Interrupted; the features so far are kept.") from None
     if n_computed := len(found.X) - found.cached:
         monitor.say(f"features: {n_computed / max(found.seconds, 1e-9):.3g} images/s")
-    if n := len(blank):
-        shown = ", ".join(blank[:FEW]) + ", ..." * (n > FEW)
+    if n := len(found.blank):
+        shown = ", ".join(map(str, found.blank[:FEW])) + ", ..." * (n > FEW)
         monitor.say(f"blank or nearly so: {n:,} image{'s' * (n != 1)}: {shown}")
     return replace(samples.only(found.rows, found.bad), X=found.X)
 
