@@ -2,7 +2,6 @@
 
 import ast
 import errno
-import itertools
 import os
 import subprocess
 import sys
@@ -156,11 +155,9 @@ def test_toml_without_end_is_refused_at_once(text, why):
 
 
 def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path):
-    full = OSError(errno.ENOSPC, "No space left on device")
-    of_hdf5 = OSError("Can't write data (file write failed: time = now, errno = 28, error message)")
-    for write, error in itertools.product((whole_file, whole_folder), (full, of_hdf5)):
+    for write in (whole_file, whole_folder):
         with pytest.raises(OSError, match="No space") as caught, write(tmp_path / "a"):
-            raise error
+            raise OSError(errno.ENOSPC, "No space left on device")
         assert caught.value.filename == str(tmp_path / "a")
         assert caught.value.errno == errno.ENOSPC
     assert not list(tmp_path.iterdir())

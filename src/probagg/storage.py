@@ -291,15 +291,13 @@ def whole_file(path: FilePath) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file or folder in an error that names none, as of a full disk; HDF5 hides which."""
+    """Name the file or folder in an error that names none, as of a full disk."""
     try:
         yield
     except OSError as error:
-        hidden = re.search(r"errno = (\d+)", str(error))
-        number = error.errno or (int(hidden[1]) if hidden else 0)
-        if error.filename or not number:
+        if error.filename or not error.errno:
             raise
-        raise OSError(number, os.strerror(number), os.fspath(path)) from error
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 @contextlib.contextmanager

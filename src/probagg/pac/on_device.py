@@ -1,6 +1,6 @@
 """Arrays and files whose rows a device computes: copied there once, or block by block in sweeps."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ class DeviceRows(FileRows):
             yield slice(start, start + len(rows)), rows
             start += len(rows)
 
-    def divided(self, block: Block) -> list[Block]:
+    def divided(self, block: Block) -> Sequence[Block]:
         """Return a block in pieces of about the size that is copied at once."""
         pieces: list[list[tuple[int, slice]]] = []
         size, row_bytes, lengths = PIECE_BYTES, self.nbytes // self.shape[0], np.diff(self.starts)
@@ -79,10 +79,10 @@ class DeviceRows(FileRows):
                 size = 0
             pieces[-1].append((chunk, rows))
             size += row_bytes * len(range(*rows.indices(int(lengths[chunk]))))
-        return list(pieces)
+        return pieces
 
     def copied(
-        self, pieces: list[Block], weights: np.ndarray | None = None
+        self, pieces: Sequence[Block], weights: np.ndarray | None = None
     ) -> Iterator[tuple[Array, Array | None]]:
         """Yield rows and weights of pieces, on the device; threads read and copy the next ones."""
         is_mapped = isinstance(self.rows, MappedRows)

@@ -252,8 +252,7 @@ class PAC(TransformerMixin, ClusterMixin, ClassNamePrefixFeaturesOutMixin, BaseE
         data = to_solve(rows, free, self.metric, int(self.n_clusters))
         solution = solve(data, self._parameters(), weights, known)
         self._stream: Stream | None = None  # a stream before this fit is forgotten
-        clusters = solution.clusters
-        self._set_clusters(clusters if is_tensor(rows) else clusters.like(np.empty(0)))
+        self._set_clusters(solution.clusters.like(rows))
         self.objective_history_ = solution.history
         self.objective_ = solution.history[-1]
         self.n_iter_ = len(solution.history)

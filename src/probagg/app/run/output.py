@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Self
@@ -73,17 +72,11 @@ class Output:
             return self
         raise InputError(f"--out {path} {why}")
 
-    @contextmanager
-    def whole(self) -> Iterator[Path]:
-        """Yield a path to write to, which becomes the file on success, if it still may."""
+    def write(self, data: bytes | Iterable[bytes]) -> None:
+        """Write the file, whole or not at all; `data` may come in parts."""
         with whole_file(self.path) as temporary:
-            yield temporary
-            self.check()
-
-    def write(self, data: bytes) -> None:
-        """Write the file, whole or not at all."""
-        with self.whole() as temporary:
             write_file(temporary, data)
+            self.check()
 
 
 def run_of(path: Path) -> Path | None:
