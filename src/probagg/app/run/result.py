@@ -89,7 +89,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         folder.write("skipped.csv", text_table("path reason", left_out, samples.heading))
     if samples.images is None:
         X = samples.X if samples.units is None else samples.units
-        rows = profiles(X, clustering.labels, K, samples.columns, samples.preparation)
+        rows = profiles(X, clustering.labels, samples.columns, samples.preparation)
         heads = "cluster column mean q25 median q75" + " kind" * (samples.preparation is not None)
         folder.write("profiles.csv", text_table(heads, rows))
         if samples.table is not None and samples.preparation is not None:

@@ -50,7 +50,6 @@ FACTOR = 10.0
 # this share is missing.
 MOST_CATEGORIES = 20
 MOST_MISSING = 0.5
-NO_CATEGORY = -1.0  # the code of a missing or unseen category: a row of zeros
 SHOWN = 6  # names in a line
 _IDS = re.compile(r"(?i:(^|[ _.-])(id|key|uuid|guid|index)$|^(row|name)$)|[a-z](ID|Id)$")
 _UNNAMED = "the unnamed column"
@@ -209,24 +208,11 @@ class Part:
             return [self.name]
         return [f"{self.name} = {category}" for category in self.categories]
 
-    def codes(self, column: Column) -> np.ndarray:
-        """Return the cells as numbers, with NaN for missing ones, or codes of categories."""
+    def units(self, cells: np.ndarray) -> list[np.ndarray]:
+        """Return the cells as numbers in the user's units; 1 for a row's category, NaN: missing."""
         if self.kind != CATEGORY:
-            return column.values
-        code = {category: float(k) for k, category in enumerate(self.categories)}
-        return np.array([code.get(cell, NO_CATEGORY) for cell in column.values], float)
-
-    def units(self, codes: np.ndarray) -> list[np.ndarray]:
-        """Return the numbers that codes become, in the user's units; 1 for a row's category."""
-        if self.kind != CATEGORY:
-            return [codes]
-        return [(codes == k).astype(float) for k in range(len(self.categories))]
-
-    def prepare(self, codes: np.ndarray) -> list[np.ndarray]:
-        """Return the numbers that codes become, to cluster."""
-        if self.kind == CATEGORY:
-            return self.units(codes)
-        return [(np.where(np.isnan(codes), self.fill, codes) - self.center) / self.scale]
+            return [cells]
+        return [(cells == category).astype(float) for category in self.categories]
 
 
 @dataclass(frozen=True)
@@ -270,18 +256,26 @@ class Preparation:
         if roles.id is not None:
             ids = _unique_ids(table, roles.id)
         parts = [Part.of(column) for column in roles.used]
-        M, rows = _codes(parts, roles.used)
+        U, rows = _units(parts, roles.used)
         # Rows without any value are not counted as missing.
         used = [replace(column, values=column.values[rows]) for column in roles.used]
-        scaling, why = (scale, "as asked") if scale != "auto" else _scaling(parts, M)
-        parts = _learned(parts, M, scaling)
+        scaling, why = (scale, "as asked") if scale != "auto" else _scaling(parts, U)
+        parts = _learned(parts, U, scaling)
         lines = describe_columns(roles, used, parts, scaling, why, len(table) - len(rows))
         made = cls(roles.id, scaling, parts, lines)
-        return made, made._prepared(M, rows, ids, lines)
+        return made, made._prepared(U, rows, ids, lines)
 
     def apply(self, table: Table) -> Prepared:
         """Return the rows of another table prepared in the same way; columns are found by name."""
-        pairs, lines = list(zip(self.parts, self._find(table), strict=True)), []
+        missing = [part.name for part in self.parts if part.name not in table.names]
+        if missing:
+            raise NoData(
+                f"{table.where} has no column {', '.join(map(repr, missing))}, but the run was "
+                f"made with {', '.join(part.name for part in self.parts)}. Give the same columns; "
+                "their order is free."
+            )
+        columns = [table[p.name].read_as(p.kind, p.style, table.comma_first) for p in self.parts]
+        pairs, lines = list(zip(self.parts, columns, strict=True)), []
         wrong = [
             f"{part.name} (a {part.kind})"
             for part, column in pairs
@@ -292,8 +286,8 @@ class Preparation:
                 f"{table.where} has other values than the run was made with in {', '.join(wrong)}. "
                 "Give columns of the same kind."
             )
-        M, rows = _codes(self.parts, [column for _, column in pairs])
-        filled = {p.name: int(np.isnan(M[:, j]).sum()) for j, p in enumerate(self.parts)}
+        U, rows = _units(self.parts, columns)
+        filled = dict(zip(self.outputs, np.isnan(U).sum(0).tolist(), strict=True))
         if any(filled.values()):
             names = ", ".join(name for name, n in filled.items() if n)
             lines.append(f"missing: {sum(filled.values()):,} values filled as in the run ({names})")
@@ -303,21 +297,7 @@ class Preparation:
         ids = None
         if self.id is not None and self.id in table.names:
             ids = [cell or "" for cell in table[self.id].texts()]
-        return self._prepared(M, rows, ids, lines)
-
-    def _find(self, table: Table) -> list[Column]:
-        """Return the columns of the parts, read as their kinds."""
-        missing = [part.name for part in self.parts if part.name not in table.names]
-        if missing:
-            raise NoData(
-                f"{table.where} has no column {', '.join(map(repr, missing))}, but the run was "
-                f"made with {', '.join(part.name for part in self.parts)}. Give the same columns; "
-                "their order is free."
-            )
-        return [
-            table[part.name].read_as(part.kind, part.style, table.comma_first)
-            for part in self.parts
-        ]
+        return self._prepared(U, rows, ids, lines)
 
     @property
     def outputs(self) -> list[str]:
@@ -330,14 +310,13 @@ class Preparation:
         return [p.kind if p.is_amount else "share" for p in self.parts for _ in p.outputs]
 
     def _prepared(
-        self, M: np.ndarray, rows: np.ndarray, ids: list[str] | None, lines: list[str]
+        self, U: np.ndarray, rows: np.ndarray, ids: list[str] | None, lines: list[str]
     ) -> Prepared:
         if not len(rows):
             raise NoData("No row has a value in any column of the run. Give rows with values.")
-        pairs = list(zip(self.parts, M.T, strict=True))
-        X = [column for part, codes in pairs for column in part.prepare(codes)]
-        units = [column for part, codes in pairs for column in part.units(codes)]
-        return Prepared(np.column_stack(X), rows, ids, np.column_stack(units), lines)
+        numbers = [(p.fill, p.center, p.scale) for p in self.parts for _ in p.outputs]
+        fill, center, scale = np.array(numbers).T
+        return Prepared((np.where(np.isnan(U), fill, U) - center) / scale, rows, ids, U, lines)
 
     def to_json(self) -> str:
         """Return the preparation as readable JSON."""
@@ -375,23 +354,24 @@ def _unique_ids(table: Table, name: str) -> list[str]:
     return cells
 
 
-def _codes(parts: list[Part], columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the cells of the rows with a value in any column as numbers, and these rows."""
-    M = np.column_stack([p.codes(column) for p, column in zip(parts, columns, strict=True)])
-    empty = np.array([NO_CATEGORY if part.kind == CATEGORY else np.nan for part in parts])
-    rows = np.flatnonzero(~(np.isnan(M) | (empty == M)).all(axis=1))
-    return M[rows], rows
+def _units(parts: list[Part], columns: list[Column]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows with a value in any column in the user's units, and which these are."""
+    pairs = list(zip(parts, columns, strict=True))
+    U = np.column_stack([cells for p, column in pairs for cells in p.units(column.values)])
+    is_category = np.array([part.kind == CATEGORY for part in parts for _ in part.outputs])
+    rows = np.flatnonzero(~(np.isnan(U) | (is_category & (U == 0.0))).all(axis=1))
+    return U[rows], rows
 
 
-def _scaling(parts: list[Part], M: np.ndarray) -> tuple[str, str]:
+def _scaling(parts: list[Part], U: np.ndarray) -> tuple[str, str]:
     """Return how numbers and dates are scaled, by their scales and that of a category, and why."""
     from probagg.pac.advice import differing_scales  # scikit-learn is slow to import
 
     amounts = [j for j, part in enumerate(parts) if part.is_amount]
-    X, names = M[:, amounts], [parts[j].name for j in amounts]
+    X, names = U[:, amounts], [parts[j].name for j in amounts]
     if 0 < len(amounts) < len(parts):
         # A share of one half.
-        X = np.column_stack([X, np.arange(len(M)) % 2])
+        X = np.column_stack([X, np.arange(len(U)) % 2])
         names.append("a category")
     scales = differing_scales(X, FACTOR) if amounts else None
     if scales is None:
@@ -403,24 +383,22 @@ def _scaling(parts: list[Part], M: np.ndarray) -> tuple[str, str]:
     )
 
 
-def _learned(parts: list[Part], M: np.ndarray, scaling: str) -> list[Part]:
-    """Return the parts with the numbers that prepare them."""
+def _learned(parts: list[Part], U: np.ndarray, scaling: str) -> list[Part]:
+    """Return the parts with the numbers that prepare them; those of categories come last."""
     from sklearn.preprocessing import StandardScaler  # slow to import
 
+    amounts = [j for j, part in enumerate(parts) if part.is_amount]
+    X = U[:, amounts]
+    numbers = np.array([np.nanmedian(X, axis=0), np.zeros(len(amounts)), np.ones(len(amounts))])
+    if amounts and scaling == "standard":
+        standard = StandardScaler().fit(np.where(np.isnan(X), numbers[0], X))
+        numbers[1:] = standard.mean_, standard.scale_
     found = list(parts)
-    for j in (j for j, part in enumerate(parts) if part.kind == BOOLEAN):
-        found[j] = replace(parts[j], fill=float(np.nanmean(M[:, j]) > 0.5))
-    if amounts := [j for j, part in enumerate(parts) if part.is_amount]:
-        X = M[:, amounts]
-        fills = np.nanmedian(X, axis=0)
-        X = np.where(np.isnan(X), fills, X)
-        centers, scales = np.zeros(len(amounts)), np.ones(len(amounts))
-        if scaling == "standard":
-            standard = StandardScaler().fit(X)
-            centers, scales = standard.mean_, standard.scale_
-        learned = zip(fills.tolist(), centers.tolist(), scales.tolist(), strict=True)
-        for j, (fill, center, scale) in zip(amounts, learned, strict=True):
-            found[j] = replace(parts[j], fill=fill, center=center, scale=scale)
+    for j, part in enumerate(parts):
+        if part.kind == BOOLEAN:
+            found[j] = replace(part, fill=float(np.nanmean(U[:, j]) > 0.5))
+    for j, (fill, center, scale) in zip(amounts, numbers.T.tolist(), strict=True):
+        found[j] = replace(parts[j], fill=fill, center=center, scale=scale)
     return found
 
 
@@ -514,7 +492,7 @@ def few(names: Sequence[str]) -> str:
 
 
 def profiles(
-    X: Any, labels: np.ndarray, K: int, columns: list[str] | None, preparation: Preparation | None
+    X: Any, labels: np.ndarray, columns: list[str] | None, preparation: Preparation | None
 ) -> list[list[Any]]:
     """Return lines of cluster, column, mean and quartiles, of the columns that differ most.
 
@@ -525,28 +503,30 @@ def profiles(
     kinds = ["number"] * X.shape[1] if preparation is None else preparation.kinds
     is_table = preparation is not None
     X, labels = _some(X, labels)
-    clusters, means, order = _telling(X, labels, K)
+    clusters, means, order = _telling(X, labels)
     shown, rows = np.sort(order[:MOST_COLUMNS]), []
-    with warnings.catch_warnings():
-        # A cluster may have no value of a column.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for k, mean in zip(clusters, means, strict=True):
-            quartiles = np.nanquantile(X[labels == k][:, shown], QUARTILES, axis=0)
-            for i, j in enumerate(shown):
-                cells = _profile(kinds[j], mean[j], quartiles[:, i])
-                rows.append([k, names[j], *cells, *([kinds[j]] * is_table)])
+    for k, mean in zip(clusters, means, strict=True):
+        quartiles = _of_known(np.nanquantile, X[labels == k][:, shown], q=QUARTILES)
+        for i, j in enumerate(shown):
+            cells = _profile(kinds[j], mean[j], quartiles[:, i])
+            rows.append([k, names[j], *cells, *([kinds[j]] * is_table)])
     return rows
 
 
-def _telling(X: np.ndarray, labels: np.ndarray, K: int) -> tuple[list[int], np.ndarray, np.ndarray]:
+def _telling(X: np.ndarray, labels: np.ndarray) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Return the clusters with rows, their means, and columns by how much the means differ."""
-    clusters = [k for k in range(K) if (labels == k).any()]
-    with warnings.catch_warnings():
-        # A cluster may have no value of a column.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        means = np.array([np.nanmean(X[labels == k], 0, dtype=np.float64) for k in clusters])
-        spread = np.nanstd(means, 0) / np.maximum(np.nanstd(X, 0, dtype=np.float64), 1e-300)
+    clusters = np.unique(labels).tolist()
+    means = np.array([_of_known(np.nanmean, X[labels == k], dtype=np.float64) for k in clusters])
+    deviation = _of_known(np.nanstd, X, dtype=np.float64)
+    spread = _of_known(np.nanstd, means) / np.maximum(deviation, 1e-300)
     return clusters, means, np.argsort(-spread, kind="stable")
+
+
+def _of_known(statistic: Any, X: np.ndarray, **options: Any) -> np.ndarray:
+    """Return a statistic of each column; a cluster may have no value of one, which is NaN."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return statistic(X, axis=0, **options)
 
 
 def example_cells(
@@ -557,7 +537,7 @@ def example_cells(
     Columns are the few in which the clusters differ most; numbers have six digits.
     """
     owners = [part.name for part in preparation.parts for _ in part.outputs]
-    order = _telling(*_some(units, assigned.cluster), K)[2]
+    order = _telling(*_some(units, assigned.cluster))[2]
     shown = list(dict.fromkeys(owners[j] for j in order))[:FEW_COLUMNS]
     # The page reads the table, in which most probabilities are 1.000000 and distances decide.
     p, second = assigned.probability.round(6), assigned.second_probability.round(6)
