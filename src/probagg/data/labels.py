@@ -34,6 +34,10 @@ class Classes:
         """Which samples have a class: (n,) bool."""
         return self.y != UNKNOWN
 
+    def texts(self) -> list[str | None]:
+        """Return the name of each sample's class, None where it is unknown."""
+        return [self.names[k] if k != UNKNOWN else None for k in self.y]
+
     def of(self, rows: np.ndarray) -> Classes:
         """Return the classes of some samples."""
         return replace(self, y=self.y[rows])

@@ -15,7 +15,7 @@ from probagg.app.assignments import Assignments
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import RunFolderError, add_to_run
-from probagg.app.run.session import split_cluster
+from probagg.app.run.splitting import split_cluster
 from probagg.errors import InputError, NoData
 
 

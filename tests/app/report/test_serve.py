@@ -244,7 +244,7 @@ def test_a_split_is_found_by_the_server_and_saved_like_any_change(client, photo_
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ([], 'An object with "review", "cluster" and "parts" is needed'),
+        ([], 'An object with "review", "cluster", "parts" is needed'),
         ({}, 'An object with "format"'),
         ({"cluster": 0, "parts": 6}, "2 to 5 parts, not 6"),
         ({"cluster": 9, "parts": 2}, "Cluster 9 is not one of the clusters"),

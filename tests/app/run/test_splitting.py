@@ -9,7 +9,7 @@ from probagg.app.assignments import Assignments
 from probagg.app.review import MAX_CREATED, Review, ReviewError
 from probagg.app.run.contents import read_features
 from probagg.app.run.folder import RunFolderError
-from probagg.app.run.session import split_cluster
+from probagg.app.run.splitting import split_cluster
 
 
 @pytest.fixture

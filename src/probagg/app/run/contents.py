@@ -29,7 +29,6 @@ from probagg.app.run.folder import (
     verified,
 )
 from probagg.app.run.tables import FILE, Preparation
-from probagg.arrays import UNKNOWN
 from probagg.data.arrays import read_npz
 from probagg.data.labels import read_labels
 from probagg.errors import NoData, reading
@@ -61,8 +60,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
             raise RunFolderError(
                 f"{run} has no {name}. Give the folder of a finished run, as --out named it."
             )
-    result = read_result(run)
-    n_clusters = _n_clusters(run, result)
+    n_clusters = read_n_clusters(run)
     review = read_review(run, n_clusters)
     assigned = read_assignments(run, n_clusters)
     if n_clusters > max(1000, len(assigned)):
@@ -74,7 +72,7 @@ def read_contents(run: str | PathLike[str]) -> Contents:
         config=read_config(run),
         config_text=_text(run / CONFIG),
         env=_checked(run, "env.json", lambda path: _json(path, ENV_TYPES)),
-        result=result,
+        result=read_result(run),
         review=review,
         n_clusters=n_clusters,
         assigned=assigned,
@@ -144,11 +142,7 @@ def read_result(run: str | PathLike[str]) -> dict[str, Any]:
 
 def read_n_clusters(run: str | PathLike[str]) -> int:
     """Return the number of clusters of a run, by its result.json."""
-    return _n_clusters(run, read_result(run))
-
-
-def _n_clusters(run: str | PathLike[str], result: dict[str, Any]) -> int:
-    found = result.get("n_clusters") or 0
+    found = read_result(run).get("n_clusters") or 0
     if not 1 <= found <= MAX_CLUSTERS:
         raise RunFolderError(
             f"{Path(run) / RESULT} does not give the number of clusters. Give the folder of a "
@@ -233,10 +227,9 @@ def _table(path: Path, columns: Sequence[str] = ()) -> list[Row]:
 def _classes(path: Path, names: list[str]) -> list[str | None] | None:
     """Read the class of each sample; None where no class is known."""
     try:
-        classes = read_labels(path, names)
+        return read_labels(path, names).texts()
     except NoData:
         return None
-    return [classes.names[k] if k != UNKNOWN else None for k in classes.y]
 
 
 def _places(path: Path, n_samples: int) -> tuple[np.ndarray, np.ndarray] | None:

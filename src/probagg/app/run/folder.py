@@ -1,6 +1,7 @@
 """The run folder: its files, and how a run is built beside the old one, sealed and put in place."""
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -114,6 +115,12 @@ def listed(folder: str | PathLike[str]) -> set[str] | None:
 def is_finished(run: str | PathLike[str]) -> bool:
     """Return whether a folder holds a run that is whole, with every file at its place."""
     return (Path(run) / MANIFEST).is_file() and not (unfinished(run) / MANIFEST).exists()
+
+
+def unused(run: Path) -> Path:
+    """Return the path of a new run: this one, with a number where a finished run is there."""
+    others = (run.with_name(f"{run.name}-{n}") for n in itertools.count(2))
+    return next(path for path in itertools.chain([run], others) if not is_finished(path))
 
 
 def is_being_written(run: str | PathLike[str]) -> bool:

@@ -219,21 +219,21 @@ class OpenedRun:
         names = samples.names_in(self.config.get("source"))
         return samples, review.apply(table, names or [], X)
 
-    def clustered_rows(self, n_samples: int) -> Any:
+    def clustered_rows(self) -> Any:
         """Return the features of images, or the rows as they were clustered; None where unknown."""
         X = self.rows if self.embeddings is None else self.embeddings
         if X is None and "source" in self.config:
             X = self.open_new(self.config["source"], Monitor()).X
-        if X is not None and X.shape[0] != n_samples:
+        if X is not None and X.shape[0] != len(self.assignments):
             raise NoData(
-                f"{self.config.get('source')} now has {X.shape[0]:,} rows, but {n_samples:,} were "
-                "clustered. Cluster it again."
+                f"{self.config.get('source')} now has {X.shape[0]:,} rows, but "
+                f"{len(self.assignments):,} were clustered. Cluster it again."
             )
         return X
 
-    def compared_rows(self, n_samples: int) -> tuple[Any, str]:
+    def compared_rows(self) -> tuple[Any, str]:
         """Return the rows as they were clustered, which must be there, and the metric."""
-        X = self.clustered_rows(n_samples)
+        X = self.clustered_rows()
         if X is None:
             raise NoData(
                 f"The rows of the run in {self.path} were in memory and are not in its folder. Do "

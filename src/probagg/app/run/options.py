@@ -1,6 +1,5 @@
 """What can be asked of a clustering: every option once, with its default, use and spelling."""
 
-import itertools
 import secrets
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from probagg.app.run.folder import is_finished
+from probagg.app.run.folder import unused
 from probagg.app.run.samples import Samples, open_samples
 from probagg.data.opening import is_named, n_classes
 from probagg.errors import InputError
@@ -246,9 +245,7 @@ def default_out(source: Any) -> Path:
     """Return runs/SOURCE-TIME, with a number where a run that began in the same second is there."""
     is_path = isinstance(source, str | PathLike) and Path(source).exists()
     name = Path(source).resolve().stem if is_path else title_of(source)
-    first = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = itertools.chain([first], (f"{first}-{n}" for n in itertools.count(2)))
-    return next(out for out in map(Path("runs").joinpath, names) if not is_finished(out))
+    return unused(Path("runs", f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"))
 
 
 def title_of(source: Any) -> str:

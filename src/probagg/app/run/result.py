@@ -177,9 +177,7 @@ def classes_table(samples: Samples) -> str:
     """Return the known classes as CSV."""
     classes = samples.classes
     assert classes is not None
-    rows = [
-        (name, classes.names[k]) for name, k in zip(samples.names, classes.y, strict=True) if k >= 0
-    ]
+    rows = ((name, text) for name, text in zip(samples.names, classes.texts(), strict=True) if text)
     # A column of ids is called "name".
     heading = samples.heading if samples.heading in ("path", "row") else "name"
     return text_table(f"{heading} class", rows, samples.heading)

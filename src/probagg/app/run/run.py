@@ -22,7 +22,7 @@ from probagg.app.run.samples import classes_of
 from probagg.app.run.selection import look_first, most_similar
 from probagg.app.run.server import serve
 from probagg.app.run.session import Session
-from probagg.app.run.successor import NEW_CLUSTERS, beside, refined, updated, write_successor
+from probagg.app.run.successor import NEW_CLUSTERS, refined, updated, write_successor
 from probagg.data.labels import Classes, read_pairs
 from probagg.data.photo import BadImage
 from probagg.errors import InputError, NoData, ProbaggError, warn_user
@@ -96,7 +96,7 @@ class Run(OpenedRun):
             raise InputError(f"n is {n}, but at least 1 sample is needed.")
         table, contents = self.assignments, read_contents(self.file(ASSIGNMENTS).parent)
         try:
-            X = self.clustered_rows(len(table))
+            X = self.clustered_rows()
         except (ProbaggError, OSError):
             # The table that was clustered is gone or another one.
             X = None
@@ -111,7 +111,7 @@ class Run(OpenedRun):
         if n < 1:
             raise InputError(f"n is {n}, but at least 1 sample is needed.")
         table = self.assignments
-        X, metric = self.compared_rows(len(table))
+        X, metric = self.compared_rows()
         own = None
         if isinstance(source, str) and source in table.names:
             own = table.names.index(source)
@@ -143,10 +143,8 @@ class Run(OpenedRun):
 
         `out` is the new run's folder, by default RUN-refined beside this one.
         """
-        monitor = self.monitor or Monitor(verbose > 0)
-        path = beside(self.path, "refined") if out is None else Path(out)
-        made = partial(refined, self, monitor)
-        return write_successor(self, made, monitor, path, report, overwrite)
+        make = partial(refined, self)
+        return write_successor(self, "refined", make, out, report, overwrite, verbose)
 
     def update(
         self,
@@ -174,10 +172,8 @@ class Run(OpenedRun):
             raise InputError(
                 f"new_clusters is {new_clusters!r}; possible are {', '.join(NEW_CLUSTERS)}."
             )
-        monitor = self.monitor or Monitor(verbose > 0)
-        path = beside(self.path, "updated") if out is None else Path(out)
-        made = partial(updated, self, source, monitor, new_clusters, device)
-        return write_successor(self, made, monitor, path, report, overwrite)
+        make = partial(updated, self, source, new_clusters=new_clusters, device=device)
+        return write_successor(self, "updated", make, out, report, overwrite, verbose)
 
     def evaluate(self, labels: Any = None) -> dict[str, Any]:
         """Compare the clusters with known classes: ACC, NMI, ARI, the confusion, each cluster.
@@ -218,7 +214,7 @@ class Run(OpenedRun):
         """
         rows = None
         if self.embeddings is None and (self.rows is not None or "source" in self.config):
-            rows = partial(self.compared_rows, len(self.assignments))
+            rows = self.compared_rows
         serve(Session(self.path, rows), open_browser=open_browser, port=port, on_ready=on_ready)
 
     def export(

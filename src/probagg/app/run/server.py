@@ -256,42 +256,33 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.server.shutdown()
             return
-        answers = {
-            "/api/review": self._save,
-            "/api/split": self._split,
-            "/api/similar": self._similar,
+        session = self.server.session
+        answers: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
+            "/api/review": (self._save, ("review", "version")),
+            "/api/split": (session.split, ("review", "cluster", "parts")),
+            "/api/similar": (session.similar, ("sample",)),
         }
         if path not in answers:
             raise Refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
+        answer, names = answers[path]
+        if not isinstance(body, dict):
+            needed = ", ".join(map(json.dumps, names))
+            raise Refused(HTTPStatus.BAD_REQUEST, f"An object with {needed} is needed.")
         try:
-            self._send_json(answers[path](body))
+            self._send_json(answer(*map(body.get, names)))
         except StaleReview as stale:
             raise Refused(HTTPStatus.CONFLICT, str(stale)) from stale
         except ReviewError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
 
-    def _save(self, body: Any) -> dict[str, Any]:
-        if not isinstance(body, dict) or not isinstance(body.get("version"), str):
-            raise Refused(HTTPStatus.BAD_REQUEST, 'An object with "version" and "review" is needed')
+    def _save(self, review: Any, version: Any) -> dict[str, Any]:
+        if not isinstance(version, str):
+            raise Refused(HTTPStatus.BAD_REQUEST, '"version" must be text.')
         try:
-            return {"version": self.server.session.save(body.get("review"), body["version"])}
+            return {"version": self.server.session.save(review, version)}
         except OSError as error:
-            raise Refused(
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                f"{error.filename} {unwritable(error)}",
-            ) from error
-
-    def _split(self, body: Any) -> dict[str, Any]:
-        if not isinstance(body, dict):
-            raise Refused(
-                HTTPStatus.BAD_REQUEST, 'An object with "review", "cluster" and "parts" is needed'
-            )
-        return self.server.session.split(*map(body.get, ("review", "cluster", "parts")))
-
-    def _similar(self, body: Any) -> dict[str, Any]:
-        if not isinstance(body, dict):
-            raise Refused(HTTPStatus.BAD_REQUEST, 'An object with "sample" is needed')
-        return self.server.session.similar(body.get("sample"))
+            why = f"{error.filename} {unwritable(error)}"
+            raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, why) from error
 
     def _read_json(self) -> Any:
         if self.headers.get_content_type() != "application/json":  # a form cannot send this

@@ -1,4 +1,4 @@
-"""A run under review: its samples as plain data, its thumbnails, and the review that is saved."""
+"""A run under review: its samples as plain data, its pictures, and the review that is saved."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import hashlib
 import json
 import math
 import threading
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
-from probagg.app.assignments import Assignments
+from probagg.app.assignments import COLUMNS, Assignments
 from probagg.app.report.groups import suggested_names
 from probagg.app.report.thumbnails import image_rows, jpeg, read_picture, read_whole
-from probagg.app.review import MAX_CREATED, MAX_PARTS, Review, ReviewError, Split
+from probagg.app.review import Review, ReviewError
 from probagg.app.run.contents import read_contents, read_features, read_review, write_review
 from probagg.app.run.methods import FEATURE_DEFAULTS
 from probagg.app.run.pages import find_images
 from probagg.app.run.selection import most_similar
+from probagg.app.run.splitting import split_cluster
 from probagg.data.images import converted
 
 LARGE = 1600  # pixels of the longer side of an enlarged picture
@@ -152,90 +150,15 @@ def version_of(review: Review) -> str:
 
 def columns(table: Assignments) -> dict[str, Any]:
     """Return a table by column for JSON, with null for unknown; `key` says what a name is."""
-    second = [k if k >= 0 else None for k in table.second_cluster.tolist()]
-    p_second = [_number(p) for p in table.second_probability.tolist()]
-    return {
-        "key": table.heading,
-        "name": table.names,
-        "cluster": table.cluster.tolist(),
-        "probability": [_number(p) for p in table.probability.tolist()],
-        "second_cluster": second,
-        "second_probability": [
-            p if k is not None else None for p, k in zip(p_second, second, strict=True)
-        ],
-        "distance": [_number(d) for d in table.distance.tolist()],
-        "flag": table.flag.tolist(),
-    }
+    cells = {name: [_plain(cell) for cell in getattr(table, name).tolist()] for name in COLUMNS}
+    for name in ("second_cluster", "second_probability"):
+        known = zip(cells[name], table.second_cluster >= 0, strict=True)
+        cells[name] = [cell if is_known else None for cell, is_known in known]
+    return {"key": table.heading, "name": table.names, **cells}
 
 
-def _number(value: float) -> float | None:
-    """Return a number that JSON can hold, in 6 digits; None for NaN and infinity."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None
-
-
-def split_cluster(
-    X: np.ndarray, assigned: Assignments, n_clusters: int, review: Review, cluster: Any, n: Any
-) -> Split:
-    """Divide a cluster of a reviewed run into `n` parts; the review itself is not changed.
-
-    X (N, D) are the features of the samples in `assigned`, the table before the review. Discarded
-    samples do not count as members.
-    """
-    if type(n) is not int or not 2 <= n <= MAX_PARTS:
-        raise ReviewError(f"A cluster is split into 2 to {MAX_PARTS} parts, not {n}.")
-    if type(cluster) is not int or cluster not in review.clusters(n_clusters):
-        raise ReviewError(f"Cluster {cluster} is not one of the clusters. Reload the page.")
-    first = review.n_numbers(n_clusters)
-    if first + n > n_clusters + MAX_CREATED:
-        raise ReviewError(f"A review can add {MAX_CREATED:,} clusters. Undo splits or new ones.")
-    members = np.flatnonzero(review.apply(assigned).cluster == cluster)
-    if len(members) < n:
-        raise ReviewError(
-            f"{review.name_of(cluster)} has {len(members)} members, too few for {n} parts."
-        )
-    pac = _fitted(np.asarray(X[members], np.float64), n)
-    split = _split_of(pac, cluster, tuple(range(first, first + n)))
-    if len(np.unique(split.choose(X[members]))) < n:
-        raise ReviewError(
-            f"PAC finds fewer than {n} parts in {review.name_of(cluster)}: its members are too "
-            "similar. Ask for fewer parts, or move photos by hand."
-        )
-    rows = np.flatnonzero(_reaching(assigned, review, cluster))
-    names = [assigned.names[row] for row in rows]
-    return replace(split, members=dict(zip(names, split.choose(X[rows]).tolist(), strict=True)))
-
-
-def _fitted(X: np.ndarray, n: int) -> Any:
-    """Return PAC fitted with the settings of features of a network."""
-    from probagg.pac.pac import PAC  # scikit-learn is slow to import
-
-    with warnings.catch_warnings():
-        # The page shows the parts, and a part may be empty.
-        warnings.simplefilter("ignore")
-        return PAC(n, **FEATURE_DEFAULTS, balance=0.0, random_state=0).fit(X)
-
-
-def _split_of(pac: Any, cluster: int, parts: tuple[int, ...]) -> Split:
-    """Return the rule by which a fitted PAC assigns, in unit vectors, without members."""
-    # Rows have length sqrt(1/2), by which cosine is a squared distance.
-    moments = pac.moments_
-    mass = np.maximum(moments.mass, np.finfo(float).tiny)
-    means = moments.first / mass[:, None]
-    spread = moments.second / mass - (means * means).sum(1)
-    weight = mass**pac.balance
-    return Split(
-        cluster,
-        parts,
-        members={},
-        mean=(np.sqrt(2.0) * means).astype("<f4").tobytes(),
-        weight=tuple((weight / weight.sum()).tolist()),
-        spread=tuple((2.0 * spread).tolist()),
-    )
-
-
-def _reaching(assigned: Assignments, review: Review, cluster: int) -> np.ndarray:
-    """Return which samples have the cluster as their first, second or chosen one, (N,) bool."""
-    kept = replace(review, discarded=frozenset())
-    moved, unmoved = kept.apply(assigned), replace(kept, moved={}).apply(assigned)
-    tables = (moved.cluster, unmoved.cluster, unmoved.second_cluster)
-    return np.any([clusters == cluster for clusters in tables], axis=0)
+def _plain(cell: Any) -> Any:
+    """Return a cell that JSON can hold: numbers in 6 digits; None for NaN and infinity."""
+    if not isinstance(cell, float):
+        return cell
+    return float(f"{cell:.6g}") if math.isfinite(cell) else None

@@ -5,20 +5,20 @@ What a person decided is known labels of a new fit.
 
 from __future__ import annotations
 
-import itertools
 import re
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from probagg.aggregation import LINEAR_METRICS, embed
-from probagg.app.assignments import Assignments, Yardstick
+from probagg.app.assignments import Assignments
 from probagg.app.review import Review
 from probagg.app.run import samples as samples_of
 from probagg.app.run.contents import ASSIGNMENTS, read_contents
@@ -28,7 +28,7 @@ from probagg.app.run.folder import (
     REVIEW,
     SUGGESTIONS,
     RunFolder,
-    is_finished,
+    unused,
 )
 from probagg.app.run.methods import facts_of
 from probagg.app.run.opened import OpenedRun
@@ -83,20 +83,11 @@ class Parent:
     @property
     def metric(self) -> str:
         """The metric of its clusters."""
-        return str(self.config.get("pac", {}).get("metric", "sqeuclidean"))
+        return _metric_of(self.config)
 
-    def check(self, verb: str) -> None:
-        """Raise where no new run can be made from this one."""
-        if self.config["method"] != "pac":
-            raise InputError(
-                f"The run in {self.path} was made by {self.config['method'].upper()}, but {verb} "
-                "fits PAC. Cluster again with --method pac."
-            )
-        if self.metric not in LINEAR_METRICS:
-            raise InputError(
-                f"The run in {self.path} has the metric {self.metric!r}, but {verb} needs "
-                f"{' or '.join(LINEAR_METRICS)}. Cluster again with one of these."
-            )
+
+def _metric_of(config: dict[str, Any]) -> str:
+    return str(config.get("pac", {}).get("metric", "sqeuclidean"))
 
 
 # The run, the clusters of the new one, what is left of the review, and the changes in words.
@@ -105,8 +96,7 @@ Made = tuple[Parent, Clustering, Review, list[str]]
 
 def refined(run: OpenedRun, monitor: Monitor) -> Made:
     """Return a run fitted again, with what its review holds as known labels (see `Run.refine`)."""
-    parent = _parent(run, monitor)
-    parent.check("refine")
+    parent = _parent(run, monitor, "refine")
     review, began = parent.review, time.perf_counter()
     if not replace(review, names={}):
         raise InputError(
@@ -136,40 +126,79 @@ def refined(run: OpenedRun, monitor: Monitor) -> Made:
 
 
 def updated(run: OpenedRun, source: Any, monitor: Monitor, new_clusters: str, device: str) -> Made:
-    """Return a run with new samples (see `Run.update`)."""
+    """Return a run with new samples (see `Run.update`).
+
+    What was in the run keeps its cluster. What fits nowhere is clustered among itself: new clusters
+    are in the review for a person to confirm, or, if `new_clusters` is "auto", in the model.
+    """
     is_images = run.config["kind"] == "images"
-    parent = _parent(run, monitor, None if is_images else source)
-    parent.check("update")
+    parent = _parent(run, monitor, "update", None if is_images else source)
     joined = parent.samples
     if is_images:
         parent, joined = _with_photos(run, parent, source, device, monitor)
-    if len(joined) == len(parent.assigned):
+    n, K, X, names = len(parent.assigned), parent.n_clusters, joined.X, joined.names
+    if len(joined) == n:
         raise NoData(
             f"{joined.source or 'The source'} has no samples that are not in the run in "
             f"{run.path}. Give new ones."
         )
     model = run.model(device)
-    P = np.array(model.predict_proba(joined.X), np.float64)
-    return parent, *update_run(parent, joined, P, model, run.yardstick, new_clusters)
+    # (N, K), of the samples of the run and then of the new ones.
+    P = np.array(model.predict_proba(X), np.float64)
+    began, old = time.perf_counter(), parent.assigned.cluster
+    differ = np.flatnonzero(P[:n].argmax(1) != old)
+    P[differ] = np.eye(K)[old[differ]]
+    table = Assignments.of(P, X, run.yardstick, names, heading=joined.heading)
+    review = parent.review.with_samples(names[n:], X[n:])
+    far = new_samples(X, n, table.cluster, parent.metric)
+    groups = []
+    if new_clusters != "none":
+        groups = new_groups(X, far, n, table.cluster, parent.metric)
+    proposal = review.with_clusters([[names[row] for row in group] for group in groups], K)
+    numbers = [proposal.moved[names[group[0]]] for group in groups]
+    found = {
+        "n_new": len(joined) - n,
+        "n_far": len(far),
+        "new_clusters": {str(k): len(g) for k, g in zip(numbers, groups, strict=True)},
+        "drift": drift(review.apply(table), n),
+    }
+    if new_clusters == "auto" and groups:
+        apart_table, left = apart(proposal, table, K)
+        known = np.full(len(joined), UNKNOWN)
+        fixed = np.concatenate([np.arange(n), *groups])
+        known[fixed] = apart_table.cluster[fixed]
+        rows = np.flatnonzero(apart_table.cluster >= 0)
+        K_new, settings = proposal.n_numbers(K), replace(parent, samples=joined)
+        model, fitted = _refit(settings, known, K_new, rows)
+        fitted[:n] = _with_clusters(np.pad(P[:n], ((0, 0), (0, K_new - K))), known[:n])
+        confirmed = {names[row] for group in groups for row in group}
+        moved = {name: k for name, k in left.moved.items() if name not in confirmed}
+        P, proposal = fitted, replace(left, moved=moved)
+    clustering = _clustering(parent, joined, P, model, began, updated=found)
+    return parent, clustering, proposal, _update_lines(found, joined.noun)
 
 
 def write_successor(
     run: AnyRun,
-    make: Callable[[], Made],
-    monitor: Monitor,
-    out: Path,
+    word: str,
+    make: Callable[[Monitor], Made],
+    out: str | PathLike[str] | None,
     report: bool,
     overwrite: bool,
+    verbose: int,
 ) -> AnyRun:
     """Write the run that `make` makes from this one, which stays; return it opened.
 
-    Its folder is locked meanwhile. If this is interrupted, nothing is left, or what the next
-    attempt replaces.
+    It goes to RUN-WORD where `out` names no other folder, which is locked meanwhile. If this is
+    interrupted, nothing is left, or what the next attempt replaces.
     """
+    monitor = run.monitor or Monitor(verbose > 0)
+    stem = re.sub(r"-(refined|updated)(-\d+)?$", "", run.path.resolve().name)
+    out = unused(run.path.parent / f"{stem}-{word}") if out is None else Path(out)
     if out.resolve() == run.path.resolve():
         raise InputError(f"--out {out} is the run itself. Name another folder, or none.")
     with RunFolder(out, overwrite=overwrite) as folder:
-        parent, clustering, review, lines = make()
+        parent, clustering, review, lines = make(monitor)
         for line in lines:
             monitor.say(line)
         K = clustering.P.shape[1]
@@ -219,11 +248,10 @@ def _with_photos(
         monitor.say(line)
     found, known = new.names_in(str(home)) or [], set(names)
     fresh = [row for row, name in enumerate(found) if name not in known]
-    classes: dict[str, str] = {}
+    classes: dict[str, str | None] = {}
     for some, called in ((parent.samples, names), (new, found)):
         if some.classes is not None:
-            pairs = zip(called, some.classes.y.tolist(), strict=True)
-            classes |= {name: some.classes.names[k] for name, k in pairs if k >= 0}
+            classes |= dict(zip(called, some.classes.texts(), strict=True))
     joined = Samples(
         source=str(home),
         names=names + [found[row] for row in fresh],
@@ -252,17 +280,27 @@ def _in_order(samples: Samples, names: list[str]) -> Samples:
     return samples if order == list(range(len(samples))) else samples.only(order)
 
 
-def _parent(run: OpenedRun, monitor: Monitor, grown: Any = None) -> Parent:
+def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> Parent:
     """Return this run as a new one is made from it; its samples must still be there.
 
-    Of a table, they may be the first of a `grown` one.
+    Of a table, they may be the first of a `grown` one. `verb` says in errors what is done.
     """
     from probagg.neighbours.joining import PARTS  # which loads SciPy
 
+    if run.config["method"] != "pac":
+        raise InputError(
+            f"The run in {run.path} was made by {run.config['method'].upper()}, but {verb} fits "
+            "PAC. Cluster again with --method pac."
+        )
+    if (metric := _metric_of(run.config)) not in LINEAR_METRICS:
+        raise InputError(
+            f"The run in {run.path} has the metric {metric!r}, but {verb} needs "
+            f"{' or '.join(LINEAR_METRICS)}. Cluster again with one of these."
+        )
     contents = read_contents(run.file(ASSIGNMENTS).parent)
     table, source = contents.assigned, run.config.get("source")
     if run.config["kind"] == "images":
-        X, _ = run.compared_rows(len(table))
+        X, _ = run.compared_rows()
         images, why = find_images(contents, run.images)
         if images is None:
             raise NoData(
@@ -279,7 +317,7 @@ def _parent(run: OpenedRun, monitor: Monitor, grown: Any = None) -> Parent:
                 "new ones with update."
             )
     else:
-        X, _ = run.compared_rows(len(table))
+        X, _ = run.compared_rows()
         columns = run.config.get("columns")
         samples = Samples(None, table.names, table.heading, X, columns=columns)
     if (classes := run.file("classes.csv")).is_file():
@@ -295,55 +333,6 @@ def _parent(run: OpenedRun, monitor: Monitor, grown: Any = None) -> Parent:
         joined=str(run.result.get("clusters", "")).startswith(PARTS),
         files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
     )
-
-
-def beside(run: Path, word: str) -> Path:
-    """Return where a run made from another goes: RUN-WORD, with a number where that is taken."""
-    name = re.sub(r"-(refined|updated)(-\d+)?$", "", run.resolve().name)
-    first = run.parent / f"{name}-{word}"
-    others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
-    return next(out for out in itertools.chain([first], others) if not is_finished(out))
-
-
-def update_run(
-    parent: Parent, joined: Samples, P: np.ndarray, model: Any, yardstick: Yardstick, how: str
-) -> tuple[Clustering, Review, list[str]]:
-    """Add samples to a run; those that fit nowhere are clustered among themselves.
-
-    `joined` are the samples of the run, then the new ones, and P (N, K) is what `model` gives them.
-    What was in the run keeps its cluster. New clusters are in the review for a person to confirm,
-    or, if `how` is "auto", in the model.
-    """
-    n, K, X, began = len(parent.assigned), parent.n_clusters, joined.X, time.perf_counter()
-    old, names = parent.assigned.cluster, joined.names
-    differ = np.flatnonzero(P[:n].argmax(1) != old)
-    P[differ] = np.eye(K)[old[differ]]
-    table = Assignments.of(P, X, yardstick, names, heading=joined.heading)
-    review = parent.review.with_samples(names[n:], X[n:])
-    far = new_samples(X, n, table.cluster, parent.metric)
-    groups = [] if how == "none" else new_groups(X, far, n, table.cluster, parent.metric)
-    proposal = review.with_clusters([[names[row] for row in group] for group in groups], K)
-    numbers = [proposal.moved[names[group[0]]] for group in groups]
-    found = {
-        "n_new": len(joined) - n,
-        "n_far": len(far),
-        "new_clusters": {str(k): len(g) for k, g in zip(numbers, groups, strict=True)},
-        "drift": drift(review.apply(table), n),
-    }
-    if how == "auto" and groups:
-        apart_table, left = apart(proposal, table, K)
-        known = np.full(len(joined), UNKNOWN)
-        fixed = np.concatenate([np.arange(n), *groups])
-        known[fixed] = apart_table.cluster[fixed]
-        rows = np.flatnonzero(apart_table.cluster >= 0)
-        K_new, settings = proposal.n_numbers(K), replace(parent, samples=joined)
-        model, fitted = _refit(settings, known, K_new, rows)
-        fitted[:n] = _with_clusters(np.pad(P[:n], ((0, 0), (0, K_new - K))), known[:n])
-        confirmed = {name for group in groups for name in (names[row] for row in group)}
-        moved = {name: k for name, k in left.moved.items() if name not in confirmed}
-        P, proposal = fitted, replace(left, moved=moved)
-    clustering = _clustering(parent, joined, P, model, began, updated=found)
-    return clustering, proposal, _update_lines(found, joined.noun)
 
 
 def _update_lines(found: dict[str, Any], noun: str) -> list[str]:
