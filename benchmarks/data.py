@@ -134,8 +134,8 @@ def read_features(path: Path) -> Rows:
 
 def photo_features(images: ImageSet) -> Rows:
     """Return EfficientNet-Lite0's features of photos, and their classes."""
-    from probagg.app.embed.backbone import open_backbone
     from probagg.app.embed.features import extract_features
+    from probagg.app.embed.opening import open_backbone
 
     assert images.y is not None
     found = extract_features(images, open_backbone(BACKBONE))

@@ -19,9 +19,9 @@ from PIL import Image
 
 from benchmarks.data import open_lab_images
 from benchmarks.record import Cell, Row, record
-from probagg.app.embed.backbone import open_backbone
 from probagg.app.embed.duplicates import EQUAL_HASHES, PER_BIT, find_duplicates, similar_pairs
 from probagg.app.embed.features import extract_features
+from probagg.app.embed.opening import open_backbone
 from probagg.data.images import ArrayImages
 
 SETS = {"imagenette": 200, "imagenet-dogs": 100}  # photos that are changed

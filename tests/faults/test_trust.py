@@ -13,7 +13,8 @@ from PIL import Image
 
 import probagg as package
 from probagg import open_run
-from probagg.app.embed.backbone import BackboneError, reopen_backbone
+from probagg.app.embed.backbone import BackboneError
+from probagg.app.embed.opening import reopen_backbone
 
 CODE = """
 import pathlib, torch

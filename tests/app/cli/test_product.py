@@ -274,7 +274,7 @@ def test_the_onnx_model_says_what_predict_says(world, tmp_path):
     assert json.loads(result.stdout)["difference"] < 1e-4
     session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     size = session.get_inputs()[0].shape[1]
-    from probagg.app.embed.backbone import open_backbone
+    from probagg.app.embed.opening import open_backbone
 
     resize = open_backbone("efficientnet-lite0").resize
     table = rows_of(world / "run" / "assignments.csv")

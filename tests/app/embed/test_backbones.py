@@ -14,8 +14,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from benchmarks.data import open_lab_images
-from probagg.app.embed.backbone import DEFAULT, BackboneError, open_backbone, reopen_backbone
+from probagg.app.embed.backbone import BackboneError
 from probagg.app.embed.features import extract_features
+from probagg.app.embed.opening import DEFAULT, open_backbone, reopen_backbone
 
 TINY = "test_resnet"  # timm's own network for tests: 0.5 M weights, 160 pixels
 IN_IMAGENET = [0, 217, 482, 491, 497, 566, 569, 571, 574, 701]  # Imagenette's classes
@@ -152,7 +153,7 @@ def test_a_missing_device_is_refused(device):
 
 def test_without_network_one_line_names_the_alternatives_at_once(tmp_path):
     code = (
-        "import time; from probagg.app.embed.backbone import open_backbone\n"
+        "import time; from probagg.app.embed.opening import open_backbone\n"
         "began = time.monotonic()\n"
         "try: open_backbone(device='cpu')\n"
         "except ValueError as error: print(error)\n"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from probagg.app.embed.backbone import open_backbone
 from probagg.app.embed.features import extract_features
+from probagg.app.embed.opening import open_backbone
 
 pytestmark = pytest.mark.gpu
 

@@ -7,7 +7,8 @@ import pytest
 import timm
 import torch
 
-from probagg.app.embed.backbone import open_backbone, suggest_names
+from probagg.app.embed.backbone import suggest_names
+from probagg.app.embed.opening import open_backbone
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from probagg.app.embed.backbone import BackboneError, open_backbone
+from probagg.app.embed.backbone import BackboneError
+from probagg.app.embed.opening import open_backbone
 
 SOURCE = """
 import torch

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from probagg.app.embed.backbone import open_backbone
 from probagg.app.embed.features import extract_features
+from probagg.app.embed.opening import open_backbone
 from probagg.app.run.samples import embed_images, open_samples
 from probagg.data.photo import open_photo
 from probagg.environment import keep_memory

@@ -21,7 +21,7 @@ from exported import (
 from torch import nn
 
 from probagg import PAC, GraphPAC
-from probagg.app.embed.backbone import open_backbone
+from probagg.app.embed.opening import open_backbone
 from probagg.app.export import ExportError, _difference, export_onnx, labeller_of
 from probagg.app.review import Review
 

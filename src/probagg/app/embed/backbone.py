@@ -1,28 +1,18 @@
-"""A frozen network and its preprocessing: pictures in, features out, and what it calls clusters.
-
-PyTorch is loaded only then, with `networks`.
-"""
+"""A frozen network and its preprocessing: pictures in, features out, and what it calls clusters."""
 
 from __future__ import annotations
 
 import difflib
-import functools
-import importlib.util
-import re
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from probagg.arrays import chunks
 from probagg.data.photo import pillow
-from probagg.environment import keep_memory
-from probagg.errors import InputError, first_line, missing
-from probagg.storage import read_bytes
+from probagg.errors import InputError, first_line
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,7 +24,6 @@ Head = tuple[np.ndarray, np.ndarray]
 IMAGENET_MEAN: Colour = (0.485, 0.456, 0.406)
 IMAGENET_STD: Colour = (0.229, 0.224, 0.225)
 MAX_ASPECT = 8  # longer strips are cropped before they are scaled
-DEFAULT = "vit_small_patch14_dinov2.lvd142m"  # trained without labels; Apache 2.0
 LITE = "efficientnet-lite0"
 KINDS = (
     f"any timm model such as resnet50, {LITE}, a folder, or module:function that returns a torch "
@@ -43,8 +32,6 @@ KINDS = (
 # Classes of ImageNet. Names suggested per cluster, and how much more probable the class must be in
 # it than elsewhere.
 CLASSES, MOST_NAMES, LEAST = 1000, 3, 0.05
-_WEIGHTS = {".safetensors", ".pth", ".pt", ".bin", ".ckpt"}
-_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 class BackboneError(InputError):
@@ -174,42 +161,6 @@ def try_out(
     return prepared[0].shape[-1], features.shape[1]
 
 
-def open_backbone(name: str = DEFAULT, device: str = "auto") -> Backbone:
-    """Return the frozen network of that name, ready to turn pictures into features.
-
-    A name is any timm model, "efficientnet-lite0" (weights from a package), the path of a folder in
-    the format of timm's hub, or "module:function". `device` is auto, cpu, cuda, cuda:1 or mps.
-
-    >>> backbone = open_backbone("efficientnet-lite0", device="cpu")
-    >>> backbone.n_features, backbone.size
-    (1280, 224)
-    """
-    keep_memory()
-    path = Path(name).expanduser()
-    if path.suffix.lower() in _WEIGHTS:
-        raise BackboneError(
-            f"{name} is a file of weights, which does not name its network. Pass a folder with "
-            "its config.json, or module:function that returns the network with these weights."
-        )
-    if name == LITE:
-        return _networks().lite_backbone(device)
-    if _is_function(name):
-        return _networks().function_backbone(name, device)
-    if _is_folder(path):
-        name = f"local-dir:{path.resolve()}"
-    else:
-        _check_model(name)
-    return _networks().timm_backbone(name, device)
-
-
-def is_available(name: str) -> bool:
-    """Return whether a backbone can be opened without a download."""
-    if name == LITE or _is_function(name) or _is_folder(Path(name)):
-        return True
-    _check_model(name)
-    return _networks().has_weights(name)
-
-
 def unknown_model(name: str, known: Iterable[str]) -> BackboneError:
     """Return the error for a name that timm does not know, with similar names."""
     near = difflib.get_close_matches(name, [LITE, *known], n=3)
@@ -219,68 +170,6 @@ def unknown_model(name: str, known: Iterable[str]) -> BackboneError:
     return BackboneError(f"There is no timm model {name!r}{hint}. Pass {KINDS}.")
 
 
-def _check_model(name: str) -> None:
-    """Raise where timm's files do not contain a name: importing timm and torch takes seconds.
-
-    Where timm is imported already, its registry tells, which may have models of others.
-    """
-    place = importlib.util.find_spec("timm")
-    if place is None or place.origin is None or "timm" in sys.modules or ":" in name:
-        return
-    files = Path(place.origin).parent.joinpath("models").glob("*.py")
-    text = "\n".join(read_bytes(file).decode("utf-8", "replace") for file in files)
-    models = re.findall(r"^def ([a-z]\w+)\(pretrained", text, re.MULTILINE)
-    if models and not re.search(rf"\b{re.escape(name.partition('.')[0])}\b", text):
-        raise unknown_model(name, models)
-
-
-def reopen_backbone(
-    spec: Mapping[str, str], device: str = "auto", *, trust_code: bool = False
-) -> Backbone:
-    """Return the backbone that `spec()` described, or raise where it has changed since.
-
-    A spec is read from a file that a stranger may have written, so a "module:function" in it is
-    imported and called, and a model of a folder or of somebody's hub page loaded, only with
-    `trust_code`.
-    """
-    name, what = spec["backbone"], ""
-    if _is_function(name):
-        what = "which is Python code that would be imported and run"
-    elif any(sign in name for sign in ":/\\~") or _is_folder(Path(name)):
-        what = "a folder or a page of a hub from which a network would be loaded"
-    if what and not trust_code:
-        raise BackboneError(
-            f"The run names {name} as its backbone, {what}. If you trust whoever made the run, "
-            "pass --trust-code (trust_code=True)."
-        )
-    backbone = open_backbone(name, device)
-    if backbone.identity != spec.get("identity", backbone.identity):
-        raise BackboneError(
-            f"{backbone.name} has changed since the run was made: the digest of its weights and "
-            f"preprocessing is {backbone.identity}, not {spec['identity']}. Restore the old ones, "
-            "or cluster again."
-        )
-    return backbone
-
-
-def _is_folder(path: Path) -> bool:
-    return (path / "config.json").is_file()
-
-
-def _is_function(name: str) -> bool:
-    return _FUNCTION.fullmatch(name) is not None
-
-
-def _networks() -> ModuleType:
-    """Import the module that needs PyTorch, only when it is used."""
-    try:
-        return importlib.import_module("probagg.app.embed.networks")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise missing("A backbone", "torch", "deep") from error
-
-
 def suggest_names(
     backbone: Backbone, X: np.ndarray, labels: np.ndarray, n_clusters: int
 ) -> list[tuple[int, str, float]]:
@@ -288,10 +177,13 @@ def suggest_names(
 
     The difference is that of the mean probability of the class in the cluster and elsewhere.
     """
-    head, names = backbone.read_head(), _class_names()
-    if head is None or names is None:
+    if (head := backbone.read_head()) is None:
         return []
-    weight, bias = head
+    try:
+        from timm.data import ImageNetInfo
+    except ImportError:
+        return []
+    info, (weight, bias) = ImageNetInfo(), head
     if weight.shape != (CLASSES, X.shape[1]):
         return []
     sums, sizes = np.zeros((n_clusters, CLASSES)), np.bincount(labels, minlength=n_clusters)
@@ -304,16 +196,7 @@ def suggest_names(
         rest = (sums.sum(0) - sums[k]) / max(len(X) - sizes[k], 1)
         difference = sums[k] / sizes[k] - rest
         best = [j for j in np.argsort(-difference)[:MOST_NAMES] if difference[j] >= LEAST]
-        found += [(int(k), names[j], float(difference[j])) for j in best]
+        # Of a class with several names, the first one.
+        names = (info.index_to_description(j).partition(",")[0] for j in best)
+        found += [(int(k), name, float(difference[j])) for j, name in zip(best, names, strict=True)]
     return found
-
-
-@functools.cache
-def _class_names() -> list[str] | None:
-    """Return the first name of each class of ImageNet, from timm; None where it is missing."""
-    try:
-        from timm.data import ImageNetInfo
-    except ImportError:
-        return None
-    info = ImageNetInfo()
-    return [info.index_to_description(k).partition(",")[0] for k in range(CLASSES)]

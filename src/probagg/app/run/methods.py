@@ -95,7 +95,7 @@ class ByPac:
         self.backbone: Any = None
         self.network = ""
         if is_images:
-            from probagg.app.embed.backbone import DEFAULT, is_available, open_backbone
+            from probagg.app.embed.opening import DEFAULT, is_available, open_backbone
             from probagg.pac.rows import check_pairwise_metric
 
             if params["metric"] not in LINEAR_METRICS:

@@ -167,7 +167,7 @@ class OpenedRun:
         """Return the network whose features were clustered, or None where there is none."""
         if "embed" not in self.config:
             return None
-        from probagg.app.embed.backbone import reopen_backbone
+        from probagg.app.embed.opening import reopen_backbone
 
         return reopen_backbone(self.config["embed"], device, trust_code=self.trust_code)
 
