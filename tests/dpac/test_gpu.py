@@ -9,6 +9,7 @@ from faults import soak
 from sklearn.datasets import load_digits
 
 from probagg import DPAC, PAC, Recipe
+from probagg.arrays import to_numpy
 from probagg.dpac.self_labelling import SmoothedLabels
 from probagg.dpac.stages import ClusterStage, PretrainStage
 from probagg.errors import Interrupted
@@ -106,7 +107,7 @@ def reporting(kind):
             X, _ = self.report("ends")
             for rows in (X.to(self.feed.device), X.numpy()):
                 pac = PAC(5, metric="cosine", m=1.02, random_state=0).fit(rows)
-                sizes = np.bincount(pac.labels_, minlength=5)
+                sizes = np.bincount(to_numpy(pac.labels_), minlength=5)
                 sys.stdout.write(f"  PAC on a {type(rows).__name__}: {np.sort(sizes)}\n")
 
         def report(self, when):

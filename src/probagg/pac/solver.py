@@ -40,7 +40,7 @@ from probagg.pac.sweeps import (
     near_uniform,
     read_out,
 )
-from probagg.pac.tensors import TensorChunks, TensorRows
+from probagg.pac.tensors import TensorChunks, TensorRows, rough_products
 from probagg.storage import fingerprint
 
 # From so many clusters on, init="auto" finds clusters of clusters, of so many rows per cluster, by
@@ -371,7 +371,8 @@ def _solve_out_of_core(
         fixed = fixed_sums(data, sample_weight, known, K, coordinates)
     if checkpoint.kept is None:
         some = None if known is None else known[chosen]
-        best_of_starts(rows, update, critical_m, parameters.for_sample, generator, some)
+        with rough_products(sample.X):
+            best_of_starts(rows, update, critical_m, parameters.for_sample, generator, some)
         w = rows.sample_weight
         weight = size if w is None else max(float(w.sum()), 1e-300)
         sums = fixed + (rows.sums - rows.fixed) * (sample.total_weight / weight)

@@ -4,12 +4,13 @@ Nothing here imports torch: whoever passes a tensor has.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from probagg.aggregation import Array, dual, lifted_growth, namespace
-from probagg.arrays import chunks, floating
+from probagg.arrays import chunks, floating, is_tensor
 from probagg.errors import InputError
 from probagg.pac.assignment import Update, kernels
 from probagg.pac.coordinates import linear_floor
@@ -38,6 +39,21 @@ def check_tensor(X: Array) -> Array:
     if not bool(X.amin().isfinite() & X.amax().isfinite()):  # NaN spreads
         raise InputError("X has NaN or infinite values. Fill them in or leave those rows out.")
     return X
+
+
+@contextmanager
+def rough_products(X: Array) -> Iterator[None]:
+    """Let products of float32 tensors have 11 bits (TF32) on a GPU: enough for where to start."""
+    if not (is_tensor(X) and X.is_cuda):
+        yield
+        return
+    xp = namespace(X)
+    before = xp.get_float32_matmul_precision()
+    xp.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        xp.set_float32_matmul_precision(before)
 
 
 class TensorRows(LinearRows):
