@@ -280,7 +280,7 @@ def main() -> None:
     stages, rows = tuple(a.stages.split(",")), []
     ends = {"start": a.weights.with_suffix(".json")} if a.weights else {}
     try:
-        for (way, settings), seed in itertools.product(ways.items(), a.seeds):
+        for seed, (way, settings) in itertools.product(a.seeds, ways.items()):
             recipe = Recipe.of(a.recipe).override(settings)
             job = Job(
                 a.out / way,
