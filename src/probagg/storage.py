@@ -28,8 +28,8 @@ from probagg.errors import InputError, reading
 
 FilePath = str | PathLike[str]
 
-# The key under which a value or a file keeps the digest of its own content.
-SEAL = "checksum"
+# The key under which a file keeps the digest of its own content.
+CHECKSUM = "checksum"
 RESTORE = "Copy the whole file there again, or make it again."
 # Bytes of a file of settings, and of any other that a run holds beside its tables and arrays.
 SETTINGS = 2**24
@@ -159,38 +159,6 @@ def check_mapped(array: Any) -> None:
     name = getattr(array, "filename", None)
     if name is not None and os.stat(name).st_size < array.offset + array.nbytes:
         raise InputError(f"{name} was cut short while it was read. Restore it, and run again.")
-
-
-def seal(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a value for JSON with the SHA-256 of its content, which `unseal` checks."""
-    return value | {SEAL: _digest(value)}
-
-
-def unseal(value: dict[str, Any]) -> dict[str, Any]:
-    """Return what `seal` was given; a changed value, or one without its digest, is an error.
-
-    >>> unseal(seal({"a": 1}))
-    {'a': 1}
-    >>> unseal(seal({"a": 1}) | {"a": 2})
-    Traceback (most recent call last):
-        ...
-    ValueError: its checksum is wrong
-    """
-    value = dict(value)
-    _check(value.pop(SEAL, None), _digest(value))
-    return value
-
-
-def _digest(value: Any, data: bytes | memoryview = b"") -> str:
-    """Return the SHA-256 of a value as JSON and of the bytes after it."""
-    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
-    digest.update(data)
-    return digest.hexdigest()
-
-
-def _check(expected: Any, found: str) -> None:
-    if expected != found:
-        raise ValueError("it has no checksum" if expected is None else "its checksum is wrong")
 
 
 def unwritable(error: OSError) -> str:
@@ -406,11 +374,18 @@ def write_safetensors(
     tensors = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     header, data = _split(save(tensors))
     header["__metadata__"] = {"description": text, "format": kind}
-    header["__metadata__"][SEAL] = _digest(header, data)
+    header["__metadata__"][CHECKSUM] = _digest(header, data)
     head = json.dumps(header, separators=(",", ":")).encode()
     # Tensors begin at a multiple of eight bytes.
     head += b" " * (-len(head) % 8)
     write_atomically(path, (len(head).to_bytes(8, "little"), head, bytes(data)))
+
+
+def _digest(header: dict[str, Any], data: memoryview) -> str:
+    """Return the SHA-256 of the header as JSON and of the bytes after it."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    digest.update(data)
+    return digest.hexdigest()
 
 
 def _split(file: bytes) -> tuple[dict[str, Any], memoryview]:
@@ -429,11 +404,12 @@ def read_safetensors(path: FilePath, kind: str) -> tuple[dict[str, Any], dict[st
     with reading(path, RESTORE, form="a safetensors file"):
         header, data = _split(file)
         metadata = header.get("__metadata__", {})
-        expected = metadata.pop(SEAL, None)
+        expected = metadata.pop(CHECKSUM, None)
         if metadata.get("format") != kind:
             raise InputError(
                 f"{path} holds {metadata.get('format', 'other tensors')!r}, but {kind!r} is "
                 "needed. Pass a file that `save` of the same class wrote."
             )
-        _check(expected, _digest(header, data))
+        if expected != _digest(header, data):
+            raise ValueError("its checksum is wrong" if expected else "it has no checksum")
         return load(file), json.loads(metadata["description"])

@@ -1,7 +1,5 @@
 """Checkpoints survive crashes and new versions."""
 
-import json
-
 import pytest
 import torch
 from small_training import weights_hash
@@ -12,7 +10,6 @@ from probagg.dpac.checkpoint import (
     load_optimizer_tensors,
     optimizer_tensors,
     read_checkpoint,
-    read_description,
     save_checkpoint,
 )
 
@@ -34,56 +31,58 @@ def test_the_newest_checkpoint_is_read(tmp_path):
 def test_only_the_last_two_are_kept(tmp_path):
     for step in (1, 2, 10):
         save_checkpoint(tmp_path, step, checkpoint(step))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-10", "step-2"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "step-10.safetensors",
+        "step-2.safetensors",
+    ]
 
 
 def test_files_that_a_person_put_among_checkpoints_stay(tmp_path):
-    mine = [save_checkpoint(tmp_path, 1, checkpoint(1)) / "notes.txt", tmp_path / "best" / "a.pt"]
-    mine += [tmp_path / "step-9" / "a.pt", tmp_path / "state.json~"]
+    save_checkpoint(tmp_path, 1, checkpoint(1))
+    mine = [tmp_path / "notes.txt", tmp_path / "best" / "a.pt", tmp_path / "step-9" / "a.pt"]
+    mine += [tmp_path / "step-best.safetensors", tmp_path / ".step.tmp"]
     for path in mine:
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
     for step in (2, 3, 4):
         save_checkpoint(tmp_path, step, checkpoint(step))
-    assert [path.read_text() for path in mine] == ["mine"] * 4
-    assert not (tmp_path / "step-1" / "state.safetensors").exists()
+    assert [path.read_text() for path in mine] == ["mine"] * 5
+    assert not (tmp_path / "step-1.safetensors").exists()
     assert read_checkpoint(tmp_path).description == {"v": 4}
 
 
 def test_the_same_step_may_be_saved_again(tmp_path):
     save_checkpoint(tmp_path, 5, checkpoint(1))
-    path = save_checkpoint(tmp_path, 5, checkpoint(2))
+    save_checkpoint(tmp_path, 5, checkpoint(2))
     assert read_checkpoint(tmp_path).description == {"v": 2}
-    assert [p.name for p in tmp_path.iterdir()] == ["step-5"]
-    path.rename(tmp_path / "step-5~")  # killed between the two renames
-    assert read_checkpoint(tmp_path).description == {"v": 2}
-    assert read_description(tmp_path)["v"] == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["step-5.safetensors"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "bit", "description", "gone"])
+@pytest.mark.parametrize("damage", ["cut", "bit", "description", "empty"])
 def test_a_damaged_checkpoint_is_skipped(tmp_path, damage, caplog):
     save_checkpoint(tmp_path, 1, checkpoint(1))
     newest = save_checkpoint(tmp_path, 2, checkpoint(2))
-    tensors = newest / "state.safetensors"
-    data = tensors.read_bytes()
-    if damage == "cut":
-        tensors.write_bytes(data[:-4])
-    elif damage == "bit":
-        tensors.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    elif damage == "description":
-        (newest / "state.json").write_text(json.dumps({"v": 2})[:-2])
-    else:
-        tensors.unlink()
+    data = newest.read_bytes()
+    newest.write_bytes(
+        {
+            "cut": data[:-4],
+            "bit": data[:-1] + bytes([data[-1] ^ 1]),
+            "description": data.replace(b'v\\": 2', b'v\\": 3'),
+            "empty": b"",
+        }[damage]
+    )
+    assert newest.read_bytes() != data
     assert read_checkpoint(tmp_path).description == {"v": 1}
-    assert "step-2 is damaged" in caplog.text
+    assert "step-2.safetensors cannot be read" in caplog.text
 
 
-def test_a_half_written_checkpoint_is_ignored(tmp_path):
+def test_a_half_written_checkpoint_is_ignored_and_removed(tmp_path):
     save_checkpoint(tmp_path, 1, checkpoint(1))
-    (tmp_path / ".step-2.tmp").mkdir()
+    (tmp_path / ".step-2.safetensors.1-1.tmp").write_bytes(b"half")
     assert read_checkpoint(tmp_path).description == {"v": 1}
     save_checkpoint(tmp_path, 2, checkpoint(2))
     assert read_checkpoint(tmp_path).description == {"v": 2}
+    assert len([*tmp_path.iterdir()]) == 2
 
 
 def test_no_checkpoint_is_none(tmp_path):

@@ -230,7 +230,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_the_differences_named(tmp_pa
 def test_out_of_time_saves_and_stops(tmp_path):
     with pytest.raises(Interrupted, match="limit of 0 minutes"):
         train(network(), tmp_path, machine=Machine("cpu", max_minutes=0.0))
-    assert (tmp_path / "checkpoints" / "step-1").is_dir()
+    assert (tmp_path / "checkpoints" / "step-1.safetensors").is_file()
 
 
 class Interrupting(Small):

@@ -1,6 +1,5 @@
 """What training cost hours to find is not lost between its end and the seal of the run."""
 
-import json
 import shutil
 import signal
 import subprocess
@@ -14,8 +13,8 @@ from commands import cluster, cluster_by_pac, probagg
 from sklearn.datasets import load_digits
 
 from probagg.app.run.folder import unfinished
-from probagg.dpac.checkpoint import TrainingState, read_checkpoint, save_checkpoint
-from probagg.storage import seal, unseal
+from probagg.dpac.checkpoint import FORMAT, TrainingState, read_checkpoint, save_checkpoint
+from probagg.storage import read_safetensors, write_safetensors
 
 QUICK = ("-k", 3, "--method", "dpac", "--recipe", "digits/fast", "--device", "cpu")
 for _setting in (
@@ -72,8 +71,8 @@ def again(home, run, *options):
 def damage(run, *which):
     """Flip a bit of checkpoints, the newest first."""
     found = unfinished(run).glob("checkpoints/step-*")
-    newest = sorted(found, key=lambda path: -int(path.name.removeprefix("step-")))
-    for path in (newest[i] / "state.safetensors" for i in which):
+    newest = sorted(found, key=lambda path: -int(path.stem.removeprefix("step-")))
+    for path in (newest[i] for i in which):
         data = path.read_bytes()
         path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     return newest
@@ -102,17 +101,17 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(home, run, cap
     newest = damage(run, 0)
     result = again(home, run)
     assert result.exit_code == 0, result.output
-    assert f"{newest[0].name} is damaged (its checksum is wrong)" in caplog.text
+    assert f"{newest[0].name} cannot be read as a safetensors file (its checksum" in caplog.text
     assert "self_label epoch 1/1" in result.stderr
     assert "pretrain" not in result.stderr
 
 
 def test_a_run_resumed_by_another_version_names_what_differs(home, run, caplog):
     """The rest of the run may differ from what the old version would have made."""
-    for path in unfinished(run).glob("checkpoints/step-*/state.json"):
-        description = unseal(json.loads(path.read_text()))
+    for path in unfinished(run).glob("checkpoints/step-*"):
+        arrays, description = read_safetensors(path, FORMAT)
         description["versions"]["torch"] = "1.0"
-        path.write_text(json.dumps(seal(description)))
+        write_safetensors(path, FORMAT, arrays, description)
     result = again(home, run)
     assert result.exit_code == 0, result.output
     assert f"resumed by other versions: torch was '1.0' and is '{version('torch')}'" in caplog.text
@@ -123,10 +122,12 @@ def test_a_linked_checkpoint_is_neither_read_nor_removed(tmp_path):
     """A folder that somebody sent may have one that leads to another run's."""
     mine = save_checkpoint(tmp_path / "mine", 1, TrainingState({}, {}))
     (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "step-1").symlink_to(mine)
+    link = tmp_path / "theirs" / mine.name
+    link.symlink_to(mine)
     assert read_checkpoint(tmp_path / "theirs") is None
     for step in (2, 3, 4):
         save_checkpoint(tmp_path / "theirs", step, TrainingState({}, {"step": step}))
+    assert link.is_symlink()
     assert read_checkpoint(tmp_path / "mine") is not None
     assert read_checkpoint(tmp_path / "theirs").description == {"step": 4}
 

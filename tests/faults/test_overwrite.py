@@ -146,8 +146,8 @@ def test_a_folder_of_another_program_is_refused(rows, tmp_path, name):
 def test_what_links_to_another_place_is_not_ours(rows, tmp_path):
     """Neither the place of an unfinished run nor a folder in it may lead elsewhere."""
     outside, other = tmp_path / "outside", tmp_path / "other"
-    (outside / "checkpoints" / "step-1").mkdir(parents=True)
-    (outside / "checkpoints" / "step-1" / "state.json").write_text("mine")
+    (outside / "checkpoints").mkdir(parents=True)
+    (outside / "checkpoints" / "step-1.safetensors").write_text("mine")
     (outside / "log.txt").write_text("mine")
     other.mkdir()
     before = contents(outside)
@@ -226,7 +226,7 @@ def test_what_a_person_put_into_a_run_survives_overwrite(rows, tmp_path):
     assert cluster_by_pac(rows, "-k", 2, "--out", run).exit_code == 0
     mine = [
         "checkpoints/best.pt",
-        "checkpoints/step-3/state.json",
+        "checkpoints/step-3.safetensors",
         "tensorboard/notes.json",
         "a/b.txt",
     ]

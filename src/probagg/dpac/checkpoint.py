@@ -1,7 +1,5 @@
 """Checkpoints: written whole or not at all, verified when read, the last two kept."""
 
-import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,25 +8,14 @@ import torch
 from torch import Tensor
 
 from probagg.environment import package_versions
-from probagg.errors import InputError, ProbaggError, first_line, reading
+from probagg.errors import InputError, ProbaggError
 from probagg.progress import logger
-from probagg.storage import (
-    SETTINGS,
-    find_files,
-    move,
-    read_bytes,
-    remove_files,
-    seal,
-    sync_all,
-    unseal,
-    write_file,
-)
+from probagg.storage import find_files, read_safetensors, remove_files, write_safetensors
 
 KEPT = 2
-_TENSORS, _DESCRIPTION = "state.safetensors", "state.json"
-CHECKPOINT_FILES = tuple(  # all that is ever removed from a folder of checkpoints
-    f"{step}/{file}" for step in ("step-*", ".step-*.tmp") for file in (_TENSORS, _DESCRIPTION)
-)
+FORMAT = "probagg.checkpoint/1"
+# All that is ever removed from a folder of checkpoints; of the second kind is what a kill leaves.
+CHECKPOINT_FILES = ("step-*.safetensors", ".step-*.safetensors.*.tmp")
 
 
 class CannotResume(ProbaggError, RuntimeError):
@@ -50,32 +37,14 @@ class TrainingState:
 
 
 def save_checkpoint(folder: Path, step: int, checkpoint: TrainingState) -> Path:
-    """Write `folder/step-N`, delete all but the last two, and return its path."""
-    from safetensors.torch import save
-
-    path, temporary = folder / f"step-{step}", folder / f".step-{step}.tmp"
-    _remove(temporary)
-    temporary.mkdir(parents=True, exist_ok=True)
-    data = save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
-    write_file(temporary / _TENSORS, data)
-    digest = hashlib.sha256(data).hexdigest()
-    sealed = seal({**checkpoint.description, "sha256": digest})
-    write_file(temporary / _DESCRIPTION, json.dumps(sealed, indent=2).encode())
-    sync_all(temporary)
-    if path.exists():  # a stage may end at a saved step: keep it until the new one is there
-        before = folder / f"step-{step}~"
-        _remove(before)
-        move(path, before)
-    move(temporary, path)
-    for old in [*_newest_first(folder)[KEPT:], *folder.glob("*~"), *folder.glob(".step-*.tmp")]:
-        _remove(old)
+    """Write `folder/step-N.safetensors`, delete all but the last two, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step}.safetensors"
+    arrays = {name: t.detach().cpu().numpy() for name, t in checkpoint.tensors.items()}
+    write_safetensors(path, FORMAT, arrays, checkpoint.description)
+    old = [path.name for path in _newest_first(folder)[KEPT:]]
+    remove_files(folder, {*old, *find_files(folder, CHECKPOINT_FILES[1:])})
     return path
-
-
-def _remove(path: Path) -> None:
-    """Remove a checkpoint, but no other file that somebody put there."""
-    files = (f"{path.name}/{file}" for file in (_TENSORS, _DESCRIPTION))
-    remove_files(path.parent, find_files(path.parent, files))
 
 
 def read_checkpoint(folder: Path) -> TrainingState | None:
@@ -84,54 +53,30 @@ def read_checkpoint(folder: Path) -> TrainingState | None:
     A damaged one is logged and skipped. Where all are damaged, training would start from the
     beginning and replace them: that is an error, so that a person decides.
     """
-    from safetensors.torch import load
-
     damaged = []
     for path in _newest_first(folder):
         try:
-            with reading(path, "Remove it."):
-                description = _description(path)
-                data = read_bytes(path / _TENSORS)
-                if hashlib.sha256(data).hexdigest() != description.pop("sha256"):
-                    raise InputError("its checksum is wrong")
-                return TrainingState(load(data), description)
+            arrays, description = read_safetensors(path, FORMAT)
         except (InputError, OSError) as error:
-            damaged.append(f"{path} is damaged ({first_line(error)})")
-            logger.warning("%s.", damaged[-1])
+            damaged.append(str(error))
+            logger.warning("%s", error)
+        else:
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            return TrainingState(tensors, description)
     if damaged:
         raise CannotResume(
-            f"No checkpoint can be used: {damaged[0]}. Restore one from a copy, or start from the "
-            "beginning with --resume never."
+            f"No checkpoint can be used. {damaged[0]} Or start from the beginning with --resume "
+            "never."
         )
     return None
 
 
-def _description(path: Path) -> dict[str, Any]:
-    """Return the checked description of a checkpoint."""
-    return unseal(json.loads(read_bytes(path / _DESCRIPTION, SETTINGS)))
-
-
 def _newest_first(folder: Path) -> list[Path]:
-    """Return checkpoints by step; of two with the same step, the one with "~" is the older."""
-
-    def age(path: Path) -> tuple[int, bool]:
-        number = path.name.removeprefix("step-")
-        return int(number.rstrip("~")), not number.endswith("~")
-
-    found = {folder / name.partition("/")[0] for name in find_files(folder, CHECKPOINT_FILES)}
-    found = {p for p in found if p.name.removeprefix("step-").rstrip("~").isdecimal()}
-    return sorted(found, key=age, reverse=True)
-
-
-def read_description(folder: Path) -> dict[str, Any] | None:
-    """Return the description of the newest checkpoint, without its tensors, or None."""
-    for path in _newest_first(folder):
-        try:
-            with reading(path, "Remove it."):
-                return _description(path)
-        except (InputError, OSError):
-            continue
-    return None
+    """Return checkpoints by step, but no links: a folder from others may have one to another."""
+    found = (folder / name for name in find_files(folder, CHECKPOINT_FILES[:1]))
+    steps = {path: path.stem.removeprefix("step-") for path in found if not path.is_symlink()}
+    steps = {path: step for path, step in steps.items() if step.isdecimal()}
+    return sorted(steps, key=lambda path: int(steps[path]), reverse=True)
 
 
 def check_identity(description: dict[str, Any], now: dict[str, Any], out: Path | None) -> None:

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from probagg.data.images import ImageSet, converted
 from probagg.data.opening import open_images
 from probagg.devices import choose_device
-from probagg.dpac.checkpoint import check_identity, read_description
+from probagg.dpac.checkpoint import check_identity, read_checkpoint
 from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined, infer
 from probagg.dpac.model import Model, PretextFactory, build_model, load_network, save_network
@@ -212,9 +212,9 @@ class DPAC(ClusterMixin, BaseEstimator):
         """Raise what `fit` would raise before it trains; write nothing."""
         plan, out = self._plan(images, known_labels), self._out()
         _ = plan.model
-        saved = read_description(out / "checkpoints") if out else None
+        saved = read_checkpoint(out / "checkpoints") if out else None
         if saved is not None:
-            check_identity(saved, plan.identity, out)
+            check_identity(saved.description, plan.identity, out)
 
     def _plan(self, images: Any, known_labels: Any = None) -> FitPlan:
         """Return the plan of a fit, the one of the last call if nothing has changed since."""
@@ -303,11 +303,9 @@ class DPAC(ClusterMixin, BaseEstimator):
 
     def _seed(self) -> int:
         """Return the seed: of the run in `out_dir` unless `random_state` is an int."""
-        out = self._out()
-        saved = read_description(out / "checkpoints") if out else None
-        if saved is not None and not isinstance(self.random_state, Integral):
-            return int(saved["identity"]["seed"])
-        return draw_seed(self.random_state)
+        out = None if isinstance(self.random_state, Integral) else self._out()
+        saved = read_checkpoint(out / "checkpoints") if out else None
+        return int(saved.description["identity"]["seed"]) if saved else draw_seed(self.random_state)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -54,7 +54,7 @@ OF_ONE_RUN = ("env.json", "result.json")
 # The sub-folder that a run is built in.
 UNFINISHED = ".probagg-unfinished"
 # Files of an unfinished run of DPAC.
-CHECKPOINTS = "checkpoints/step-*/*"
+CHECKPOINTS = "checkpoints/step-*.safetensors"
 # Seconds that adding a file to a finished run waits for another process.
 PATIENCE = 10.0
 # Files that `write_atomically` had not finished.
