@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Self, get_args, get_origin, get_type_hints
 
 import tomli_w
 
@@ -51,36 +51,68 @@ class RecipeError(InputError):
     """A recipe that cannot be used; the message names the key and what is needed."""
 
 
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise RecipeError(message)
+
+
+# Types that state the limits of a key: its least value, or the least and the largest.
+Count = Annotated[int, 1]
+Epochs = Annotated[int, 0]
+Share = Annotated[float, 0, 1]
+NotNegative = Annotated[float, 0.0]
+Widths = Annotated[tuple[int, ...], 1]
+
+
 @dataclass(frozen=True)
-class ViewSettings:
+class RecipeTable:
+    """A table of a recipe, whose values must fit the limits or choices that their types state."""
+
+    def __post_init__(self) -> None:
+        for key in dataclasses.fields(self):
+            value, limits = getattr(self, key.name), getattr(key.type, "__metadata__", ())
+            for one in value if isinstance(value, tuple) else [value]:
+                match limits:
+                    case (str(), *_):
+                        is_right, needed = one in limits, f"must be one of {', '.join(limits)}"
+                    case (low, high):
+                        is_right, needed = low <= one <= high, f"{low:g} to {high:g} is needed"
+                    case (least,):
+                        is_right, needed = one >= least, f"must be at least {least}"
+                    case _:
+                        break
+                _require(is_right, f"{key.name} is {one!r}, but {needed}.")
+
+
+@dataclass(frozen=True)
+class ViewSettings(RecipeTable):
     """What the views do to an image."""
 
-    size: int = 32  # height and width of a view in pixels
+    size: Annotated[int, 1, MAX_SIZE] = 32  # height and width of a view in pixels
     crop: tuple[float, float] = (0.2, 1.0)  # range of a crop's area; [1, 1] does not crop
     flip: bool = True
     # The strengths of brightness, contrast, saturation and hue.
     jitter: tuple[float, float, float, float] = (0.4, 0.4, 0.2, 0.1)
-    jitter_probability: float = 0.8
-    grayscale: float = 0.2  # probability
-    blur: float = 0.0  # probability; the kernel is as wide as a tenth of the view
+    jitter_probability: Share = 0.8
+    grayscale: Share = 0.2  # probability
+    blur: Share = 0.0  # probability; the kernel is as wide as a tenth of the view
     # The weak view's affine map, for digits: at most so many degrees, and shares of the size.
     rotate: float = 0.0
-    translate: float = 0.0
+    translate: Share = 0.0
     scale: tuple[float, float] = (1.0, 1.0)
     shear: float = 0.0
     operations: tuple[str, ...] = tuple(RANGES)  # those that the strong view draws from
     n_operations: int = 4  # drawn per sample, with replacement
-    cutout: float = 0.5  # largest side of the square erased in a strong view, share of the size
+    cutout: Share = 0.5  # largest side of the square erased in a strong view, share of the size
     strong_crop: bool = False  # whether the strong view is cropped like the weak one
-    clean_scale: float = 1.25  # multiple of `size` that an image is resized to before its crop
+    # The multiple of `size` that an image is resized to before its crop.
+    clean_scale: Annotated[float, 1] = 1.25
     # Mean and deviation of pixels in 0..1, one per channel or one for all; here CIFAR-10's.
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     std: tuple[float, ...] = (0.2470, 0.2435, 0.2616)
 
     def __post_init__(self) -> None:
-        _within(self.size, 1, MAX_SIZE, "size")
-        for name in "jitter_probability", "grayscale", "blur", "cutout", "translate":
-            _within(getattr(self, name), 0, 1, name)
+        super().__post_init__()
         _require(
             len(self.crop) == 2 and 0 < self.crop[0] <= self.crop[1] <= 1,
             f"crop is {self.crop}; needed: 0 < smallest area <= largest area <= 1.",
@@ -108,7 +140,6 @@ class ViewSettings:
             hint = did_you_mean(name, tuple(RANGES))
             known = f"Known: {', '.join(RANGES)}."
             _require(name in RANGES, f"operations: there is no {name!r}.{hint} {known}")
-        _at_least(self.clean_scale, 1, "clean_scale")
         _require(
             len(self.mean) == len(self.std) in (1, 3) and min(self.std) > 0,
             f"mean is {self.mean} and std {self.std}; needed: one value each, or three, std above "
@@ -127,51 +158,39 @@ class ViewSettings:
 
 
 @dataclass(frozen=True)
-class Architecture:
+class Architecture(RecipeTable):
     """The network f with its classifier h."""
 
     backbone: str = "resnet34"  # resnet18, resnet34, resnet50, convnet, mlp, or any name timm knows
     pretrained: bool = False  # whether to load the weights that a timm or torchvision name has
-    width: int = 64  # channels of convnet's first layer
-    layers: tuple[int, ...] = (500, 500, 2000, 10)  # widths of mlp
-    classifier: tuple[int, ...] = (512, 512)  # hidden layers between f and the K logits
-    norm: str = "batch"  # batch or group, in convnet and in the heads
-
-    def __post_init__(self) -> None:
-        _one_of(self.norm, ("batch", "group"), "norm")
-        _at_least(self.width, 1, "width")
-        _widths(self.layers, "layers")
-        _widths(self.classifier, "classifier")
+    width: Count = 64  # channels of convnet's first layer
+    layers: Widths = (500, 500, 2000, 10)  # widths of mlp
+    classifier: Widths = (512, 512)  # hidden layers between f and the K logits
+    norm: Annotated[str, "batch", "group"] = "batch"  # in convnet and in the heads
 
 
 @dataclass(frozen=True)
-class Pretext:
+class Pretext(RecipeTable):
     """The self-supervised task of pre-training, kept during clustering (Tables 5a and 5b)."""
 
-    task: str = "wcl"
-    views: tuple[str, ...] = ("weak", "strong")  # the first one learns the targets of clustering
+    task: Annotated[str, *TASKS] = "wcl"
+    # The first one learns the targets of clustering.
+    views: Annotated[tuple[str, ...], "weak", "strong", "clean"] = ("weak", "strong")
     weight: float = 1.0  # weight of this loss beside the clustering loss
     temperature: float = 0.5
-    head: tuple[int, ...] = (512, 512, 128)  # the projector's layers, or the decoder's hidden ones
-    queue_size: int = 4096  # number of MoCo's keys
-    key_momentum: float = 0.99  # momentum of MoCo's key network and BYOL's target network
-    predictor_rate: float = 1.0  # factor of the learning rate of BYOL's predictor
-    predictor_std: float = 0.0  # of its first weights; 0 is PyTorch's own start
+    head: Widths = (512, 512, 128)  # the projector's layers, or the decoder's hidden ones
+    queue_size: Count = 4096  # number of MoCo's keys
+    key_momentum: Share = 0.99  # momentum of MoCo's key network and BYOL's target network
+    predictor_rate: NotNegative = 1.0  # factor of the learning rate of BYOL's predictor
+    predictor_std: NotNegative = 0.0  # of its first weights; 0 is PyTorch's own start
 
     def __post_init__(self) -> None:
-        _one_of(self.task, TASKS, "task")
-        for view in self.views:
-            _one_of(view, ("weak", "strong", "clean"), "views")
+        super().__post_init__()
         pair = self.task in PAIR_TASKS
         _require(
             bool(self.head) or not pair, "head is empty, but the projector needs a width, as [128]."
         )
         _require(self.temperature > 0.0, f"temperature is {self.temperature}; try 0.5.")
-        _widths(self.head, "head")
-        _at_least(self.queue_size, 1, "queue_size")
-        _within(self.key_momentum, 0.0, 1.0, "key_momentum")
-        _at_least(self.predictor_rate, 0.0, "predictor_rate")
-        _at_least(self.predictor_std, 0.0, "predictor_std")
         _require(
             len(self.views) == 2 or (len(self.views) == 1 and not pair),
             f"views is {self.views}, but the task {self.task!r} compares "
@@ -180,57 +199,43 @@ class Pretext:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(RecipeTable):
     """Length, batches and optimiser of a stage."""
 
-    epochs: int = 200
-    batch_size: int = 240
-    optimizer: str = "adam"  # adam or sgd
-    learning_rate: float = 1e-4
-    weight_decay: float = 1e-4
-    momentum: float = 0.9  # SGD's
-    schedule: str = "constant"  # constant or cosine
-    warmup_epochs: int = 0  # at most half of the epochs
-    accumulate: int = 1  # parts of a batch whose gradients are summed for one update
-
-    def __post_init__(self) -> None:
-        _one_of(self.optimizer, ("adam", "sgd"), "optimizer")
-        _one_of(self.schedule, ("constant", "cosine"), "schedule")
-        _at_least(self.epochs, 0, "epochs")
-        _at_least(self.warmup_epochs, 0, "warmup_epochs")
-        _at_least(self.batch_size, 2, "batch_size")
-        _at_least(self.accumulate, 1, "accumulate")
-        _at_least(self.learning_rate, 0.0, "learning_rate")
-        _at_least(self.weight_decay, 0.0, "weight_decay")
-        _within(self.momentum, 0.0, 1.0, "momentum")
+    epochs: Epochs = 200
+    batch_size: Annotated[int, 2] = 240
+    optimizer: Annotated[str, "adam", "sgd"] = "adam"
+    learning_rate: NotNegative = 1e-4
+    weight_decay: NotNegative = 1e-4
+    momentum: Share = 0.9  # SGD's
+    schedule: Annotated[str, "constant", "cosine"] = "constant"
+    warmup_epochs: Epochs = 0  # at most half of the epochs
+    accumulate: Count = 1  # parts of a batch whose gradients are summed for one update
 
 
 @dataclass(frozen=True)
 class PretrainSettings(Training):
     """The first stage."""
 
-    epochs: int = 1000
+    epochs: Epochs = 1000
 
 
 @dataclass(frozen=True)
 class ClusterSettings(Training):
     """The second stage: Eq. 12 (`objective="opa"`) or Eq. 13 (`"pac"`)."""
 
-    objective: str = "opa"
+    objective: Annotated[str, "opa", "pac"] = "opa"
     m: float = 1.03
-    metric: str = "sqeuclidean"
-    balance: float = 1.0
-    start: str = "random"  # random, or pac, which fits the classifier to PAC's clusters
-    backbone_gradient: float = 1.0  # factor of this loss's gradient with respect to the features
+    metric: Annotated[str, "sqeuclidean", "cosine"] = "sqeuclidean"
+    balance: Annotated[float, 0, 2] = 1.0
+    # "pac" fits the classifier to PAC's clusters.
+    start: Annotated[str, "random", "pac"] = "random"
+    # The factor of this loss's gradient with respect to the features.
+    backbone_gradient: NotNegative = 1.0
     stratify: bool = False  # batches take their share of each cluster, so that masses are stable
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _one_of(self.objective, ("opa", "pac"), "objective")
-        _one_of(self.start, ("random", "pac"), "start")
-        _one_of(self.metric, ("sqeuclidean", "cosine"), "metric")
-        _at_least(self.backbone_gradient, 0.0, "backbone_gradient")
-        _within(self.balance, 0.0, 2.0, "balance")
         _require(self.m > 1.0, f"m is {self.m}, but a number above 1 is needed (1.03).")
 
 
@@ -245,20 +250,14 @@ class SelfLabelSettings(Training):
     and of the smoothed clusters.
     """
 
-    confidence: float = 0.95
-    labels: str = "memory"
+    confidence: Share = 0.95
+    labels: Annotated[str, "memory", "classifier", "neighbours", "matched"] = "memory"
     backbone_rate: float = 1.0  # factor of the learning rate of the backbone
-    refresh_epochs: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _one_of(self.labels, ("memory", "classifier", "neighbours", "matched"), "labels")
-        _at_least(self.refresh_epochs, 1, "refresh_epochs")
-        _within(self.confidence, 0.0, 1.0, "confidence")
+    refresh_epochs: Count = 5
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(RecipeTable):
     """A complete recipe; `Recipe.of("cifar10/fast")` returns a named one.
 
     >>> recipe = Recipe.of("digits/fast").override(["cluster.m=1.05", "pretrain.epochs=3"])
@@ -274,7 +273,7 @@ class Recipe:
 
     name: str = "own"
     channels: int = 3
-    decode_size: int = 32  # pixels of the shorter side that photos are decoded to
+    decode_size: Count = 32  # pixels of the shorter side that photos are decoded to
     network: Architecture = field(default_factory=Architecture)
     views: ViewSettings = field(default_factory=ViewSettings)
     pretext: Pretext = field(default_factory=Pretext)
@@ -283,8 +282,8 @@ class Recipe:
     self_label: SelfLabelSettings = field(default_factory=SelfLabelSettings)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _require(self.channels in (1, 3), f"channels is {self.channels}, but 1 or 3 is needed.")
-        _at_least(self.decode_size, 1, "decode_size")
 
     @classmethod
     def of(cls, name: str | PathLike[str]) -> Self:
@@ -453,27 +452,3 @@ def _convert(value: Any, hint: Any, key: str) -> Any:
         return value
     wanted = str(hint) if origin else hint.__name__
     raise RecipeError(f"{key} is {value!r}, but {wanted} is needed.")
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise RecipeError(message)
-
-
-def _one_of(value: str, choices: tuple[str, ...], what: str) -> None:
-    _require(value in choices, f"{what} is {value!r}, but must be one of {', '.join(choices)}.")
-
-
-def _at_least(value: float, least: float, what: str) -> None:
-    _require(value >= least, f"{what} is {value}, but must be at least {least}.")
-
-
-def _within(value: float, low: float, high: float, what: str) -> None:
-    _require(low <= value <= high, f"{what} is {value}, but {low:g} to {high:g} is needed.")
-
-
-def _widths(values: tuple[int, ...], what: str) -> None:
-    _require(
-        all(width >= 1 for width in values),
-        f"{what} is {list(values)}, but widths of at least 1 are needed.",
-    )
