@@ -189,12 +189,10 @@ class DPAC(ClusterMixin, BaseEstimator):
             )
             engine.resume()
             for stage in plan.stages:
+                used = feed
                 if stage.takes_extra and data.extra is not None:
-                    more = Feed(Joined(data, data.extra), engine.device)
-                    engine.train(stage(dataclasses.replace(setup, feed=more)))
-                    del more  # its images may fill the GPU
-                else:
-                    engine.train(stage(setup))
+                    used = Feed(Joined(data, data.extra), engine.device)
+                engine.train(stage(dataclasses.replace(setup, feed=used)))
             features, P = infer(model, setup.views, feed)
         some = max(DIAGNOSED[0], DIAGNOSED[1] * P.shape[1])
         rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:some]
@@ -218,10 +216,9 @@ class DPAC(ClusterMixin, BaseEstimator):
 
     def _plan(self, images: Any, known_labels: Any = None) -> FitPlan:
         """Return the plan of a fit, the one of the last call if nothing has changed since."""
-        parameters, last = self.get_params(deep=False), self._planned
-        given = images, known_labels
-        is_same = last is not None and all(map(operator.is_, last.given, given))
-        if last is not None and is_same and last.parameters == parameters:
+        given = {"images": images, "known_labels": known_labels, **self.get_params(deep=False)}
+        last = self._planned
+        if last is not None and all(map(operator.is_, last.given.values(), given.values())):
             return last
         check_parameters(self)
         if self.max_minutes is not None and self.out_dir is None:
@@ -240,7 +237,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         size = data.size or data.read(np.arange(1)).shape[1:3]
         recipe = recipe.adapt(data.channels, size)
         known = check_known_labels(known_labels, len(data), self.n_clusters)
-        self._planned = FitPlan(given, parameters, data, known, recipe, device, self._seed())
+        self._planned = FitPlan(given, data, known, recipe, device, self._seed())
         return self._planned
 
     def transform(self, images: Any) -> np.ndarray:
@@ -310,13 +307,12 @@ class DPAC(ClusterMixin, BaseEstimator):
 
 @dataclasses.dataclass(frozen=True)
 class FitPlan:
-    """What is decided before training, from what was given: images and known labels, parameters.
+    """What is decided before training, from the images, known labels and parameters given.
 
     Network and fingerprint are computed when first needed.
     """
 
-    given: tuple[Any, Any]
-    parameters: dict[str, Any]
+    given: dict[str, Any]
     data: ImageSet
     known: np.ndarray | None
     recipe: Recipe
@@ -326,13 +322,13 @@ class FitPlan:
     @cached_property
     def model(self) -> Model:
         """Return the network before training."""
-        given = {name: self.parameters[name] for name in ("backbone", "pretext")}
-        return build_model(self.recipe, int(self.parameters["n_clusters"]), seed=self.seed, **given)
+        own = {name: self.given[name] for name in ("backbone", "pretext")}
+        return build_model(self.recipe, int(self.given["n_clusters"]), seed=self.seed, **own)
 
     @cached_property
     def stages(self) -> tuple[type[NetworkStage], ...]:
         """Return the stages to train."""
-        given = self.parameters["stages"]
+        given = self.given["stages"]
         if given is None:
             return PretrainStage, ClusterStage, VARIANTS[self.recipe.self_label.labels]
         names = [getattr(stage, "name", None) for stage in given]
@@ -346,20 +342,16 @@ class FitPlan:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint must share with a run that resumes it."""
-        if self.parameters["out_dir"] is None:
+        if self.given["out_dir"] is None:
             return {}
         data, extra = self.data, self.data.extra
         identity = {
             "recipe": dataclasses.asdict(self.recipe),
             "data": data.fingerprint(),
             "extra": None if extra is None else extra.fingerprint(),
-            "n_clusters": int(self.parameters["n_clusters"]),
+            "n_clusters": int(self.given["n_clusters"]),
             "seed": self.seed,
-            **{
-                name: _name(self.parameters[name])
-                for name in OWN
-                if self.parameters[name] is not None
-            },
+            **{name: _name(self.given[name]) for name in OWN if self.given[name] is not None},
         }
         if self.known is not None:
             identity["known_labels"] = fingerprint([self.known.tobytes()])

@@ -9,7 +9,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -155,7 +155,7 @@ class Engine:
         )
         self._enter(stage, step)
         self.progress(Progress(stage.name, at.epoch, plan.epochs, at.step, steps))
-        with stop_on_signals(self._request_stop), _fast_convolutions():
+        with on_signals(self._stop_on), _fast_convolutions():
             self.module.train()
             while at.epoch < plan.epochs:
                 if at.step == 0:
@@ -200,16 +200,17 @@ class Engine:
         dtype = choose_precision(self.machine.precision, self.device)
         return torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32)
 
-    def _request_stop(self, reason: str) -> bool:
-        """Stop after the current step; return whether to stop at once instead.
+    def _stop_on(self, number: int, frame: FrameType | None) -> None:
+        """Stop after the current step; Ctrl-C interrupts at once where there is nothing to save.
 
-        That is when asked again, or where no step was done that could still be saved.
+        So it does when it is pressed again.
         """
-        again, self.stop = bool(self.stop), self.stop or reason
+        again, self.stop = bool(self.stop), self.stop or signal.Signals(number).name
         unsaved = self.out is not None and self._kept < self.position.total
         if again or (not unsaved and n_processes() == 1):
-            return True
-        if self._slowest > NOTICEABLE:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+        elif self._slowest > NOTICEABLE:
             with contextlib.suppress(RuntimeError):  # the signal came while a line was written
                 logger.warning(
                     "Stopping after this step, which takes about %s; Ctrl-C again stops at once "
@@ -217,7 +218,6 @@ class Engine:
                     duration(self._slowest),
                     duration(time.monotonic() - self._saved),
                 )
-        return False
 
     def _enter(self, stage: Stage, step: Step) -> None:
         at = self.position
@@ -291,18 +291,6 @@ def move_to_device(module: nn.Module, device: torch.device) -> nn.Module:
     return module.to(device).to(memory_format=torch.channels_last)
 
 
-@contextlib.contextmanager
-def stop_on_signals(stop: Callable[[str], bool]) -> Iterator[None]:
-    """Call `stop` with the name of a signal; where it returns True, Ctrl-C interrupts at once."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop(signal.Signals(number).name) and number == signal.SIGINT:
-            raise KeyboardInterrupt
-
-    with on_signals(handle):
-        yield
-
-
 def effective_batch_size(plan: Training, n: int) -> int:
     """Return the plan's batch size, or less for a small set; divisible by processes and parts."""
     parts = n_processes() * plan.accumulate
@@ -366,22 +354,12 @@ class History:
         """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
         if self._path is None or not self._path.exists():
             return
-        kept = []
-        for line in _lines(self._path):
-            try:
+        kept = ""
+        for line in decode_text(read_bytes(self._path)).splitlines():
+            # A damaged line, or half of one that a kill left, is of no use to anybody.
+            with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
                 record = json.loads(line)
                 current = record["stage"] == stage and record["epoch"] <= epoch
                 if record["stage"] in done or current:
-                    kept.append(line)
-            except (ValueError, LookupError, TypeError, RecursionError):
-                continue  # a damaged line is of no use to anybody, and curves do without it
-        write_atomically(self._path, encode("".join(kept)))
-
-
-def _lines(path: Path) -> list[str]:
-    """Return complete lines: a killed process may have left half of one."""
-    return [
-        line
-        for line in decode_text(read_bytes(path)).splitlines(keepends=True)
-        if line.endswith("}\n")
-    ]
+                    kept += f"{line}\n"
+        write_atomically(self._path, encode(kept))

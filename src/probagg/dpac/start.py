@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from probagg.dpac.recipe import ClusterSettings
 from probagg.known import match_clusters, reorder_clusters, with_known
 from probagg.neighbours.graph import modularity
+from probagg.neighbours.joining import count_edges
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.pac.solver import Parameters, Solution, solve
 from probagg.progress import logger
@@ -127,32 +128,30 @@ def recut(near: Tensor, Q: Tensor) -> Tensor | None:
     >>> len(labels[:50].unique()), len(labels[50:].unique()), len(labels.unique())
     (1, 1, 2)
     """
-    labels, pair = Q.argmax(1), most_connected(near, Q)
-    rows = torch.isin(labels, pair).nonzero()[:, 0]
+    graph, labels = near.cpu().numpy(), Q.argmax(1).cpu().numpy()
+    pair = most_connected(graph, labels, Q.shape[1])
+    rows = np.flatnonzero(np.isin(labels, pair))
     if pair[0] == pair[1] or len(rows) < FEWEST:
         return None
     try:
-        vector = second_eigenvector(near.cpu().numpy(), rows.cpu().numpy())
+        vector = second_eigenvector(graph, rows)
     except ArpackNoConvergence:
         return None
     upper = torch.from_numpy(vector).argsort().argsort().to(Q.device) >= len(rows) // 2
     shares = 0.95 * torch.eye(2, device=Q.device)[upper.long()] + 0.025
-    divided = Q.clone()
-    divided[rows[:, None], pair] = shares * Q[rows][:, pair].sum(1, keepdim=True)
+    divided, some = Q.clone(), torch.as_tensor(rows, device=Q.device)
+    divided[some[:, None], pair] = shares * Q[some][:, pair].sum(1, keepdim=True)
     return smooth(near, divided)
 
 
-def most_connected(near: Tensor, Q: Tensor) -> Tensor:
+def most_connected(near: np.ndarray, labels: np.ndarray, K: int) -> list[int]:
     """Return the two clusters with the most edges between them, relative to their sizes.
 
     Both are the first one where no edge connects two clusters.
     """
-    K, labels = Q.shape[1], Q.argmax(1)
-    edges = torch.bincount((K * labels[:, None] + labels[near]).flatten(), minlength=K * K)
-    edges = edges.reshape(K, K).double()
-    sizes = torch.bincount(labels, minlength=K).clamp(min=1).double()
-    share = ((edges + edges.T) / (sizes[:, None] * sizes).sqrt()).triu(1)
-    return torch.stack([share.argmax() // K, share.argmax() % K])
+    sizes = np.bincount(labels, minlength=K).clip(1)
+    share = count_edges(near, labels, K) / np.sqrt(sizes[:, None] * sizes)
+    return [*divmod(int(np.triu(share, 1).argmax()), K)]
 
 
 def second_eigenvector(near: np.ndarray, rows: np.ndarray) -> np.ndarray:
