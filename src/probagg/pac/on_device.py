@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from probagg.aggregation import Array, namespace
-from probagg.arrays import like
+from probagg.arrays import chunks, like
 from probagg.errors import import_optional
 from probagg.pac.files import FileChunks, FileRows, MappedRows
 from probagg.pac.out_of_core import Block, RowSample, finite_bounds
@@ -35,6 +35,7 @@ class DeviceRows(FileRows):
         self.nbytes = self.shape[0] * self.shape[1] * self.dtype.itemsize
         self.copies = Copies(choose_device(device))
         self.example = self.copies.empty((0,), self.dtype)
+        self._loaded: Array = None
 
     def read(self, chunk: int) -> np.ndarray:
         return self.rows.read(chunk)
@@ -45,10 +46,11 @@ class DeviceRows(FileRows):
         return self.nbytes <= SHARE * self.copies.free_bytes
 
     def load(self) -> Array:
-        """Return all rows, which must be finite, as a tensor on the device."""
+        """Return all rows, which must be finite, as a tensor that stays on the device."""
         X = self.copies.empty(self.shape, self.dtype)
         for some, rows in self.in_order():
             X[some] = rows
+        self._loaded = X
         return X
 
     def map(
@@ -62,6 +64,10 @@ class DeviceRows(FileRows):
 
     def in_order(self) -> Iterator[tuple[slice, Array]]:
         """Yield slices of all rows and these rows on the device; they must be finite."""
+        if self._loaded is not None:
+            n = max(1, PIECE_BYTES * self.shape[0] // self.nbytes)
+            yield from ((some, self._loaded[some]) for some in chunks(self.shape[0], n))
+            return
         start, block = 0, [(chunk, slice(None)) for chunk in self.filled]
         for rows, _ in self.copied(self.divided(block)):
             if not bool((rows.amin() + rows.amax()).isfinite()):
