@@ -1,8 +1,9 @@
 """The device on which torch computes, and copies of arrays to it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ def choose_device(name: str | torch.device) -> torch.device:
 
 
 @contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Let torch compute in one thread of the CPU.
+def one_torch_thread() -> Iterator[Callable[[], None]]:
+    """Let torch compute in one thread of the CPU; other threads call what is yielded, once each.
 
     In many small steps threads wait for each other: where other programs are busy, 2 to 20 times as
     long as one of them computes. (`environment.one_thread` may not know torch: it looks once.)
@@ -43,7 +44,7 @@ def one_torch_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        yield partial(torch.set_num_threads, 1)
     finally:
         torch.set_num_threads(before)
 

@@ -7,18 +7,13 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from probagg.errors import InputError
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 # The limits of a container.
 CGROUP = Path("/sys/fs/cgroup")
@@ -169,13 +164,3 @@ def one_blas_thread() -> AbstractContextManager[Any]:
 def one_thread() -> AbstractContextManager[Any]:
     """Let all libraries use one thread: starting others takes longer than small work."""
     return _thread_pools().limit(limits=1)
-
-
-def map_in_threads(
-    work: Callable[[Item], Result], items: Sequence[Item], n_threads: int
-) -> list[Result]:
-    """Return `work(item)` for each item, in order."""
-    if n_threads < 2 or len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(n_threads, len(items))) as pool:
-        return list(pool.map(work, items))

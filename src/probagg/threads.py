@@ -19,12 +19,14 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def in_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Yield `work(item)` for each item, in order, computed on all cores."""
-    if len(items) < 2:
+def in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], threads: int | None = None
+) -> Iterator[Result]:
+    """Yield `work(item)` for each item, in order, computed on all cores or in so many threads."""
+    if len(items) < 2 or threads == 1:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(min(threads or cores(), len(items))) as pool:
         for start in range(0, len(items), 1024):  # a million waiting tasks would fill the memory
             yield from pool.map(work, items[start : start + 1024])
 

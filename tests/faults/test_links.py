@@ -99,7 +99,7 @@ def test_a_photo_that_becomes_such_a_link_is_not_read_any_more(photos, tmp_path)
         images.read(np.array([3]))
     assert images.check()[1] == [("3.png", OUTSIDE)]
     with pytest.raises(BadImage, match=OUTSIDE):
-        pictures_of(images, None).items(np.arange(4), [None] * 8)[3].picture()
+        pictures_of(images, None).items(np.arange(4))[3].picture()
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from probagg.aggregation import (
     raise_to,
 )
 from probagg.arrays import chunks
-from probagg.environment import map_in_threads
 from probagg.estimators import labels_of
 from probagg.pac.coordinates import linear_floor, linear_side
+from probagg.threads import in_threads
 
 MANY = 32  # the number of clusters from which on P may be kept as CSR
 SPARSE = 1 / 8  # the share of its entries up to which a dense P becomes CSR
@@ -95,7 +95,7 @@ def assign_entries(lifted: Array, sums: np.ndarray, update: Update, n_threads: i
         rows, clusters, P = assign_nearest(lifted[part] @ side.T, update.m, floor)
         return rows + part.start, clusters, P
 
-    found = map_in_threads(assign, list(chunks(n, size)), n_threads)
+    found = list(in_threads(assign, list(chunks(n, size)), n_threads))
     return found[0] if len(found) == 1 else joined(found)
 
 

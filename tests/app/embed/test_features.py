@@ -199,12 +199,6 @@ def test_other_errors_of_a_network_are_raised(photos, backbone, network):
         extract_features(photos, backbone)
 
 
-@pytest.mark.parametrize("size", [0, -1, "large", 2.5])
-def test_an_invalid_batch_size_is_refused(photos, backbone, size):
-    with pytest.raises(ValueError, match=r"batch_size is .*1 or more, or 'auto'"):
-        extract_features(photos, backbone, batch_size=size)
-
-
 def test_blank_images_are_named_also_from_the_cache(tmp_path, backbone):
     """A camera's noise on one colour is no picture."""
     rng = np.random.default_rng(0)

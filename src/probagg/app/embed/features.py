@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from probagg.data.photo import (
     to_channels,
     to_picture,
 )
-from probagg.errors import InputError, NoData, first_line
+from probagg.errors import NoData, first_line
 from probagg.progress import Progress
 from probagg.storage import fingerprint, open_regular
 from probagg.threads import cores, in_threads, read_ahead
@@ -70,7 +70,7 @@ def extract_features(
     backbone: Backbone,
     *,
     cache: bool = True,
-    batch_size: int | Literal["auto"] = "auto",
+    batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> Features:
     """Return the features of all images (whatever `open_images` takes) that can be read.
@@ -80,52 +80,42 @@ def extract_features(
     cache. `progress(done, total)` is called for each batch.
     """
     images = open_images(images)
-    work = _Extraction(images, backbone, cache, _batch_size(batch_size, backbone))
+    work = _Extraction(images, backbone, cache, batch_size)
     X, have = np.zeros((len(images), backbone.n_features), np.float32), np.zeros(len(images), bool)
     contrasts = np.full(len(images), np.inf)
-    bad: dict[int, str] = {}
+    bad: list[tuple[str | int, str]] = []
+
+    def take(row: int, features: np.ndarray) -> None:
+        X[row], contrasts[row], have[row] = features[:-1], features[-1], True
+
     with work.cache:
-        for row, found in work.unchanged():
-            X[row], contrasts[row], have[row] = found[:-1], found[-1], True
-        cached, todo = int(have.sum()), np.flatnonzero(~have)
-        done, began = cached, time.perf_counter()
+        for row, features in work.unchanged():
+            take(row, features)
+        done = cached = int(have.sum())
+        began = time.perf_counter()
         if progress:
             progress(done, len(images))
         # Closed before the cache, which the threads use.
-        with contextlib.closing(work.extract(todo)) as pieces:
-            for piece in pieces:
-                for row, found in piece.features.items():
-                    X[row], contrasts[row], have[row] = found[:-1], found[-1], True
-                bad |= piece.bad
-                cached += piece.cached
-                done += len(piece.features) + len(piece.bad)
+        with contextlib.closing(work.extract(np.flatnonzero(~have))) as pieces:
+            for items in pieces:
+                for item in items:
+                    if item.features is None:
+                        bad.append((work.pictures.name(item.row), item.bad))
+                    else:
+                        take(item.row, item.features)
+                        cached += item.is_cached
+                done += len(items)
                 if progress:
                     progress(done, len(images))
         seconds = time.perf_counter() - began
-    named = [(work.pictures.name(row), reason) for row, reason in sorted(bad.items())]
     if not have.any():
         raise NoData(
-            f"None of the {len(images)} images of {images.name} can be read; {named[0][0]}: "
-            f"{named[0][1]}. Pass images that other programs can open."
+            f"None of the {len(images)} images of {images.name} can be read; {bad[0][0]}: "
+            f"{bad[0][1]}. Pass images that other programs can open."
         )
     blank = [work.pictures.name(row) for row in np.flatnonzero(contrasts < BLANK).tolist()]
     X = X if have.all() else X[have]
-    return Features(X, np.flatnonzero(have), named, cached, seconds, blank)
-
-
-@dataclass
-class _Piece:
-    """Images that were read: features by row, the contrast last, or why there are none.
-
-    `cached` is how many features came from the cache, `todo` are images with the network's input
-    and their contrast.
-    """
-
-    features: dict[int, np.ndarray]
-    cached: int
-    bad: dict[int, str]
-    todo: list[tuple[Item, np.ndarray, float]]
-    items: list[Item]
+    return Features(X, np.flatnonzero(have), bad, cached, seconds, blank)
 
 
 class _Extraction:
@@ -134,25 +124,27 @@ class _Extraction:
     The batch size is halved for good when the backbone runs out of memory.
     """
 
-    def __init__(self, images: ImageSet, backbone: Backbone, cache: bool, batch_size: int) -> None:
-        self.backbone, self.batch_size = backbone, batch_size
-        self.on_cpu = backbone.device == "cpu"
+    def __init__(
+        self, images: ImageSet, backbone: Backbone, cache: bool, batch_size: int | None
+    ) -> None:
+        self.backbone, self.on_cpu = backbone, backbone.device == "cpu"
+        share = min(max(AT_ONCE // cores(), MIN_BATCH), MAX_BATCH)
+        self.batch_size = batch_size or (share if self.on_cpu else AT_ONCE)
         self.pictures = pictures_of(images, backbone.near)
         path = cache_path() if cache else None
         self.cache = FeatureCache(path, backbone.identity, backbone.n_features + 1)
-        self.digests: list[bytes | None] = []
 
     def unchanged(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the cached features of files that have not changed, without reading them."""
-        self.digests = self.cache.digests(self.pictures.stamps())
-        for rows in chunks(len(self.digests), 1024):
-            digests = self.digests[rows]
+        self.pictures.digests = self.cache.digests(self.pictures.stamps())
+        for rows in chunks(len(self.pictures.digests), 1024):
+            digests = self.pictures.digests[rows]
             found = self.cache.find(digests)
             for row, digest in enumerate(digests, rows.start):
                 if digest in found:
                     yield row, found[digest]
 
-    def extract(self, rows: np.ndarray) -> Generator[_Piece, None, None]:
+    def extract(self, rows: np.ndarray) -> Generator[list[Item], None, None]:
         """Compute and cache the features of rows, piece by piece.
 
         On a CPU every core takes its own piece from the file to the features, and few rows are
@@ -163,55 +155,61 @@ class _Extraction:
             size = max(1, min(size, -(-len(rows) // cores())))
         pieces = [rows[piece] for piece in chunks(len(rows), size)]
 
-        def work(piece: np.ndarray) -> _Piece:
+        def work(piece: np.ndarray) -> list[Item]:
             loaded = self.load(piece)
             return self.compute(loaded) if self.on_cpu else loaded
 
-        threads = cores() if self.on_cpu else 1
+        # Networks run faster side by side than one after the other on all cores: no core waits.
+        alone: Any = contextlib.nullcontext()
+        if self.on_cpu and self.backbone.module is not None:
+            from probagg.devices import one_torch_thread
+
+            alone = one_torch_thread()
         with (
-            _one_thread_each(self.backbone) as begin,
-            contextlib.closing(read_ahead(work, pieces, threads, begin)) as loading,
+            alone as begin,
+            contextlib.closing(
+                read_ahead(work, pieces, cores() if self.on_cpu else 1, begin)
+            ) as loading,
         ):
             for loaded in loading:
                 yield loaded if self.on_cpu else self.compute(loaded)
 
-    def load(self, rows: np.ndarray) -> _Piece:
+    def load(self, rows: np.ndarray) -> list[Item]:
         """Read images; those whose content is in the cache are not decoded."""
-        items = self.pictures.items(rows, self.digests)
+        items = self.pictures.items(rows)
         found = self.cache.find(item.digest for item in items)
-        features = {item.row: found[item.digest] for item in items if item.digest in found}
-        piece = _Piece(features, len(features), {}, [], items)
-        new = [item for item in items if item.row not in features]
-        for item, prepared in zip(new, in_threads(self._prepare, new), strict=True):
-            if isinstance(prepared, str):
-                piece.bad[item.row] = prepared
-            else:
-                piece.todo.append((item, *prepared))
-        return piece
+        for item in items:
+            if item.digest in found:
+                item.features, item.is_cached = found[item.digest], True
+        for _ in in_threads(self._prepare, [item for item in items if not item.is_cached]):
+            pass
+        return items
 
-    def _prepare(self, item: Item) -> tuple[np.ndarray, float] | str:
-        """Return the picture as the network's input and its contrast, or why it is bad."""
+    def _prepare(self, item: Item) -> None:
+        """Set the picture of an image as the network's input and its contrast, or why it is bad."""
         try:
             picture = item.picture()
         except BadImage as bad:
-            return str(bad)
+            item.bad = str(bad)
+            return
         try:
-            return self.backbone.prepare(picture), contrast(picture)
+            item.prepared = self.backbone.prepare(picture), contrast(picture)
         except Exception as error:  # a user's own transform, which worked on a blank picture
-            return f"the backbone's transform fails on it ({first_line(error)})"
+            item.bad = f"the backbone's transform fails on it ({first_line(error)})"
 
-    def compute(self, piece: _Piece) -> _Piece:
-        """Compute the features of what is to be done, and cache those of all."""
-        if piece.todo:
-            items, prepared, contrasts = zip(*piece.todo, strict=True)
-            computed = np.column_stack([self.infer(np.stack(prepared)), np.float32(contrasts)])
-            piece.features |= {item.row: x for item, x in zip(items, computed, strict=True)}
-        good = [item for item in piece.items if item.digest and item.row in piece.features]
+    def compute(self, items: list[Item]) -> list[Item]:
+        """Compute the features of what was prepared, and cache those of all."""
+        if todo := [item for item in items if item.prepared is not None]:
+            inputs, contrasts = zip(*(item.prepared for item in todo if item.prepared), strict=True)
+            computed = np.column_stack([self.infer(np.stack(inputs)), np.float32(contrasts)])
+            for item, features in zip(todo, computed, strict=True):
+                item.features, item.prepared = features, None
+        good = [(i, i.digest, i.features) for i in items if i.digest and i.features is not None]
         self.cache.store(
-            [(item.stamp, item.digest) for item in good if item.stamp and item.digest],
-            [(item.digest, piece.features[item.row]) for item in good if item.digest],
+            [(item.stamp, digest) for item, digest, _ in good if item.stamp],
+            [(digest, features) for _, digest, features in good],
         )
-        return piece
+        return items
 
     def infer(self, batch: np.ndarray) -> np.ndarray:
         """Return the network's output for a batch, which is divided where memory is short."""
@@ -242,46 +240,23 @@ def contrast(picture: Image) -> float:
     return float(some.std(axis=(0, 1)).max())
 
 
-@contextlib.contextmanager
-def _one_thread_each(backbone: Backbone) -> Iterator[Callable[[], None] | None]:
-    """Yield what every thread calls first, so that a torch network computes in that thread alone.
-
-    Networks run faster side by side than one after the other on all cores: no core waits.
-    """
-    if backbone.module is None or backbone.device != "cpu":
-        yield None
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        yield lambda: torch.set_num_threads(1)
-    finally:
-        torch.set_num_threads(before)
-
-
-def _batch_size(given: int | str, backbone: Backbone) -> int:
-    if given == "auto":
-        if backbone.device != "cpu":
-            return AT_ONCE
-        return min(max(AT_ONCE // cores(), MIN_BATCH), MAX_BATCH)
-    if not isinstance(given, int) or given < 1:
-        raise InputError(f"batch_size is {given!r}, but 1 or more, or 'auto', is needed.")
-    return given
-
-
-@dataclass(frozen=True)
+@dataclass
 class Item:
-    """One image of a set, not yet decoded.
+    """One image of a set, not yet decoded, and what becomes of it.
 
     `digest` is of its content, None where it cannot be read; `picture` returns an RGB picture or
-    raises BadImage.
+    raises BadImage. It is `prepared` as the network's input and its contrast, or `bad` says why
+    not. The contrast is also the last of the `features`.
     """
 
     row: int
     digest: bytes | None
     picture: Callable[[], Image]
     stamp: Stamp | None = None
+    features: np.ndarray | None = None
+    is_cached: bool = False
+    prepared: tuple[np.ndarray, float] | None = None
+    bad: str = ""
 
 
 class Pictures:
@@ -289,6 +264,8 @@ class Pictures:
 
     def __init__(self, images: ImageSet) -> None:
         self._images = images
+        # The content of files by their stamps, where the cache has it.
+        self.digests: list[bytes | None] = [None] * len(images)
 
     def name(self, row: int) -> str | int:
         """Return the path of an image, or its row."""
@@ -298,8 +275,8 @@ class Pictures:
         """Return the stamp of each image, without reading it."""
         return [None] * len(self._images)
 
-    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
-        """Return the images of these rows; `known` are the digests that all stamps had."""
+    def items(self, rows: np.ndarray) -> list[Item]:
+        """Return the images of these rows."""
         return [
             Item(row, _pixel_digest(pixels), functools.partial(to_channels, to_picture(pixels), 3))
             for row, pixels in zip(rows.tolist(), self._images.read(rows), strict=True)
@@ -328,13 +305,13 @@ class Files(Pictures):
         self._stamps = [_stamp(self._folder / path) for path in self._paths]
         return self._stamps
 
-    def items(self, rows: np.ndarray, known: list[bytes | None]) -> list[Item]:
+    def items(self, rows: np.ndarray) -> list[Item]:
         def item(row: int) -> Item:
             path = self._folder / self._paths[row]
             # The file may have changed since `stamps`.
             stamp = _stamp(path)
-            same = known[row] is not None and stamp == self._stamps[row]
-            digest = known[row] if same else stamp and _file_digest(path)
+            digest = self.digests[row] if stamp == self._stamps[row] else None
+            digest = digest or (stamp and _file_digest(path))
             return Item(row, digest, lambda: open_photo(self._place(row), self._near), stamp)
 
         return list(in_threads(item, rows.tolist()))

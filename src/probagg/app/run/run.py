@@ -74,8 +74,7 @@ class Run(OpenedRun):
             raise InputError(f"{backbone.name} has its own transform, which is not exported.")
         from probagg.app.embed.features import pictures_of
 
-        rows = np.arange(len(samples))
-        pictures = pictures_of(samples.pictures, backbone.near).items(rows, [None] * len(rows))
+        pictures = pictures_of(samples.pictures, backbone.near).items(np.arange(len(samples)))
         found = []
         for name, item in zip(samples.names, pictures, strict=True):
             try:
