@@ -40,7 +40,7 @@ ALLOWED = {
     "opa": {"aggregation", "devices", "pac", "storage"},
     "dpac": {"aggregation", "devices", "pac", "opa", "data", "metrics", "neighbours", "storage"},
     "embed": {"data", "devices", "storage"},
-    "assignments": {"storage"},
+    "assignments": {"data", "storage"},
     "review": {"storage", "assignments"},
     "report": {"metrics", "data", "storage", "assignments", "review"},
     "export": {

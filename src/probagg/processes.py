@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-from probagg.errors import ProbaggError
 from probagg.progress import logger
 
 # Seconds between attempts.
@@ -25,20 +24,13 @@ if sys.platform != "win32":
     import fcntl
 
 
-class Held(ProbaggError, RuntimeError):
-    """A lock that another process, `holder`, did not release in time."""
-
-    def __init__(self, path: Path, holder: str) -> None:
-        super().__init__(f"Process {holder} holds {path}. Wait for it to end.")
-        self.holder = holder
-
-
 @contextlib.contextmanager
 def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
-    """Hold the lock file `path`, which is removed afterwards; raise `Held` after `wait` seconds.
+    """Hold the lock file `path`, which is removed afterwards.
 
-    A file without a living process that holds it, whatever its content, is not a lock. Where the
-    file system has no locks, a warning is logged and nobody is kept out.
+    Where another process has it for `wait` seconds, a BlockingIOError names that process. A file
+    without a living process that holds it, whatever its content, is not a lock. Where the file
+    system has no locks, a warning is logged and nobody is kept out.
     """
     deadline = time.monotonic() + wait
     while (descriptor := _take(path, time.monotonic() >= deadline)) is None:
@@ -54,7 +46,7 @@ def hold(path: Path, wait: float = 0.0) -> Iterator[None]:
 
 
 def _take(path: Path, is_last: bool) -> int | None:
-    """Return the descriptor of the locked file, or None; the last attempt raises `Held`."""
+    """Return the descriptor of the locked file, or None; the last attempt names its holder."""
     with contextlib.ExitStack() as closing:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _FLAGS, 0o666)
         closing.callback(os.close, descriptor)
@@ -62,7 +54,8 @@ def _take(path: Path, is_last: bool) -> int | None:
             raise OSError(errno.EMLINK, f"{path.name} is another name of a file")
         if not _lock(descriptor):
             if is_last:
-                raise Held(path, os.read(descriptor, 20).decode(errors="replace") or "?")
+                holder = os.read(descriptor, 20).decode(errors="replace") or "?"
+                raise BlockingIOError(errno.EAGAIN, f"Process {holder}", str(path))
             return None
         with contextlib.suppress(FileNotFoundError):  # its last holder may have removed it
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
@@ -86,35 +79,26 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-Handler = Callable[[int, FrameType | None], object]
-
-
 @contextlib.contextmanager
-def on_signals(handle: Handler) -> Iterator[None]:
-    """Call `handle` on Ctrl-C, SIGTERM, SIGHUP and SIGUSR1; what nohup ignores stays ignored.
+def on_signals(handle: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call `handle` on the signals that end a process; what nohup ignores stays ignored.
 
-    Python allows this in the main thread only; elsewhere signals keep their meaning.
+    These are Ctrl-C and SIGTERM, and where nobody else handles or ignores them SIGHUP and SIGUSR1,
+    which SLURM sends before the time is up. Python allows this in the main thread only; elsewhere
+    signals keep their meaning.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handle) for number in _ending()}
+    ending = [signal.SIGINT, signal.SIGTERM]
+    # Windows has none of these.
+    for number in (getattr(signal, n) for n in ("SIGHUP", "SIGUSR1") if hasattr(signal, n)):
+        handler = signal.getsignal(number)
+        is_ours = getattr(handler, "__module__", "").startswith("probagg.")
+        ending += [number] if is_ours or handler == signal.SIG_DFL else []
+    before = {number: signal.signal(number, handle) for number in ending}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _ending() -> list[signal.Signals]:
-    """Return the signals that end a process here; those that somebody handles or ignores do not.
-
-    Ctrl-C and SIGTERM always do. SIGUSR1 is what SLURM sends before the time is up.
-    """
-    found = [signal.SIGINT, signal.SIGTERM]
-    for number in (getattr(signal, name, None) for name in ("SIGHUP", "SIGUSR1")):
-        if number is not None:  # as on Windows
-            handler = signal.getsignal(number)
-            is_ours = getattr(handler, "__module__", "").startswith("probagg.")
-            found += [number] if is_ours or handler == signal.SIG_DFL else []
-    return found

@@ -1,4 +1,4 @@
-"""The one reader and the one writer of files; digests, safetensors, cells of CSV files.
+"""The one reader and the one writer of files; digests, safetensors.
 
 Nothing else opens a file (tests/test_storage.py). What is read is a regular file of a size that
 fits; what is written is there whole or not at all, also after a power cut.
@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -39,11 +38,6 @@ MAX_STEPS = 2**24
 FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors of file systems that cannot write a file or a folder through.
 _WITHOUT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}
-# Marks before a cell that a spreadsheet would run: "./" leads to the same file, and an apostrophe
-# is what spreadsheets themselves put before text.
-PATH, TEXT = "./", "'"
-_FORMULAS = {mark: re.compile(rf"({re.escape(mark)})*[=+\-@\t\r]") for mark in (PATH, TEXT)}
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 def cache_folder() -> Path:
@@ -304,19 +298,13 @@ def find_files(folder: FilePath, patterns: Iterable[str]) -> set[str]:
     return found
 
 
-def remove_files(folder: FilePath, names: Iterable[str]) -> None:
-    """Remove files of a folder, and the sub-folders that this leaves empty."""
-    paths = [Path(folder) / name for name in names]
-    for path in paths:
+def remove_files(folder: FilePath, patterns: Iterable[str], keep: Iterable[str] = ()) -> None:
+    """Remove the files that `find_files` finds, and the sub-folders that this leaves empty."""
+    for path in (Path(folder) / name for name in find_files(folder, patterns) - {*keep}):
         path.unlink(missing_ok=True)
-    remove_empty({path.parent for path in paths} - {Path(folder)})
-
-
-def remove_empty(folders: Iterable[FilePath]) -> None:
-    """Remove those of the folders that hold nothing."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)
+        if path.parent != Path(folder):
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
 
 
 def set_aside(path: Path) -> Path:
@@ -329,34 +317,6 @@ def set_aside(path: Path) -> Path:
 def encode(text: str) -> bytes:
     """Return UTF-8; the bytes of a file name that is not valid UTF-8 stay as they are."""
     return text.encode("utf-8", "surrogateescape")
-
-
-def decode_text(data: bytes) -> str:
-    """Return the text that `encode` turned into bytes."""
-    return data.decode("utf-8", "surrogateescape")
-
-
-def marked(cell: str, mark: str) -> str:
-    """Return a cell of a CSV file that no spreadsheet takes for a formula.
-
-    Somebody may have named a photo `=HYPERLINK(...).jpg`. The mark is put before such a cell, and
-    before one that has it already, so that `unmarked` takes off exactly what was put there. Numbers
-    are not formulas.
-
-    >>> marked("=1+1.jpg", PATH), marked("-1.5", TEXT)
-    ('./=1+1.jpg', '-1.5')
-    """
-    is_formula = _FORMULAS[mark].match(cell) and not _NUMBER.fullmatch(cell)
-    return mark + cell if is_formula else cell
-
-
-def unmarked(cell: str, mark: str) -> str:
-    """Return the cell that was `marked`.
-
-    >>> unmarked("./=1+1.jpg", PATH)
-    '=1+1.jpg'
-    """
-    return cell.removeprefix(mark) if _FORMULAS[mark].match(cell) else cell
 
 
 def write_safetensors(

@@ -13,8 +13,8 @@ from PIL import Image
 
 from probagg import cluster
 from probagg.app.assignments import Assignments
+from probagg.data.cells import PATH, TEXT, marked, text_table, unmarked
 from probagg.progress import printable
-from probagg.storage import PATH, TEXT, marked, unmarked
 
 CLEAR = "\x1b[2J\x1b]0;pwned\x07"  # clears the screen and renames the window
 FORMULA = "=HYPERLINK(0).png"
@@ -128,7 +128,6 @@ def test_the_run_knows_its_photos_by_their_names(made, photos):
 
 
 def test_a_class_that_is_a_folder_named_as_a_formula_is_marked_and_read_back(tmp_path):
-    from probagg.app.run.result import text_table
     from probagg.data.labels import Classes, read_labels
 
     rows = [("=a/1.png", "=a"), ("-b/2.png", "'=b"), ("c/3.png", "-1")]

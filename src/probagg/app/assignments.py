@@ -18,17 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from probagg.arrays import chunks, unit_rows
+from probagg.data.cells import PATH, TEXT, marked, unmarked
 from probagg.errors import import_optional, reading
-from probagg.storage import (
-    PATH,
-    RESTORE,
-    TEXT,
-    marked,
-    open_regular,
-    read_safetensors,
-    unmarked,
-    write_safetensors,
-)
+from probagg.storage import RESTORE, open_regular, read_safetensors, write_safetensors
 
 if TYPE_CHECKING:
     import pandas

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from probagg.arrays import UNKNOWN
+from probagg.data.cells import TEXT, unmarked
 from probagg.data.tables import delimiter_of
 from probagg.errors import NoData, reading, warn_user
-from probagg.storage import TEXT, read_bytes, unmarked
+from probagg.storage import read_bytes
 
 # Column names in the order in which they are looked for; "cluster" is of a table of probagg.
 _NAME_HEADS = ("path", "file", "filename", "image", "row", "index", "id", "name")

@@ -43,7 +43,7 @@ def save_checkpoint(folder: Path, step: int, checkpoint: TrainingState) -> Path:
     arrays = {name: t.detach().cpu().numpy() for name, t in checkpoint.tensors.items()}
     write_safetensors(path, FORMAT, arrays, checkpoint.description)
     old = [path.name for path in _newest_first(folder)[KEPT:]]
-    remove_files(folder, {*old, *find_files(folder, CHECKPOINT_FILES[1:])})
+    remove_files(folder, (*old, *CHECKPOINT_FILES[1:]))
     return path
 
 

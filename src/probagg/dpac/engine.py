@@ -43,7 +43,7 @@ from probagg.opa.processes import (
 )
 from probagg.processes import on_signals
 from probagg.progress import duration, logger
-from probagg.storage import append, decode_text, encode, read_bytes, write_atomically
+from probagg.storage import append, encode, read_bytes, write_atomically
 
 LONG = 5000  # steps of a stage from which compiling it, a minute or two, pays
 NOTICEABLE = 2.0  # seconds of a step from which the wait for its end is said
@@ -355,7 +355,7 @@ class History:
         if self._path is None or not self._path.exists():
             return
         kept = ""
-        for line in decode_text(read_bytes(self._path)).splitlines():
+        for line in read_bytes(self._path).decode("utf-8", "surrogateescape").splitlines():
             # A damaged line, or half of one that a kill left, is of no use to anybody.
             with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
                 record = json.loads(line)

@@ -1,6 +1,7 @@
 """Run folders of real clusterings, in the format of `probagg cluster`, and a browser."""
 
 import csv
+import json
 import shutil
 
 import numpy as np
@@ -72,8 +73,8 @@ def write_run(folder, X, P, *, config, names=None, classes=None, columns=None, *
     what, names = ("row", range(N)) if names is None else ("path", names)
     with RunFolder(folder) as run:
         run.write("config.toml", tomli_w.dumps(config))
-        run.write_json("env.json", environment())
-        run.write_json("result.json", result)
+        run.write("env.json", json.dumps(environment()))
+        run.write("result.json", json.dumps(result))
         header = [
             what,
             *["cluster", "probability", "second_cluster", "second_probability", "distance", "flag"],
@@ -193,8 +194,8 @@ def large_run(tmp_path):
     with RunFolder(folder) as run:
         run.write("config.toml", tomli_w.dumps({"source": "/data/large.npy", "method": "pac",
                   "n_clusters": 100, "seed": 0, "kind": "matrix", "pac": {}}))  # fmt: skip
-        run.write_json("env.json", environment())
-        run.write_json("result.json", {"method": "pac", "n_clusters": 100, "seconds": 60.0})
+        run.write("env.json", json.dumps(environment()))
+        run.write("result.json", json.dumps({"method": "pac", "n_clusters": 100, "seconds": 60.0}))
         header = ["row", *COLUMNS]
         body = ((i, k, 0.9, (k + 1) % 100, 0.1, 1.0, "") for i, k in enumerate(labels))
         write_table(folder / "assignments.csv", header, body)

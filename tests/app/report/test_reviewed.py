@@ -9,7 +9,7 @@ from probagg.app.assignments import Assignments, overlaps
 from probagg.app.review import Review
 from probagg.app.run.contents import read_contents, write_review
 from probagg.app.run.pages import write_report
-from probagg.app.run.result import text_table
+from probagg.data.cells import text_table
 
 HEADS = "first second mean_probability samples"
 

@@ -30,9 +30,10 @@ from probagg.app.run.folder import (
 )
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.arrays import read_npz
+from probagg.data.cells import PATH, TEXT, unmarked
 from probagg.data.labels import read_labels
 from probagg.errors import NoData, reading
-from probagg.storage import PATH, TEXT, decode_text, map_array, parse_toml, read_bytes, unmarked
+from probagg.storage import map_array, parse_toml, read_bytes
 
 Part = TypeVar("Part")
 ASSIGNMENTS, RESULT, FEATURES = "assignments.csv", "result.json", "embeddings.npy"
@@ -194,7 +195,7 @@ def _checked(run: str | PathLike[str], name: str, read: Callable[[Path], Part]) 
 
 def _text(path: Path) -> str:
     # A file name need not be valid UTF-8; it is kept as it is here and cleaned when shown.
-    return decode_text(read_bytes(path)) if path.exists() else ""
+    return read_bytes(path).decode("utf-8", "surrogateescape") if path.exists() else ""
 
 
 def _json(path: Path, types: dict[str, type]) -> dict[str, Any]:

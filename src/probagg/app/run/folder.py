@@ -4,14 +4,14 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from probagg.errors import ProbaggError, reading
-from probagg.processes import Held, hold
+from probagg.processes import hold
 from probagg.progress import logger
 from probagg.storage import (
     SETTINGS,
@@ -22,7 +22,6 @@ from probagg.storage import (
     move,
     naming,
     read_bytes,
-    remove_empty,
     remove_files,
     set_aside,
     sync,
@@ -84,11 +83,6 @@ def unfinished(run: str | PathLike[str]) -> Path:
 def has_checkpoints(run: str | PathLike[str]) -> bool:
     """Return whether a folder holds a run of DPAC that was interrupted and can be resumed."""
     return bool(find_files(unfinished(run), (CHECKPOINTS,)))
-
-
-def run_files(folder: str | PathLike[str]) -> set[str]:
-    """Return the files of a folder that a run may consist of."""
-    return find_files(folder, RUN_FILES)
 
 
 def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
@@ -167,8 +161,7 @@ def changed_files(run: str | PathLike[str]) -> list[str]:
 
 def _is_changed(path: Path, hashes: dict[str, str]) -> bool:
     """Return whether a file is there with other content than was sealed; "" stands for any."""
-    expected = hashes.get(path.name)
-    if not expected or not os.path.lexists(path):
+    if not (expected := hashes.get(path.name)) or not os.path.lexists(path):
         return False
     with reading(path, RESTORE, RunFolderError):
         return _known_checksum(path, file_version(path)) != expected
@@ -196,9 +189,9 @@ def alone(run: Path, wait: float = 0.0) -> Iterator[None]:
     with contextlib.ExitStack() as lock:
         try:
             lock.enter_context(hold(run / LOCK, wait))
-        except Held as error:
+        except BlockingIOError as error:
             raise RunFolderError(
-                f"Process {error.holder} is writing to {run}. Wait for it, or name another folder."
+                f"{error.strerror} is writing to {run}. Wait for it, or name another folder."
             ) from None
         except OSError as error:
             raise RunFolderError(f"{run} {unwritable(error)}") from error
@@ -222,17 +215,16 @@ class RunFolder:
         self._overwrite = overwrite
         # The files of this run, for the manifest.
         self._files: set[str] = set()
-        self._resumable: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         self.check()
         try:
             with contextlib.ExitStack() as held:
                 self.path.mkdir(parents=True, exist_ok=True)
-                held.callback(remove_empty, [self.path])
+                held.callback(_remove_empty, [self.path])
                 held.enter_context(alone(self.path))
                 self.work.mkdir(exist_ok=True)
-                held.callback(_remove_empty_in, self.work)
+                held.callback(_remove_empty, (h for h, _, _ in os.walk(self.work, topdown=False)))
                 _remove_links(self.work)
                 # A run that was killed after its seal is whole, and is put in place now.
                 if (self.work / MANIFEST).exists():
@@ -245,7 +237,7 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        kept: tuple[str, ...] = (MANIFEST, *self._resumable)
+        kept: tuple[str, ...] = (MANIFEST, CHECKPOINTS)
         with self._held:
             try:
                 if error is None:
@@ -277,14 +269,10 @@ class RunFolder:
             return
         raise RunFolderError(why)
 
-    def resumes_from(self, *patterns: str) -> None:
-        """Name the files in `work` that an interrupted run resumes from; the seal removes them."""
-        self._resumable = patterns
-
     def start_over(self) -> None:
         """Remove what is in `work`."""
-        patterns = (*RUN_FILES, *self._resumable, *LEFT_BY_A_KILL)
-        remove_files(self.work, find_files(self.work, patterns))
+        patterns = (*RUN_FILES, CHECKPOINTS, *LEFT_BY_A_KILL)
+        remove_files(self.work, patterns)
 
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
         """Write one file of the run, which the seal makes last; text may come in parts."""
@@ -301,13 +289,9 @@ class RunFolder:
         """Add files that others wrote into `work` to the run."""
         self._files |= find_files(self.work, patterns) & {*RUN_FILES}
 
-    def write_json(self, name: str, value: Any) -> Path:
-        """Write one JSON file of the run."""
-        return self.write(name, json.dumps(value, indent=2) + "\n")
-
     def _seal(self) -> None:
         # Files of an earlier attempt are not part of this run.
-        remove_files(self.work, run_files(self.work) - self._files)
+        remove_files(self.work, RUN_FILES, keep=self._files)
         hashes = {name: checksum(self.work / name) for name in self._files}
         sync_all(self.work)
         write_atomically(self.work / MANIFEST, _manifest(hashes))
@@ -315,9 +299,10 @@ class RunFolder:
     def _put_in_place(self) -> None:
         """Replace an old run by the sealed one; done again after a kill, it finishes the rest."""
         old, new = listed(self.path), listed(self.work) or set()
-        ours = run_files(self.path) & (old | {MANIFEST} if old is not None else set()) - {REVIEW}
+        found = find_files(self.path, RUN_FILES)
+        ours = found & (old | {MANIFEST} if old is not None else set()) - {REVIEW}
         remove_files(self.path, ours - new - {MANIFEST})
-        moving = run_files(self.work)
+        moving = find_files(self.work, RUN_FILES)
         for name in (moving | {REVIEW} - new) - ours:
             if os.path.lexists(place := self.path / name):
                 logger.warning("%s is kept as %s", place, set_aside(place).name)
@@ -336,5 +321,7 @@ def _remove_links(folder: Path) -> None:
                 path.unlink()
 
 
-def _remove_empty_in(folder: Path) -> None:
-    remove_empty(here for here, _, _ in os.walk(folder, topdown=False))
+def _remove_empty(folders: Iterable[str | Path]) -> None:
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)

@@ -17,9 +17,9 @@ from probagg.app.run.result import (
     begin,
     fitted_probabilities,
     most_probable,
-    text_table,
 )
 from probagg.app.run.tables import FILE, Preparation
+from probagg.data.cells import text_table
 from probagg.data.opening import NAMED, is_named
 from probagg.errors import InputError
 from probagg.progress import Monitor
@@ -310,9 +310,6 @@ class ByDpac:
 
     def run(self, folder: RunFolder) -> Clustering:
         """Train, or resume training."""
-        from probagg.dpac.checkpoint import CHECKPOINT_FILES
-
-        folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
         self.samples = samples = opened.readable(self.samples, self.monitor)
         dpac = self.dpac
         if self.resume == "never":

@@ -142,11 +142,6 @@ def run_plan(work: ByPac | ByDpac) -> Run:
             time.sleep(0.2)
         return Run(out)
     with RunFolder(out, overwrite=options.overwrite) as folder:
-        # A run of DPAC that this one replaces may have left checkpoints.
-        if isinstance(work, ByPac) and has_checkpoints(out):
-            from probagg.dpac.checkpoint import CHECKPOINT_FILES
-
-            folder.resumes_from(*(f"checkpoints/{name}" for name in CHECKPOINT_FILES))
         clustering = work.run(folder)
         result = write(folder, clustering)
         for line in describe_result(clustering, result):

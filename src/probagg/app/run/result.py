@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,13 +25,11 @@ from probagg.app.run.folder import FURTHER, RunFolder
 from probagg.app.run.samples import Samples
 from probagg.app.run.tables import example_cells, profiles
 from probagg.arrays import npy_bytes, npz_bytes
+from probagg.data.cells import text_table
 from probagg.environment import environment
-from probagg.storage import PATH, TEXT, marked
 
 # The most sizes of clusters in a line.
 MOST_SIZES = 30
-# Columns of names of samples: paths, or row numbers and ids, which must match the user's table.
-NAMES = ("path", "row", "name", "representative")
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def most_probable(P: Any) -> np.ndarray:
 def begin(folder: RunFolder, config: dict[str, Any]) -> None:
     """Write the files that say what is run and where."""
     folder.write("config.toml", tomli_w.dumps(_without_none(config)))
-    folder.write_json("env.json", environment())
+    folder.write("env.json", json.dumps(environment(), indent=2) + "\n")
 
 
 def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
@@ -103,7 +100,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     clustering.model.save(folder.work / "model.safetensors")
     folder.keep("yardstick.safetensors", "model.safetensors")
     result = _summary(folder.path, clustering, assigned)
-    folder.write_json("result.json", result)
+    folder.write("result.json", json.dumps(result, indent=2) + "\n")
     return result
 
 
@@ -181,28 +178,6 @@ def classes_table(samples: Samples) -> str:
     # A column of ids is called "name".
     heading = samples.heading if samples.heading in ("path", "row") else "name"
     return text_table(f"{heading} class", rows, samples.heading)
-
-
-def text_table(heads: str, rows: Any, heading: str = "path") -> str:
-    """Return rows as CSV under the given column names.
-
-    No cell begins a spreadsheet formula, except for names of samples that are not paths, which
-    `heading` says, as in assignments.csv.
-    """
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(heads.split())
-    of_names = PATH if heading == "path" else None
-    marks = [of_names if head in NAMES else TEXT for head in heads.split()]
-    for row in rows:
-        table.writerow([_cell(cell, mark) for cell, mark in zip(row, marks, strict=True)])
-    return text.getvalue()
-
-
-def _cell(value: Any, mark: str | None) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value) if mark is None else marked(str(value), mark)
 
 
 def _without_none(config: dict[str, Any]) -> dict[str, Any]:

@@ -33,10 +33,11 @@ from probagg.app.run.folder import (
 from probagg.app.run.methods import facts_of
 from probagg.app.run.opened import OpenedRun
 from probagg.app.run.pages import find_images, write_page
-from probagg.app.run.result import Clustering, begin, text_table, write
+from probagg.app.run.result import Clustering, begin, write
 from probagg.app.run.samples import Samples, classes_of
 from probagg.app.run.tables import FILE
 from probagg.arrays import UNKNOWN
+from probagg.data.cells import text_table
 from probagg.data.opening import open_images
 from probagg.errors import InputError, NoData
 from probagg.neighbours.graph import nearest_rows
