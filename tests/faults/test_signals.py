@@ -88,7 +88,7 @@ def test_a_signal_while_features_are_extracted_keeps_those_so_far(monkeypatch, n
     with (
         pytest.raises(SystemExit) as ended,
         on_signals(stop),
-        guarded(Terminal(), "runs/photos"),
+        guarded("runs/photos"),
     ):
         embed_images(Pictures(), None, Terminal())
     assert ended.value.code == 75

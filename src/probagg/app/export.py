@@ -255,40 +255,50 @@ def labeller_of(
     *,
     size: tuple[int, int] | None = None,
 ) -> Labeller:
-    """Return the labeller of a fitted or loaded model.
+    """Return the labeller of a fitted or loaded model of images, or of their features.
 
-    Parameters
-    ----------
-    model : PAC, GraphPAC or DPAC
-        The model of images, or of their features.
-    backbone : Backbone or None
-        The backbone that computed the features; None for DPAC, which has its own network.
-    review : Review
-        Probabilities of merged clusters are summed. Split clusters are divided by the features that
-        the head gets.
-    size : (height, width) or None
-        Of the images passed to DPAC; None is the size that its recipe decodes photos to.
+    `backbone` computed the features; DPAC has its own network, and takes images of `size` (height,
+    width), by default that to which its recipe decodes photos. Of the review, probabilities of
+    merged clusters are summed, and split ones divided by the features that the head gets.
     """
-    reviewed = Reviewed(model.n_clusters, review)
+    pixels: nn.Module
+    network: Any
     if isinstance(model, DPAC):
-        return _labeller_of_network(model, size, reviewed)
-    if backbone is None:
+        check_is_fitted(model, "model_")
+        recipe, network, name = model.recipe_, model.model_.backbone, None
+        height, width = size or (recipe.decode_size, recipe.decode_size)
+        takes = Input(
+            (int(height), int(width), recipe.channels),
+            None if size else recipe.decode_size,
+            BICUBIC,
+            recipe.views.mean,
+            recipe.views.std,
+        )
+        pixels = CleanView(recipe.views)
+    elif backbone is None:
         raise InputError(
             "An ONNX model takes images, but these clusters are of rows. For new rows call "
             "predict, of the run or of what PAC.load or GraphPAC.load reads."
         )
-    _check_backbone(backbone, model.n_features_in_)
-    assert backbone.mean is not None
-    assert backbone.std is not None
-    shape = (backbone.size, backbone.size, 3)
-    resampling = _filter_of(backbone.transform)
-    steps = {
-        "pixels": Normalised(backbone.mean, backbone.std),
-        "backbone": copy.deepcopy(backbone.module).to("cpu", memory_format=torch.contiguous_format),
-        "head": head_of(model),
-    }
-    takes = Input(shape, backbone.resize, resampling, backbone.mean, backbone.std)
-    return Labeller(takes, steps, reviewed, backbone.name)
+    elif backbone.mean is None or backbone.std is None:
+        raise InputError(
+            f"The backbone {backbone.name} has its own transform, which cannot become part of "
+            "an ONNX model. Cluster with a backbone that has none."
+        )
+    elif backbone.n_features != model.n_features_in_:
+        raise InputError(
+            f"The backbone {backbone.name} has {backbone.n_features} features, but the clusters "
+            f"were found on {model.n_features_in_}. Pass the backbone of the run."
+        )
+    else:
+        network, name = backbone.module, backbone.name
+        shape = (backbone.size, backbone.size, 3)
+        resampling = _filter_of(backbone.transform)
+        takes = Input(shape, backbone.resize, resampling, backbone.mean, backbone.std)
+        pixels = Normalised(backbone.mean, backbone.std)
+    copied = copy.deepcopy(network).to("cpu", memory_format=torch.contiguous_format)
+    steps = {"pixels": pixels, "backbone": copied, "head": head_of(model)}
+    return Labeller(takes, steps, Reviewed(model.n_clusters, review), name)
 
 
 def head_of(model: PAC | GraphPAC | DPAC) -> nn.Module:
@@ -302,26 +312,6 @@ def head_of(model: PAC | GraphPAC | DPAC) -> nn.Module:
         check_is_fitted(model)
         return PACHead(model.pac_) if model.smoothing_ is None else SmoothedHead(model.smoothing_)
     return PACHead(model)
-
-
-def _labeller_of_network(dpac: DPAC, size: tuple[int, int] | None, review: Reviewed) -> Labeller:
-    """Return the labeller of DPAC's network: clean view, backbone, the head that predicts."""
-    check_is_fitted(dpac, "model_")
-    recipe = dpac.recipe_
-    height, width = size or (recipe.decode_size, recipe.decode_size)
-    takes = Input(
-        (int(height), int(width), recipe.channels),
-        None if size else recipe.decode_size,
-        BICUBIC,
-        recipe.views.mean,
-        recipe.views.std,
-    )
-    steps = {
-        "pixels": CleanView(recipe.views),
-        "backbone": copy.deepcopy(dpac.model_.backbone).cpu(),
-        "head": head_of(dpac),
-    }
-    return Labeller(takes, steps, review, None)
 
 
 def _filter_of(transform: Any) -> str:
@@ -357,19 +347,6 @@ class CleanView(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Return normalised pixels (n, C, size, size), float32."""
         return self.views.clean(pixels)
-
-
-def _check_backbone(backbone: Backbone, n_features: int) -> None:
-    if backbone.mean is None:
-        raise InputError(
-            f"The backbone {backbone.name} has its own transform, which cannot become part of "
-            "an ONNX model. Cluster with a backbone that has none."
-        )
-    if backbone.n_features != n_features:
-        raise InputError(
-            f"The backbone {backbone.name} has {backbone.n_features} features, but the clusters "
-            f"were found on {n_features}. Pass the backbone of the run."
-        )
 
 
 class _WithLabels(nn.Module):

@@ -93,20 +93,19 @@ def cluster_command(
     Writes a run folder with a page, a table of assignments and a model for new samples.
     """
     options["out"] = out = options["out"] or default_out(source)
-    terminal = Terminal(quiet=quiet, aside=as_json)
-    with guarded(terminal, out, as_json) as give:
+    with guarded(quiet=quiet, as_json=as_json, out=out) as terminal:
         work = plan(source, read_options(options), terminal, download=not dry_run)
         if work.is_first_process:
             end = " Nothing was done (--dry-run)." if dry_run else ""
             terminal.say(f"{source}: {work.describe()}; result in {out}.{end}")
         if dry_run:
-            give({"source": source, "plan": work.describe(), "run": str(out)})
+            terminal.give({"source": source, "plan": work.describe(), "run": str(out)})
             return
         run = run_plan(work)
         if not work.is_first_process:
             return
         terminal.say(f"{duration(time.perf_counter() - STARTED)} in all, with start-up and page")
-        give(run.result)
+        terminal.give(run.result)
 
 
 @app.command(
@@ -132,8 +131,7 @@ def predict(
     quiet: Quiet = False,
 ) -> None:
     """Assign new samples to the clusters of a RUN, without fitting."""
-    terminal = Terminal(quiet=quiet, aside=out is None or as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(quiet=quiet, aside=out is None, as_json=as_json) as terminal:
         opened = open_run(run, trust_code=trust_code)
         given = source[0] if len(source) == 1 else list(dict.fromkeys(source))
         files = [Path(file).expanduser() for file in source]
@@ -153,17 +151,17 @@ def predict(
         for k, size in zip(*np.unique(assigned.cluster, return_counts=True), strict=True):
             terminal.say(f"  {review.name_of(k)}: {size:,}")
         (terminal.warn if assigned.is_foreign() else terminal.say)(assigned.fit_line())
-        _give_table(terminal, assigned, output, as_json)
+        _give_table(terminal, assigned, output)
         facts = {"run": str(run), "source": given}
-        give(facts | {"samples": assigned.records(), "skipped": dict(samples.skipped)})
+        terminal.give(facts | {"samples": assigned.records(), "skipped": dict(samples.skipped)})
 
 
-def _give_table(terminal: Terminal, table: Any, output: Output | None, as_json: bool) -> None:
+def _give_table(terminal: Terminal, table: Any, output: Output | None) -> None:
     """Write a table to --out; without it, print it in place of JSON."""
     if output is not None:
         output.write(encode(table.to_csv()))
         terminal.say(f"written to {output.path}")
-    elif not as_json:
+    elif not terminal.as_json:
         deliver(table.to_csv())
 
 
@@ -197,8 +195,7 @@ def evaluate_command(
 
     The clusters are those of a RUN, or of a table.
     """
-    terminal = Terminal(aside=as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(as_json=as_json) as terminal:
         result = evaluate_table(run, labels) if run.is_file() else open_run(run).evaluate(labels)
         n = f"{result['n_labelled']:,} of {result['n_samples']:,} samples with a class"
         terminal.say(scores_line(f"{run}, {n}", result))
@@ -208,7 +205,7 @@ def evaluate_command(
             terminal.say(f"  {c['name']:<{width}}  {c['size']:>6}  {purity}")
         if len(result["classes"]) <= WIDEST:
             _say_confusion(terminal, np.array(result["confusion"]), result["classes"])
-        give(result)
+        terminal.give(result)
 
 
 def _say_confusion(terminal: Terminal, counts: np.ndarray, names: list[str]) -> None:
@@ -249,8 +246,7 @@ def report(
 
     Writes report.html. --serve serves a page on 127.0.0.1 only.
     """
-    terminal = Terminal(aside=as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(as_json=as_json) as terminal:
         opened = open_run(run)
         if not serve and (not browser or port is not None):
             raise InputError("--no-browser and --port belong to --serve. Add it, or drop them.")
@@ -266,7 +262,7 @@ def report(
         if opened.review:
             result["reviewed"] = str(opened.write_reviewed_table())
         terminal.say(f"written to {' and '.join(list(result.values())[1:])}")
-        give(result)
+        terminal.give(result)
 
 
 @app.command(
@@ -297,10 +293,9 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export the model of a RUN, or its clusters for other tools."""
-    terminal = Terminal(aside=as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(as_json=as_json) as terminal:
         opened = Run(run, trust_code=trust_code, monitor=terminal)
-        give(write_export(opened, how, out, overwrite))
+        terminal.give(write_export(opened, how, out, overwrite))
 
 
 @app.command(
@@ -328,8 +323,7 @@ def select_command(
 
     In turn typical of a cluster, borderline, and spread over all samples, without near-duplicates.
     """
-    terminal = Terminal(aside=out is None or as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(aside=out is None, as_json=as_json) as terminal:
         opened = Run(run, monitor=terminal)
         if how not in (CSV, LABEL_STUDIO):
             raise InputError(f"--format is {how!r}; possible are {CSV} and {LABEL_STUDIO}.")
@@ -341,8 +335,8 @@ def select_command(
         if how != CSV:
             write_tasks(opened, table, out)
         else:
-            _give_table(terminal, table, output, as_json)
-        give({"run": str(run), "samples": table.records()})
+            _give_table(terminal, table, output)
+        terminal.give({"run": str(run), "samples": table.records()})
 
 
 @app.command(
@@ -366,13 +360,12 @@ def similar_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the samples of a RUN that are most similar to SAMPLE."""
-    terminal = Terminal(aside=out is None or as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(aside=out is None, as_json=as_json) as terminal:
         opened = open_run(run, trust_code=trust_code)
         output = None if out is None else Output(out, overwrite, (Path(sample),)).check()
         table = opened.similar(sample, n, device=device)
-        _give_table(terminal, table, output, as_json)
-        give({"run": str(run), "sample": sample, "samples": table.records()})
+        _give_table(terminal, table, output)
+        terminal.give({"run": str(run), "sample": sample, "samples": table.records()})
 
 
 @app.command(
@@ -397,10 +390,9 @@ def refine_command(
 
     Numbers and names stay. The page of the new run shows what changed.
     """
-    terminal = Terminal(quiet=quiet, aside=as_json)
-    with guarded(terminal, out, as_json) as give:
+    with guarded(quiet=quiet, as_json=as_json, out=out) as terminal:
         opened = Run(run, monitor=terminal)
-        give(opened.refine(out=out, report=report, overwrite=overwrite).result)
+        terminal.give(opened.refine(out=out, report=report, overwrite=overwrite).result)
 
 
 @app.command(
@@ -439,8 +431,7 @@ def update_command(
     quiet: Quiet = False,
 ) -> None:
     """Add new samples to a RUN; nothing that was clustered changes its number."""
-    terminal = Terminal(quiet=quiet, aside=as_json)
-    with guarded(terminal, out, as_json) as give:
+    with guarded(quiet=quiet, as_json=as_json, out=out) as terminal:
         opened = Run(run, trust_code=trust_code, monitor=terminal)
         new = opened.update(
             source,
@@ -450,7 +441,7 @@ def update_command(
             report=report,
             overwrite=overwrite,
         )
-        give(new.result)
+        terminal.give(new.result)
 
 
 @app.command(
@@ -483,8 +474,7 @@ def sort_command(
     as_json: AsJson = False,
 ) -> None:
     """Copy the images of a RUN into one folder per cluster, as they were reviewed."""
-    terminal = Terminal(aside=as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(as_json=as_json) as terminal:
         if folder is None:
             if not xmp or link or keep_best:
                 raise InputError("FOLDER is missing: a new folder, for instance sorted/.")
@@ -493,11 +483,11 @@ def sort_command(
             if skipped:
                 shown = ", ".join(skipped[:3]) + ", ..." * (len(skipped) > 3)
                 terminal.warn(f"{len(skipped):,} have a sidecar already, which stays: {shown}")
-            give({"run": str(run), "n_sidecars": n, "skipped": skipped})
+            terminal.give({"run": str(run), "n_sidecars": n, "skipped": skipped})
             return
         n = open_run(run).sort_images(folder, link=link, xmp=xmp, keep_best=keep_best)
         terminal.say(f"{n:,} images {'linked' if link else 'copied'} to {folder}")
-        give({"run": str(run), "folder": str(folder), "n_images": n})
+        terminal.give({"run": str(run), "folder": str(folder), "n_images": n})
 
 
 app.command(epilog=compare.EXAMPLE)(compare.compare)

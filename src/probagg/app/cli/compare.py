@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from probagg.app.cli.options import AsJson, Backbone, Labels, example, parse_k
-from probagg.app.cli.terminal import Terminal, guarded
+from probagg.app.cli.terminal import guarded
 from probagg.app.run.methods import ByPac
 from probagg.app.run.options import Options, Request
 from probagg.app.run.result import scores
@@ -51,8 +51,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare several methods on SOURCE. Labels are used only to report scores."""
-    terminal = Terminal(aside=as_json)
-    with guarded(terminal, as_json=as_json) as give:
+    with guarded(as_json=as_json) as terminal:
         chosen = [name.strip() for name in methods.split(",")]
         methods_used = {n: partial(_labels, n) if n in METHODS else _own(n) for n in chosen}
         options = Options(parse_k(k), backbone=backbone, labels=labels, method="pac")
@@ -76,7 +75,7 @@ def compare(
             terminal.say(_line(rows[-1]))
         result = {"source": source, "n_clusters": job.k, "metric": metric, "methods": rows}
         result |= {"embedding_seconds": embedding, "env": environment()}
-        give(result)
+        terminal.give(result)
 
 
 def _own(name: str) -> Method:

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -90,15 +90,21 @@ def _silence(stream: TextIO) -> None:
 
 
 class Terminal(Monitor):
-    """Print messages on standard output, or on standard error where that is kept for JSON.
+    """Print messages on standard output, or on standard error where that is kept for a result.
 
-    All lines are kept for log.txt, also those that `quiet` does not show.
+    All lines are kept for log.txt, also those that `quiet` does not show. With `as_json`, a result
+    is printed.
     """
 
-    def __init__(self, *, quiet: bool = False, aside: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, aside: bool = False, as_json: bool = False) -> None:
         super().__init__(verbose=not quiet)
-        self.quiet, self.aside = quiet, aside
+        self.quiet, self.aside, self.as_json = quiet, aside or as_json, as_json
         self._stage = ""
+
+    def give(self, result: Any) -> None:
+        """Print the result of a command as JSON, where that is wanted."""
+        if self.as_json:
+            deliver(json.dumps(result) + "\n")
 
     def say(self, text: str) -> None:
         """Print one line."""
@@ -160,7 +166,6 @@ class ProgressLine:
         self._last = text if self.live and done != total else ""
 
 
-Give = Callable[[Any], None]
 BUG = "This is a bug in probagg, not in what you gave it. Please report it with the lines above."
 OUT_OF_MEMORY = (
     "The GPU has too little memory ({}). Lower the batch with --set pretrain.batch_size=128, or "
@@ -175,18 +180,14 @@ NO_MEMORY = (
 
 
 @contextlib.contextmanager
-def guarded(terminal: Terminal, out: Path | None = None, as_json: bool = False) -> Iterator[Give]:
-    """Show warnings and errors in one line each; yield a function that prints a result as JSON."""
-
-    def give(result: Any) -> None:
-        if as_json:
-            deliver(json.dumps(result) + "\n")
-
+def guarded(out: Path | None = None, **options: bool) -> Iterator[Terminal]:
+    """Yield a terminal with these options, on which warnings and errors are one line each."""
+    terminal = Terminal(**options)
     try:
         with warnings.catch_warnings(), _logged(terminal):
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: terminal.warn(message)
-            yield give
+            yield terminal
     except ProbaggError as error:
         resume = f" Run the same command with --out {out} to go on."
         is_saved = isinstance(error, Interrupted) and out is not None
