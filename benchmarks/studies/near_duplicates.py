@@ -78,14 +78,16 @@ def measure(name: str, n_photos: int) -> Row:
         both = ArrayImages(np.concatenate([photos[rows], copies]))
         Xc = np.concatenate([X[rows], extract_features(ArrayImages(copies), backbone).X])
         found = find_duplicates(Xc, both, [str(row) for row in range(len(both))])
-        same = found.representative[: len(rows)] == found.representative[len(rows) :]
-        recall[change] = float(same.mean())
+        group_of = {row: number for number, group in enumerate(found) for row in group}
+        n = len(rows)
+        same = [row in group_of and group_of[row] == group_of.get(row + n) for row in range(n)]
+        recall[change] = float(np.mean(same))
     found = find_duplicates(X, ArrayImages(photos), [str(row) for row in range(len(X))])
     candidates = np.concatenate([pairs for pairs, _ in similar_pairs(X)])
     values = {
         "recall": recall,
-        "found_among_originals": len(X) - len(found.kept),
-        "groups": found.groups,
+        "found_among_originals": sum(len(group) - 1 for group in found),
+        "groups": found,
         "candidate_pairs": len(candidates),
         "candidate_photos": len(np.unique(candidates)),
     }

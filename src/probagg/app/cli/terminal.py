@@ -1,7 +1,5 @@
 """What the terminal shows: messages, progress, and every error as one line with an exit code."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -4,7 +4,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -57,12 +56,7 @@ class FeatureCache:
             self._try(self._open, None)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,43 +34,13 @@ SHARP = 0.9  # the share of the highest sharpness from which on photos are sharp
 MOST = 10  # candidates per photo in a block; with more on average, each keeps its nearest
 
 
-@dataclass(frozen=True)
-class Duplicates:
-    """The representative of each sample, itself where no other photo is almost identical."""
-
-    representative: np.ndarray  # (n,) row numbers
-
-    @property
-    def kept(self) -> np.ndarray:
-        """The rows that represent themselves."""
-        return np.flatnonzero(self.representative == np.arange(len(self.representative)))
-
-    @property
-    def groups(self) -> list[list[int]]:
-        """The rows of each group of two or more, its representative first."""
-        sizes = np.bincount(self.representative)
-        members = {row: [row] for row in np.flatnonzero(sizes > 1).tolist()}
-        for row, first in enumerate(self.representative.tolist()):
-            if row != first:
-                members[first].append(row)
-        return list(members.values())
-
-    def table(self, names: Sequence[str]) -> list[tuple[int, str, str]]:
-        """Return (group, name, name of the representative) of all samples in groups."""
-        return [
-            (number, names[row], names[rows[0]])
-            for number, rows in enumerate(self.groups)
-            for row in rows
-        ]
-
-
 def find_duplicates(
     X: np.ndarray, images: ImageSet, names: Sequence[str], progress: Progress | None = None
-) -> Duplicates:
-    """Find the near-duplicates among the images of these names in the set, with features X.
+) -> list[list[int]]:
+    """Return groups of near-duplicates among the images of these names in the set, by their rows.
 
-    Photos of one scene have similar features too, so their pixels decide. Every member of a group
-    matches its representative.
+    X are their features. Photos of one scene have similar features too, so their pixels decide.
+    Every member of a group matches its representative, which is the first.
     """
     found = list(similar_pairs(X, progress))
     pairs = np.concatenate([pairs for pairs, _ in found])
@@ -80,7 +49,12 @@ def find_duplicates(
     bits = hashes(images, [names[row] for row in involved])
     differ = differing(bits, ends.reshape(-1, 2))
     alike = pairs[cosine >= EQUAL_HASHES + PER_BIT * differ]
-    return Duplicates(stars(alike, [len(name) for name in names]))
+    representative = stars(alike, [len(name) for name in names])
+    groups = {row: [row] for row in np.flatnonzero(np.bincount(representative) > 1).tolist()}
+    for row, first in enumerate(representative.tolist()):
+        if row != first:
+            groups[first].append(row)
+    return list(groups.values())
 
 
 def similar_pairs(

@@ -1,7 +1,5 @@
 """Open a backbone by its name. PyTorch is loaded only then, with `networks`."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

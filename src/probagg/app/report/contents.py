@@ -19,8 +19,7 @@ Row = dict[str, str]
 LOOSE, LEAST_SEPARATION = 0.8, 0.1
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two clusters that share samples.
 
     `probability` is the mean that samples of either cluster give to the other, `samples` the number

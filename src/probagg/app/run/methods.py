@@ -26,7 +26,6 @@ from probagg.progress import Monitor
 
 if TYPE_CHECKING:
     from probagg import PAC, GraphPAC
-    from probagg.app.embed.duplicates import Duplicates
     from probagg.app.run.folder import RunFolder
     from probagg.app.run.options import Request
     from probagg.app.run.samples import Samples
@@ -181,7 +180,7 @@ class ByPac:
         began, X, monitor = time.perf_counter(), samples.X, self.request.monitor
         facts: dict[str, Any] = {"method": "pac"}
         files: dict[str, str] = {}
-        duplicates: Duplicates | None = None
+        duplicates: list[list[int]] = []
         if self.backbone is not None:
             from probagg.app.embed.duplicates import find_duplicates
 
@@ -202,11 +201,13 @@ class ByPac:
             files[FILE] = samples.preparation.to_json()
         seconds = time.perf_counter() - began + (embedding or 0.0)
         config = self.request.config(samples, K)
-        if duplicates is not None:
+        if self.backbone is not None:
             from probagg.app.embed.backbone import suggest_names
 
-            facts["n_duplicates"] = len(samples) - len(duplicates.kept)
-            if table := duplicates.table(samples.names):
+            facts["n_duplicates"] = sum(len(group) - 1 for group in duplicates)
+            if duplicates:
+                named = ([samples.names[row] for row in group] for group in duplicates)
+                table = ((i, name, group[0]) for i, group in enumerate(named) for name in group)
                 heads = f"group {samples.heading} representative"
                 files[DUPLICATES] = text_table(heads, table)
             if names := suggest_names(self.backbone, X, most_probable(P), K):

@@ -1,7 +1,5 @@
 """OpenedRun: what a finished run folder holds, read as it is asked for."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What any method returns, and the files of a run that it becomes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A run under review: its samples as plain data, its pictures, and the review that is saved."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

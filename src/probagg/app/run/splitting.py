@@ -1,7 +1,5 @@
 """A cluster of a reviewed run, divided by PAC on the features of its members."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

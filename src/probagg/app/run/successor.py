@@ -3,8 +3,6 @@
 What a person decided is known labels of a new fit.
 """
 
-from __future__ import annotations
-
 import re
 import time
 import warnings

@@ -4,8 +4,6 @@ Each column becomes the id of the rows, numbers to cluster, or nothing, and what
 words. The numbers that prepare a column are saved as plain JSON, one entry per column.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
