@@ -159,6 +159,29 @@ def test_the_survivor_takes_the_name_of_a_merged_cluster(page):
     assert review_of(page) == Review({0: "discs", 1: "discs"}, {0: 1})
 
 
+@pytest.mark.parametrize("dialog", ["merge", "move"])
+def test_dialogs_show_photos_of_each_cluster_that_they_offer(page, dialog):
+    """A number says little of a cluster; its most typical photos say what is in it."""
+    clusters = Session(page.run).samples.cluster
+    press(page, *(["g"] if dialog == "merge" else ["Tab", "Enter", "Space", "m"]))
+    page.wait_for_selector("#picker[open]")
+    offered = page.locator("#picker-list li")
+    found = {int(one.get_attribute("id").removeprefix("pick-")): one for one in offered.all()}
+    assert {1, 2} <= set(found)
+    for cluster, one in found.items():
+        pictures = one.locator(".pictures img")
+        assert pictures.count() == 4
+        for picture in pictures.all():
+            row = int(picture.get_attribute("src").removeprefix("/thumb/"))
+            assert clusters[row] == cluster
+            picture.scroll_into_view_if_needed()
+            page.wait_for_function("image => image.naturalWidth > 0", arg=picture.element_handle())
+    page.fill("#picker-input", "cluster 2")
+    assert page.locator("#picker-list li img").count() == 4, "also of the only one that fits"
+    press(page, "Escape")
+    assert review_of(page) == Review()
+
+
 def test_images_are_moved_by_the_keyboard_alone(page):
     """From the top of the page: the skip link, the grid, three images, their new cluster."""
     before = listed(page)
