@@ -38,7 +38,8 @@ MANIFEST = "manifest.json"
 REVIEW = "review.json"
 CONFIG = "config.toml"
 DUPLICATES = "duplicates.csv"
-FURTHER = "probabilities.npz"  # third and further ones
+# Probabilities of third and further clusters.
+FURTHER = "probabilities.npz"
 SUGGESTIONS = "suggestions.csv"
 MAP = "map.npz"
 # What moved in a run that was made from another.

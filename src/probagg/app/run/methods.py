@@ -115,7 +115,7 @@ class ByPac:
         if isinstance(self.k, int):
             self._check_size(self.k, n, given)
             return
-        from probagg.pac.n_clusters import LEAST_PER_CLUSTER  # which loads scikit-learn
+        from probagg.pac.n_clusters import LEAST_PER_CLUSTER  # scikit-learn is slow to import
 
         if (most := n // LEAST_PER_CLUSTER) < 2:
             raise InputError(
@@ -162,7 +162,7 @@ class ByPac:
 
     def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N rows or images are smoothed."""
-        from probagg.neighbours.smoothing import PER_CLUSTER  # which loads SciPy
+        from probagg.neighbours.smoothing import PER_CLUSTER  # SciPy is slow to import
 
         return self.smooth and N >= PER_CLUSTER * K
 

@@ -21,11 +21,12 @@ from probagg.errors import first_line, warn_user
 from probagg.progress import Monitor
 
 REPORT = "report.html"
-MOST_IN_TREE = 100  # clusters
-MOST_ON_MAP = 1_500  # samples: t-SNE takes two seconds, and more points hide each other
-DIMENSIONS = 50  # after PCA, about as t-SNE's authors do
-STEPS = 600  # the map hardly changes after these
-FEW = 10  # t-SNE of fewer rows is meaningless
+# The most clusters in the tree, and samples on the map: t-SNE of these takes two seconds, and more
+# points hide each other.
+MOST_IN_TREE, MOST_ON_MAP = 100, 1_500
+# Dimensions after PCA, as t-SNE's authors have them; the steps after which the map hardly changes;
+# and the least rows of which t-SNE means anything.
+DIMENSIONS, STEPS, LEAST = 50, 600, 10
 
 
 def write_report(run: str | PathLike[str], *, images: ImageSet | None = None) -> Path:
@@ -44,7 +45,7 @@ def write_report(run: str | PathLike[str], *, images: ImageSet | None = None) ->
 
 def _merges(run: str | PathLike[str], contents: Contents) -> list[tuple[int, int]]:
     """Return Ward's tree of the centres, as pairs of clusters; none where there are very many."""
-    from probagg.pac.clusters import ward_linkage  # which loads SciPy
+    from probagg.pac.clusters import ward_linkage  # SciPy is slow to import
 
     K, path = contents.n_clusters, verified(run, "yardstick.safetensors")
     if K > MOST_IN_TREE or not path.is_file():
@@ -110,10 +111,12 @@ def _principal_axes(rows: Any, seed: int) -> np.ndarray:
     from sklearn.decomposition import PCA, TruncatedSVD
 
     kept = min(DIMENSIONS, *rows.shape)
-    largest = float(abs(rows).max()) or 1.0  # squares neither overflow nor vanish
+    # So that squares neither overflow nor vanish.
+    largest = float(abs(rows).max()) or 1.0
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # one row, or equal rows, have no variance
-        if hasattr(rows, "toarray"):  # sparse
+        # One row, or equal rows, have no variance.
+        warnings.simplefilter("ignore")
+        if hasattr(rows, "toarray"):
             Z = TruncatedSVD(kept, random_state=seed).fit_transform(rows / largest)
         else:
             dense = np.asarray(rows, dtype=np.float64) / largest
@@ -126,7 +129,7 @@ def _embed(Z: np.ndarray, seed: int) -> np.ndarray:
     """Return t-SNE of the rows; of very few or equal ones, which it cannot do, two axes."""
     from sklearn.manifold import TSNE
 
-    if len(Z) < FEW or float(np.ptp(Z)) == 0.0:
+    if len(Z) < LEAST or float(np.ptp(Z)) == 0.0:
         return Z[:, :2]
     perplexity = min(30.0, (len(Z) - 1) / 3)
     tsne = TSNE(2, perplexity=perplexity, init="pca", max_iter=STEPS, random_state=seed)

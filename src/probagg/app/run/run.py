@@ -250,7 +250,7 @@ class Run(OpenedRun):
         source, assigned = self._photos("sort"), self.assignments
         contents = read_contents(self.file(ASSIGNMENTS).parent) if keep_best else None
         if contents is not None and contents.representatives is not None:
-            from probagg.app.embed.duplicates import best_photos  # which loads the backbones
+            from probagg.app.embed.duplicates import best_photos  # torch is slow to import
 
             first = dict(zip(contents.samples.names, contents.representatives, strict=True))
             rows = np.flatnonzero(assigned.cluster >= 0)

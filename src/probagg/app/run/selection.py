@@ -48,7 +48,7 @@ def _spread(rows: np.ndarray, X: Any, n: int, by_angle: bool) -> list[int]:
     """Return the rows in the middle of n parts into which k-means divides them, largest first."""
     if len(rows) <= n:
         return rows.tolist()
-    from probagg.neighbours.joining import kmeans_labels, principal_axes  # which loads SciPy
+    from probagg.neighbours.joining import kmeans_labels, principal_axes  # SciPy is slow to import
 
     if len(rows) > SPREAD_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, SPREAD_ROWS, replace=False))

@@ -23,12 +23,15 @@ from probagg.errors import InputError, ProbaggError, first_line
 from probagg.progress import logger
 from probagg.storage import read_bytes, unwritable
 
-REQUEST_SECONDS = 60.0  # for a request to arrive, and for its answer to be taken
-MAX_BODY = 64 * 2**20  # bytes; a review that moves a million images fits
+# Seconds for a request to arrive, and for its answer to be taken.
+REQUEST_SECONDS = 60.0
+# The most bytes of a request: a review that moves a million images fits.
+MAX_BODY = 64 * 2**20
 TOKEN_HEADER = "X-Probagg-Token"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _TEMPLATES = Path(__file__).parents[1] / "report" / "templates"
-_STATIC = {  # address -> file; no other file is served
+# Files by their address; no other file is served.
+_STATIC = {
     "/" if path.suffix == ".html" else f"/{path.name}": path
     for folder in (_TEMPLATES / "review", _TEMPLATES)
     for path in folder.iterdir()
@@ -62,7 +65,8 @@ def serve(
     with ReviewServer(session, port) as server:
         if on_ready is not None:
             on_ready(server.url)
-        if open_browser:  # in a thread, since a text browser would block
+        if open_browser:
+            # In a thread, since a text browser would block.
             threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
         try:
             server.serve_forever(poll_interval=0.1)
@@ -128,7 +132,8 @@ class ReviewServer(ThreadingHTTPServer):
                 "free one."
             ) from error
         self.url = f"http://127.0.0.1:{self.server_port}/?token={self.token}"
-        self.cookie = f"probagg-{self.server_port}"  # browsers share cookies between ports
+        # Browsers share cookies between ports.
+        self.cookie = f"probagg-{self.server_port}"
 
     def server_bind(self) -> None:
         """Bind without looking up this computer's name on the network, as the base class does."""
@@ -159,7 +164,8 @@ class _Handler(BaseHTTPRequestHandler):
         super().setup()
         self._wire = Connection(self.connection)
         self.rfile = self._incoming = io.BufferedReader(self._wire)
-        self.wfile = io.BufferedWriter(self._wire)  # headers and body are sent together
+        # Headers and body are sent together.
+        self.wfile = io.BufferedWriter(self._wire)
 
     def handle_one_request(self) -> None:
         """Wait for a request as long as for its bytes, which have their own deadline."""
@@ -181,16 +187,19 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, method: Callable[[str], None]) -> None:
         """Check the request, then serve it; a refusal or an error is JSON with its reason."""
         try:
-            if self.server.is_closed:  # an open connection outlives the server
+            # An open connection outlives the server.
+            if self.server.is_closed:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "probagg has stopped.")
-            if not self.path.startswith("/"):  # an address with a host, as for a proxy
+            # An address with a host is for a proxy.
+            if not self.path.startswith("/"):
                 raise Refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
             address = urllib.parse.urlsplit(self.path)
             self._admit(urllib.parse.parse_qs(address.query), address.path)
             method(address.path)
         except Refused as refusal:
             self._send_error(str(refusal), refusal.status)
-        except (ConnectionError, TimeoutError):  # there is nobody to answer
+        except (ConnectionError, TimeoutError):
+            # There is nobody to answer.
             raise
         except ProbaggError as error:
             self._send_error(str(error))
@@ -200,7 +209,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_error(f"probagg failed ({first_line(error)}). The terminal says more.")
 
     def _send_error(self, why: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR) -> None:
-        self.close_connection = True  # a body that was not read must not become a request
+        # A body that was not read must not become a request.
+        self.close_connection = True
         self._send_json({"error": why}, status)
 
     def _admit(self, query: dict[str, list[str]], path: str) -> None:
@@ -285,7 +295,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.INTERNAL_SERVER_ERROR, why) from error
 
     def _read_json(self) -> Any:
-        if self.headers.get_content_type() != "application/json":  # a form cannot send this
+        # A form cannot send this.
+        if self.headers.get_content_type() != "application/json":
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The body must be application/json.")
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):

@@ -21,11 +21,14 @@ from probagg.app.run.selection import most_similar
 from probagg.app.run.splitting import split_cluster
 from probagg.data.images import converted
 
-LARGE = 1600  # pixels of the longer side of an enlarged picture
+# Pixels of the longer side of an enlarged picture.
+LARGE = 1600
 # Samples that the page shows as similar to one.
 SIMILAR = 60
-THUMBNAIL = 192  # pixels: sharp at the largest size on the page, nearly so on high-density screens
-_KEPT = 4096  # thumbnails in memory, about 30 MB
+# Pixels of a thumbnail: sharp at the largest size on the page, nearly so on high-density screens.
+THUMBNAIL = 192
+# Thumbnails in memory, about 30 MB.
+_KEPT = 4096
 
 
 class StaleReview(RuntimeError):

@@ -284,7 +284,7 @@ def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> P
 
     Of a table, they may be the first of a `grown` one. `verb` says in errors what is done.
     """
-    from probagg.neighbours.joining import PARTS  # which loads SciPy
+    from probagg.neighbours.joining import PARTS  # SciPy is slow to import
 
     if run.config["method"] != "pac":
         raise InputError(
@@ -433,7 +433,7 @@ def new_groups(
 
 def _variance(points: np.ndarray, labels: np.ndarray) -> float:
     """Return the mean squared distance to the mean of the cluster."""
-    from probagg.neighbours.joining import spread  # which loads SciPy
+    from probagg.neighbours.joining import spread  # SciPy is slow to import
 
     return spread(points, labels) / max(len(points) - len(np.unique(labels)), 1)
 

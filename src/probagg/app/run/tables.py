@@ -48,7 +48,8 @@ FACTOR = 10.0
 # this share is missing.
 MOST_CATEGORIES = 20
 MOST_MISSING = 0.5
-SHOWN = 6  # names in a line
+# The most names in a line.
+SHOWN = 6
 _IDS = re.compile(r"(?i:(^|[ _.-])(id|key|uuid|guid|index)$|^(row|name)$)|[a-z](ID|Id)$")
 _UNNAMED = "the unnamed column"
 # Numbers that many files have in place of a missing value, and names of columns of codes.
@@ -383,7 +384,7 @@ def _scaling(parts: list[Part], U: np.ndarray) -> tuple[str, str]:
 
 def _learned(parts: list[Part], U: np.ndarray, scaling: str) -> list[Part]:
     """Return the parts with the numbers that prepare them; those of categories come last."""
-    from sklearn.preprocessing import StandardScaler  # slow to import
+    from sklearn.preprocessing import StandardScaler  # scikit-learn is slow to import
 
     amounts = [j for j, part in enumerate(parts) if part.is_amount]
     X = U[:, amounts]
