@@ -245,16 +245,7 @@ class Assignments:
         Where that is another one, the probability is 1, the second cluster the model's (with
         probability 0), the distance unknown, and there is no flag.
         """
-        moved = clusters != self.cluster
-        return replace(
-            self,
-            cluster=clusters,
-            probability=np.where(moved, 1.0, self.probability),
-            second_cluster=np.where(moved, self.cluster, self.second_cluster),
-            second_probability=np.where(moved, 0.0, self.second_probability),
-            distance=np.where(moved, np.nan, self.distance),
-            flag=np.where(moved, "", self.flag),
-        )
+        return self._put(clusters != self.cluster, clusters, 1.0, "")
 
     def discard(self, rows: np.ndarray) -> Assignments:
         """Return the table with some samples, (n,) bool, in no cluster.
@@ -262,15 +253,19 @@ class Assignments:
         The cluster is -1, the second cluster the one that the sample was in, both with
         probability 0, and the flag says it.
         """
-        gone = rows & (self.cluster >= 0)
+        return self._put(rows, -1, 0.0, DISCARDED)
+
+    def _put(
+        self, rows: np.ndarray, clusters: np.ndarray | int, probability: float, flag: str
+    ) -> Assignments:
         return replace(
             self,
-            cluster=np.where(rows, -1, self.cluster),
-            probability=np.where(rows, 0.0, self.probability),
-            second_cluster=np.where(gone, self.cluster, self.second_cluster),
+            cluster=np.where(rows, clusters, self.cluster),
+            probability=np.where(rows, probability, self.probability),
+            second_cluster=np.where(rows & (self.cluster >= 0), self.cluster, self.second_cluster),
             second_probability=np.where(rows, 0.0, self.second_probability),
             distance=np.where(rows, np.nan, self.distance),
-            flag=np.where(rows, DISCARDED, self.flag),
+            flag=np.where(rows, flag, self.flag),
         )
 
     def only(self, rows: Sequence[int] | np.ndarray) -> Assignments:
@@ -337,7 +332,15 @@ class Assignments:
             text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="")
             rows = (row for row in csv.reader(text) if row)
             table = cls._parse(next(rows, []), rows)
-            table._check(n_clusters)
+            known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
+            lowest = np.where(table.flag == DISCARDED, -1, 0)
+            highest = max(table.cluster.max(), table.second_cluster.max())
+            is_low = (table.cluster < lowest).any() or table.second_cluster.min() < -1
+            if is_low or highest >= known:
+                raise ValueError(f"a cluster is not among 0 to {known - 1}")
+            p = np.concatenate([table.probability, table.second_probability])
+            if not ((p >= 0.0) & (p <= 1.0)).all():
+                raise ValueError("a probability is not between 0 and 1")
             return table
 
     @classmethod
@@ -376,17 +379,6 @@ class Assignments:
             raise ValueError("it has no samples")
         columns = _join_columns(parts)
         return cls(names, **columns, heading=header[0], cluster_names=cluster_names)
-
-    def _check(self, n_clusters: int | None) -> None:
-        """Raise an error where a cluster or a probability is out of its range."""
-        known = np.iinfo(np.int64).max if n_clusters is None else n_clusters
-        lowest = np.where(self.flag == DISCARDED, -1, 0)
-        highest = max(self.cluster.max(), self.second_cluster.max())
-        if (self.cluster < lowest).any() or self.second_cluster.min() < -1 or highest >= known:
-            raise ValueError(f"a cluster is not among 0 to {known - 1}")
-        p = np.concatenate([self.probability, self.second_probability])
-        if not ((p >= 0.0) & (p <= 1.0)).all():
-            raise ValueError("a probability is not between 0 and 1")
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return a pandas DataFrame of the columns, with names that are valid text."""

@@ -159,11 +159,12 @@ def test_the_survivor_takes_the_name_of_a_merged_cluster(page):
     assert review_of(page) == Review({0: "discs", 1: "discs"}, {0: 1})
 
 
-@pytest.mark.parametrize("dialog", ["merge", "move"])
-def test_dialogs_show_photos_of_each_cluster_that_they_offer(page, dialog):
+@pytest.mark.parametrize("key", ["g", "m"])
+def test_the_merge_and_move_dialogs_show_photos_of_each_cluster(page, key):
     """A number says little of a cluster; its most typical photos say what is in it."""
     clusters = Session(page.run).samples.cluster
-    press(page, *(["g"] if dialog == "merge" else ["Tab", "Enter", "Space", "m"]))
+    page.locator(".tile").first.click()
+    press(page, key)
     page.wait_for_selector("#picker[open]")
     offered = page.locator("#picker-list li")
     found = {int(one.get_attribute("id").removeprefix("pick-")): one for one in offered.all()}

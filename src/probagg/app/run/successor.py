@@ -77,16 +77,8 @@ class Parent:
     assigned: Assignments
     review: Review
     files: dict[str, bytes]
+    metric: str
     joined: bool = False
-
-    @property
-    def metric(self) -> str:
-        """The metric of its clusters."""
-        return _metric_of(self.config)
-
-
-def _metric_of(config: dict[str, Any]) -> str:
-    return str(config.get("pac", {}).get("metric", "sqeuclidean"))
 
 
 # The run, the clusters of the new one, what is left of the review, and the changes in words.
@@ -291,7 +283,9 @@ def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> P
             f"The run in {run.path} was made by {run.config['method'].upper()}, but {verb} fits "
             "PAC. Cluster again with --method pac."
         )
-    if (metric := _metric_of(run.config)) not in LINEAR_METRICS:
+    if (
+        metric := str(run.config.get("pac", {}).get("metric", "sqeuclidean"))
+    ) not in LINEAR_METRICS:
         raise InputError(
             f"The run in {run.path} has the metric {metric!r}, but {verb} needs "
             f"{' or '.join(LINEAR_METRICS)}. Cluster again with one of these."
@@ -329,6 +323,7 @@ def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> P
         samples=samples,
         assigned=table,
         review=contents.review,
+        metric=metric,
         joined=str(run.result.get("clusters", "")).startswith(PARTS),
         files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
     )

@@ -67,22 +67,13 @@ QUARTILES = (0.25, 0.5, 0.75)
 FEW_COLUMNS, EXAMPLES = 4, 100
 
 
-@dataclass(frozen=True)
-class Roles:
-    """The columns to cluster, the id of each row, and the columns left out with their reasons."""
-
-    id: str | None
-    why_id: str
-    used: list[Column] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
-
-
 def assign_roles(
-    table: Table, id: str | None = None, drop: Sequence[str] = (), classes: str | None = None
-) -> Roles:
-    """Return what becomes of each column; where none can be used, the error names all of them.
+    table: Table, id: str | None, drop: Sequence[str], classes: str | None
+) -> tuple[str | None, str, list[Column], dict[str, str]]:
+    """Return the id and why, the columns to cluster, and why others are left out.
 
-    The cells of the table are read as what they contain (`Table.read`).
+    The cells of the table are read as what they contain (`Table.read`). Where no column can be
+    used, the error names all of them.
     """
     unknown = [name for name in (*([] if id is None else [id]), *drop) if name not in table.names]
     if unknown:
@@ -90,32 +81,29 @@ def assign_roles(
             f"{table.where} has no column {', '.join(map(repr, unknown))}; its columns are "
             f"{', '.join(table.names)}.{did_you_mean(unknown[0], table.names)}"
         )
-    roles = Roles(*((id, "as asked") if id is not None else _guess_id(table, {*drop, classes})))
-    for column in table.columns:
-        if column.name == roles.id:
-            continue
+    id, why_id = (id, "as asked") if id is not None else _guess_id(table, {*drop, classes})
+    used, left_out = [], {}
+    for column in (column for column in table.columns if column.name != id):
         if column.name == classes:
-            why: str | None = "known classes, for comparison only"
-        else:
-            why = "as asked" if column.name in drop else _why_not(column)
-        if why is not None:
-            roles.left_out[column.name] = why
+            left_out[column.name] = "known classes, for comparison only"
+        elif why := "as asked" if column.name in drop else _why_not(column):
+            left_out[column.name] = why
         elif column.kind == TEXT:
-            roles.used.append(Column(column.name, CATEGORY, column.values))
+            used.append(Column(column.name, CATEGORY, column.values))
         elif column.kind == NUMBER and np.isin(column.known, (0.0, 1.0)).all():
-            roles.used.append(Column(column.name, BOOLEAN, column.values, column.style))
+            used.append(Column(column.name, BOOLEAN, column.values, column.style))
         else:
-            roles.used.append(column)
-    roles.used.sort(key=lambda column: (column.kind == BOOLEAN) + 2 * (column.kind == CATEGORY))
-    if not roles.used:
-        ids = [] if roles.id is None else [f"{roles.id or _UNNAMED} (the id)"]
-        others = [f"{name or _UNNAMED} ({why})" for name, why in roles.left_out.items()]
+            used.append(column)
+    if not used:
+        ids = [] if id is None else [f"{id or _UNNAMED} (the id)"]
+        others = [f"{name or _UNNAMED} ({why})" for name, why in left_out.items()]
         raise NoData(
             f"{table.where} has no column that can be clustered: {'; '.join([*ids, *others])}. "
             f"Numbers, dates, true or false, or texts with at most {MOST_CATEGORIES} different "
             "values are needed."
         )
-    return roles
+    used.sort(key=lambda column: (column.kind == BOOLEAN) + 2 * (column.kind == CATEGORY))
+    return id, why_id, used, left_out
 
 
 def _why_not(column: Column) -> str | None:
@@ -145,7 +133,12 @@ def _guess_id(table: Table, others: set[str | None]) -> tuple[str | None, str]:
         if column.is_index and _is_unique(column.texts()):
             return column.name, "an index without a name"
     texts = [c for c in free if c.kind == TEXT and c.style != AMOUNTS and _is_unique(c.values)]
-    whole = [c for c in free if _IDS.search(c.name) and _is_whole(c)]
+    whole = [
+        c
+        for c in free
+        if _IDS.search(c.name) and c.kind == NUMBER and not c.is_missing.any()
+        if (c.values == np.round(c.values)).all() and _is_unique(c.texts())
+    ]
     named = [column for column in texts if _IDS.search(column.name)]
     if found := [*named, *whole]:
         return found[0].name, "different in every row"
@@ -155,14 +148,6 @@ def _guess_id(table: Table, others: set[str | None]) -> tuple[str | None, str]:
 def _is_unique(cells: np.ndarray) -> bool:
     different = set(cells.tolist())
     return len(cells) > 2 and None not in different and len(different) == len(cells)
-
-
-def _is_whole(column: Column) -> bool:
-    """Return whether a column has a different whole number in every row."""
-    if column.kind != NUMBER or column.is_missing.any():
-        return False
-    values = column.values
-    return bool((values == np.round(values)).all()) and _is_unique(column.texts())
 
 
 @dataclass(frozen=True)
@@ -250,18 +235,19 @@ class Preparation:
         """
         if scale not in SCALINGS:
             raise InputError(f"scale is {scale!r}; possible are {', '.join(SCALINGS)}.")
-        ids = None
-        roles = assign_roles(table.read(), id, drop, classes)
-        if roles.id is not None:
-            ids = _unique_ids(table, roles.id)
-        parts = [Part.of(column) for column in roles.used]
-        U, rows = _units(parts, roles.used)
+        id, why_id, used, left_out = assign_roles(table.read(), id, drop, classes)
+        ids = None if id is None else _unique_ids(table, id)
+        parts = [Part.of(column) for column in used]
+        U, rows = _units(parts, used)
         # Rows without any value are not counted as missing.
-        used = [replace(column, values=column.values[rows]) for column in roles.used]
+        used = [replace(column, values=column.values[rows]) for column in used]
         scaling, why = (scale, "as asked") if scale != "auto" else _scaling(parts, U)
         parts = _learned(parts, U, scaling)
-        lines = describe_columns(roles, used, parts, scaling, why, len(table) - len(rows))
-        made = cls(roles.id, scaling, parts, lines)
+        lines = [] if id is None else [f"id: {id or 'the first column'}, {why_id}"]
+        lines += describe_columns(used, parts, scaling, why, left_out)
+        if n := len(table) - len(rows):
+            lines.append(f"left out: {_count(n, 'row')} without a value (skipped.csv)")
+        made = cls(id, scaling, parts, lines)
         return made, made._prepared(U, rows, ids, lines)
 
     def apply(self, table: Table) -> Prepared:
@@ -402,28 +388,25 @@ def _learned(parts: list[Part], U: np.ndarray, scaling: str) -> list[Part]:
 
 
 def describe_columns(
-    roles: Roles, used: list[Column], parts: list[Part], scaling: str, why: str, n_left_out: int
+    used: list[Column], parts: list[Part], scaling: str, why: str, left_out: dict[str, str]
 ) -> list[str]:
-    """Return one line per kind of column, and one each for what was left out."""
-    lines = [] if roles.id is None else [f"id: {roles.id or 'the first column'}, {roles.why_id}"]
+    """Return one line per kind of column, one for those left out, and what to check."""
+    lines = []
     for kind, noun in _NOUNS.items():
         if found := [column for column in used if column.kind == kind]:
             n_outputs = sum(len(part.outputs) for part in parts if part.kind == kind)
-            done = [*_read_as(kind, found, n_outputs), *_filled(kind, found)]
-            names = few([column.name for column in found])
-            lines.append(f"{noun}: {names}" + f" ({'; '.join(done)})" * bool(done))
+            done = [_read_as(kind, found, n_outputs), _filled(kind, found)]
+            words = "; ".join(filter(None, done))
+            lines.append(f"{noun}: {few([c.name for c in found])}" + f" ({words})" * bool(words))
     if amounts := [_NOUNS[k] for k in (NUMBER, DATE) if any(part.kind == k for part in parts)]:
         lines.append(f"scale: {' and '.join(amounts)} {SCALED[scaling]}, {why}")
-    if roles.left_out:
+    if left_out:
         named: defaultdict[str, list[str]] = defaultdict(list)
-        for name, reason in roles.left_out.items():
+        for name, reason in left_out.items():
             named[reason].append(name or _UNNAMED)
         reasons = (f"{', '.join(alike)} ({reason})" for reason, alike in named.items())
         lines.append(f"left out: {'; '.join(reasons)}")
-    lines += [line for column in used for line in _checks(column)]
-    if n_left_out:
-        lines.append(f"left out: {_count(n_left_out, 'row')} without a value (skipped.csv)")
-    return lines
+    return lines + [line for column in used for line in _checks(column)]
 
 
 def _checks(column: Column) -> list[str]:
@@ -453,30 +436,30 @@ def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def _read_as(kind: str, columns: list[Column], n_outputs: int) -> list[str]:
+def _read_as(kind: str, columns: list[Column], n_outputs: int) -> str:
     """Return how columns of a kind were read and encoded."""
     if kind == CATEGORY:
-        return [f"one-hot encoded as {n_outputs} columns"]
+        return f"one-hot encoded as {n_outputs} columns"
     if kind == BOOLEAN:
-        return ["as 0 and 1"]
+        return "as 0 and 1"
     if kind == NUMBER:
         commas = [column.name for column in columns if column.style == COMMA]
-        return [f"decimal commas in {few(commas)}"] if commas else []
+        return f"decimal commas in {few(commas)}" if commas else ""
     formats = " and ".join(sorted({column.style for column in columns} - {"", ISO}))
     for code, word in (("%d", "day"), ("%m", "month"), ("%b", "month"), ("%Y", "year")):
         formats = formats.replace(code, word)
-    return [f"as days, read as {formats}" if formats else "as days"]
+    return f"as days, read as {formats}" if formats else "as days"
 
 
-def _filled(kind: str, columns: list[Column]) -> list[str]:
+def _filled(kind: str, columns: list[Column]) -> str:
     """Return what became of missing values."""
     missing = sum(int(column.is_missing.sum()) for column in columns)
     bad = {column.name: column.n_unreadable for column in columns if column.n_unreadable}
     if not missing:
-        return []
+        return ""
     how = {CATEGORY: "in no category", BOOLEAN: "filled with the most frequent"}
     what = f", {sum(bad.values()):,} of them texts in {few([*bad])}" if bad else ""
-    return [f"{_count(missing, 'missing value')} {how.get(kind, 'filled with the median')}{what}"]
+    return f"{_count(missing, 'missing value')} {how.get(kind, 'filled with the median')}{what}"
 
 
 def few(names: Sequence[str]) -> str:
