@@ -76,7 +76,12 @@ def open_source(source: Any, *, prefer: str = "images") -> ImageSet | Matrix | T
     if isinstance(source, np.ndarray):
         return ArrayImages(source)
     if isinstance(source, list | tuple) and source and all(map(_is_path, source)):
-        return _open_list(source)
+        # Named as given, relative to the current folder.
+        paths = [os.fspath(path) for path in source]
+        path, times = Counter(paths).most_common(1)[0]
+        if times > 1:
+            raise NoData(f"{path!r} is in the list {times} times. List every image file once.")
+        return FolderImages(Path.cwd(), FILE_SIZE, name="images", paths=paths)
     return DatasetImages(source)
 
 
@@ -160,15 +165,6 @@ def _open_path(source: str | PathLike[str], prefer: str) -> ImageSet | Matrix | 
     if needs_package(path):
         raise NoData(f"{path} cannot be read: {why_not(path)}")
     raise NoData(f"{path} is neither a folder of images nor a {FILES}. Pass one of these.")
-
-
-def _open_list(source: Sequence[str | PathLike[str]]) -> FolderImages:
-    """Return the listed files, named as given; paths are relative to the current folder."""
-    paths = [os.fspath(path) for path in source]
-    path, times = Counter(paths).most_common(1)[0]
-    if times > 1:
-        raise NoData(f"{path!r} is in the list {times} times. List every image file once.")
-    return FolderImages(Path.cwd(), FILE_SIZE, name="images", paths=paths)
 
 
 def _digits(prefer: str) -> ImageSet | Matrix:

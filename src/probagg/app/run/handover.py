@@ -27,6 +27,13 @@ TASKS, CONFIG = "tasks.json", "config.xml"
 ENABLED, ROOT = (
     f"LABEL_STUDIO_LOCAL_FILES_{name}" for name in ("SERVING_ENABLED", "DOCUMENT_ROOT")
 )
+LABELLING = """<View>
+  <Image name="image" value="$image"/>
+  <Choices name="cluster" toName="image" choice="single" showInline="true">
+{}
+  </Choices>
+</View>
+"""
 Target = str | PathLike[str] | None
 
 
@@ -87,54 +94,29 @@ def write_tasks(run: OpenedRun, table: Assignments, out: Target) -> dict[str, An
             f"Label Studio shows image files, but the run {name} was made from rows or from images "
             "in memory. Cluster a folder of photos."
         )
+    # A task names its file, which stays where it is, relative to the folder above the photos.
     photos, files = run.photos(table.names)
-    with whole_folder(path.resolve()) as folder:
-        lines = _write_label_studio(name, table, run.cluster_names, photos, files, folder)
-    size = sum(p.stat().st_size for p in path.iterdir())
-    monitor = run.monitor or Monitor()
-    for line in (*lines, f"written to {path} ({size / 1e6:.1f} MB)"):
-        monitor.say(line)
-    return {"folder": str(path), "bytes": size}
-
-
-def _write_label_studio(
-    run: str,
-    table: Assignments,
-    names: Sequence[str],
-    photos: Path,
-    files: Sequence[Path],
-    folder: Path,
-) -> list[str]:
-    """Write tasks.json and config.xml of a run into a folder; return what to say to the user.
-
-    `names` are those of the clusters by number, all different. The absolute `files` of the samples
-    lie in `photos` and stay where they are: a task names its file relative to the document root,
-    which is the folder above that of the photos.
-    """
     if gone := next((file for file in files if not file.is_file()), None):
         raise NoData(
-            f"{gone} of the run {run} is gone. Put the photos back where they were clustered, or "
+            f"{gone} of the run {name} is gone. Put the photos back where they were clustered, or "
             "cluster them again."
         )
-    root = photos.parent
-    tasks = [_task(run, table, names, row, f.relative_to(root)) for row, f in enumerate(files)]
-    write_file(folder / TASKS, json.dumps(tasks, indent=1).encode())
+    names, root = run.cluster_names, photos.parent
+    tasks = [_task(name, table, names, row, f.relative_to(root)) for row, f in enumerate(files)]
     used = np.unique([*table.cluster, *table.second_cluster])
     choices = "\n".join(f"    <Choice value={quoteattr(names[k])}/>" for k in used if k >= 0)
-    config = (
-        "<View>\n"
-        '  <Image name="image" value="$image"/>\n'
-        '  <Choices name="cluster" toName="image" choice="single" showInline="true">\n'
-        f"{choices}\n"
-        "  </Choices>\n"
-        "</View>\n"
-    )
-    write_file(folder / CONFIG, config.encode())
-    return [
+    with whole_folder(path.resolve()) as folder:
+        write_file(folder / TASKS, json.dumps(tasks, indent=1).encode())
+        write_file(folder / CONFIG, LABELLING.format(choices).encode())
+    size = sum(p.stat().st_size for p in path.iterdir())
+    for line in (
         f"Start Label Studio with {ENABLED}=true and {ROOT}={root}",
         f"In a new project paste {CONFIG} as the labelling interface, add {photos} as a source "
         f"storage of local files, and import {TASKS}.",
-    ]
+        f"written to {path} ({size / 1e6:.1f} MB)",
+    ):
+        (run.monitor or Monitor()).say(line)
+    return {"folder": str(path), "bytes": size}
 
 
 def _task(

@@ -152,25 +152,21 @@ class Samples:
         if labels is None:
             return self
         if self.table is not None and (name := self.column_named(labels)) is not None:
-            return replace(self, classes=classes_of(self.table[name].texts(), self.names))
-        if self.table is not None and _is_name(labels):
-            columns = self.table.names
-            raise NoData(
-                f"labels is {str(labels)!r}, which is neither a file nor a column of the "
-                f"table ({', '.join(columns)}).{did_you_mean(str(labels), columns)}"
-            )
+            labels = self.table[name].texts()
         return replace(self, classes=classes_of(labels, self.names, self.source))
 
     def column_named(self, labels: Any) -> str | None:
         """Return the column of the table that labels name; None where they are something else."""
-        if self.table is None or not _is_name(labels):
+        is_path = isinstance(labels, str | PathLike)
+        if self.table is None or not is_path or Path(labels).is_file():
             return None
-        return str(labels) if str(labels) in self.table.names else None
-
-
-def _is_name(labels: Any) -> bool:
-    """Return whether labels are text that names no file."""
-    return isinstance(labels, str | PathLike) and not Path(labels).is_file()
+        name, columns = str(labels), self.table.names
+        if name not in columns:
+            raise NoData(
+                f"labels is {name!r}, which is neither a file nor a column of the table "
+                f"({', '.join(columns)}).{did_you_mean(name, columns)}"
+            )
+        return name
 
 
 def classes_of(labels: Any, names: list[str], folder: str | None = None) -> Classes:

@@ -161,7 +161,12 @@ def updated(run: OpenedRun, source: Any, monitor: Monitor, new_clusters: str, de
         rows = np.flatnonzero(apart_table.cluster >= 0)
         K_new, settings = proposal.n_numbers(K), replace(parent, samples=joined)
         model, fitted = _refit(settings, known, K_new, rows)
-        fitted[:n] = _with_clusters(np.pad(P[:n], ((0, 0), (0, K_new - K))), known[:n])
+        # What was in the run has its largest probability in its cluster.
+        before = np.pad(P[:n], ((0, 0), (0, K_new - K)))
+        rows = np.flatnonzero((known[:n] >= 0) & (before.argmax(1) != known[:n]))
+        first, place = known[rows], before[rows].argmax(1)
+        before[rows, first], before[rows, place] = before[rows, place], before[rows, first]
+        fitted[:n] = before
         confirmed = {names[row] for group in groups for row in group}
         moved = {name: k for name, k in left.moved.items() if name not in confirmed}
         P, proposal = fitted, replace(left, moved=moved)
@@ -256,21 +261,6 @@ def _with_photos(
     return parent, joined
 
 
-def _in_order(samples: Samples, names: list[str]) -> Samples:
-    """Return samples of a table with those that were clustered first, which must all be there."""
-    places = {name: row for row, name in enumerate(samples.names)}
-    if missing := [name for name in names if name not in places]:
-        raise NoData(
-            f"{samples.source or 'The source'} has {len(samples):,} rows, without "
-            f"{len(missing):,} of those that were clustered, such as {missing[0]}. Give a table "
-            "with all of them."
-        )
-    known = set(names)
-    order = [places[name] for name in names]
-    order += [row for name, row in places.items() if name not in known]
-    return samples if order == list(range(len(samples))) else samples.only(order)
-
-
 def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> Parent:
     """Return this run as a new one is made from it; its samples must still be there.
 
@@ -302,8 +292,17 @@ def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> P
             )
         samples = Samples(source, table.names, table.heading, X, images)
     elif grown is not None or source is not None:
-        opened = run.open_new(source if grown is None else grown, monitor)
-        samples = _in_order(opened, table.names)
+        samples = run.open_new(source if grown is None else grown, monitor)
+        places = {name: row for row, name in enumerate(samples.names)}
+        if missing := [name for name in table.names if name not in places]:
+            raise NoData(
+                f"{samples.source or 'The source'} has {len(samples):,} rows, without "
+                f"{len(missing):,} of those that were clustered, such as {missing[0]}. Give a "
+                "table with all of them."
+            )
+        # What was clustered comes first.
+        order = dict.fromkeys([*(places[name] for name in table.names), *places.values()])
+        samples = samples if [*order] == [*range(len(samples))] else samples.only([*order])
         if grown is None and len(samples) > len(table):
             raise NoData(
                 f"{source} has {len(samples):,} rows, but {len(table):,} were clustered. Add the "
@@ -342,15 +341,6 @@ def _update_lines(found: dict[str, Any], noun: str) -> list[str]:
             distance = f"mean distance {old:.3g}, of new ones {new:.3g}"
             lines.append(f"  cluster {each['cluster']}: {grown}, {distance}")
     return lines
-
-
-def _with_clusters(P: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Return P with the largest probability of each row in its cluster; -1 leaves it."""
-    rows = np.flatnonzero((clusters >= 0) & (P.argmax(1) != clusters))
-    largest, place = P[rows].max(1), P[rows].argmax(1)
-    P[rows, place] = P[rows, clusters[rows]]
-    P[rows, clusters[rows]] = largest
-    return P
 
 
 def new_samples(X: Any, n: int, clusters: np.ndarray, metric: str) -> np.ndarray:
