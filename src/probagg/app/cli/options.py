@@ -60,7 +60,10 @@ def read_options(typed: dict[str, Any]) -> Options:
     """Return the options of a command from what was typed."""
     values: dict[str, Any] = {name: None if v == [] else v for name, v in typed.items()}
     values["n_clusters"] = parse_k(values["n_clusters"])
-    values["m"] = parse_m(values["m"])
+    try:
+        values["m"] = values["m"] if values["m"] in (None, "auto") else float(values["m"])
+    except ValueError:
+        raise InputError(f"--m is {values['m']!r}, but a number or auto is needed.") from None
     return Options(**values)
 
 
@@ -93,13 +96,3 @@ def parse_k(text: str | None) -> int | tuple[int, int] | str | None:
         raise InputError(
             f"-k is {text!r}, but a number, a range such as 5:40, or auto is needed."
         ) from None
-
-
-def parse_m(text: str | None) -> float | str | None:
-    """Return --m as a number or "auto"."""
-    if text is None or text == "auto":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(f"--m is {text!r}, but a number or auto is needed.") from None

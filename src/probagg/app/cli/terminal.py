@@ -180,9 +180,12 @@ NO_MEMORY = (
 @contextlib.contextmanager
 def guarded(out: Path | None = None, **options: bool) -> Iterator[Terminal]:
     """Yield a terminal with these options, on which warnings and errors are one line each."""
-    terminal = Terminal(**options)
+    terminal, logged = Terminal(**options), logging.Handler(logging.WARNING)
+    # Warnings in the log of the library are shown like all others.
+    logged.emit = lambda record: terminal.warn(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(logged)
     try:
-        with warnings.catch_warnings(), _logged(terminal):
+        with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)
             warnings.showwarning = lambda message, *_, **__: terminal.warn(message)
             yield terminal
@@ -209,18 +212,8 @@ def guarded(out: Path | None = None, **options: bool) -> Iterator[Terminal]:
         for line in traceback.format_exc().splitlines():
             show(printable(line), err=True)
         fail(BUG, FAILED)
-
-
-@contextlib.contextmanager
-def _logged(terminal: Terminal) -> Iterator[None]:
-    """Show the warnings in the log of the library like all others."""
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: terminal.warn(record.getMessage())  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    try:
-        yield
     finally:
-        logger.removeHandler(handler)
+        logger.removeHandler(logged)
 
 
 def _left(out: Path | None) -> str:

@@ -154,16 +154,13 @@ def best_photos(photos: Sequence[Path], groups: Sequence[int]) -> list[int]:
     members = defaultdict(list)
     for row, group in enumerate(groups):
         members[group].append(row)
-    return sorted(
-        rows[0] if len(rows) == 1 else rows[_best([photos[row] for row in rows])]
-        for rows in members.values()
-    )
-
-
-def _best(photos: Sequence[Path]) -> int:
-    found = [_sharpness_and_size(photo) for photo in photos]
-    least = SHARP * max(sharpness for sharpness, _ in found)
-    return max(range(len(found)), key=lambda i: found[i][1] if found[i][0] >= least else -1)
+    best = []
+    for rows in members.values():
+        found = [_sharpness_and_size(photos[row]) for row in rows] if len(rows) > 1 else [(0.0, 0)]
+        least = SHARP * max(sharpness for sharpness, _ in found)
+        sizes = [size if sharpness >= least else -1 for sharpness, size in found]
+        best.append(rows[sizes.index(max(sizes))])
+    return sorted(best)
 
 
 def _sharpness_and_size(photo: Path) -> tuple[float, int]:

@@ -14,8 +14,8 @@ from probagg.app.run import samples as opened
 from probagg.app.run.folder import DUPLICATES, SUGGESTIONS, unfinished
 from probagg.app.run.result import (
     Clustering,
+    Predicted,
     begin,
-    fitted_probabilities,
     most_probable,
 )
 from probagg.app.run.tables import FILE, Preparation
@@ -88,7 +88,12 @@ class ByPac:
             # The m that K is chosen with.
             params.setdefault("m", "auto")
         self.params = params
-        self.smooth = options.smooth is not False and self._can_smooth(is_images)
+        # Neighbours are found by distance or angle, of a matrix where it is dense.
+        X = self.samples.X
+        is_near = isinstance(X, np.ndarray) and X.size <= MOST_VALUES
+        is_near = is_images or (is_near and X.shape[1] <= MOST_COLUMNS)
+        has_angles = params.get("metric", "sqeuclidean") in LINEAR_METRICS
+        self.smooth = options.smooth is not False and has_angles and is_near
         # Wrong parameters are refused before hours of features, and before torch is loaded.
         self._estimator(2)._validate_params()
         self.backbone: Any = None
@@ -151,15 +156,6 @@ class ByPac:
             how += ", smoothed"
         return f"{what}, PAC into {how}"
 
-    def _can_smooth(self, is_images: bool) -> bool:
-        """Return whether neighbours are found: by distance or angle, a matrix where it is dense."""
-        if self.params.get("metric", "sqeuclidean") not in LINEAR_METRICS:
-            return False
-        X = self.samples.X
-        return is_images or (
-            isinstance(X, np.ndarray) and X.size <= MOST_VALUES and X.shape[1] <= MOST_COLUMNS
-        )
-
     def smooths(self, N: int, K: int) -> bool:
         """Return whether the clusters of N rows or images are smoothed."""
         from probagg.neighbours.smoothing import PER_CLUSTER  # SciPy is slow to import
@@ -193,7 +189,9 @@ class ByPac:
         if self.backbone is not None:
             self._check_size(K, len(X), f"{len(X):,} images that can be read")
         model, pac = self._fitted(K, X)
-        P = fitted_probabilities(model, X)
+        # PAC does not keep them where X is large.
+        P = getattr(model, "probabilities_", None)
+        P = Predicted(model, X) if P is None else P
         facts["smooth"] = pac is not model
         if pac is not model:
             facts["clusters"] = model.reason_

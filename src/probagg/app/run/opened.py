@@ -11,18 +11,8 @@ import numpy as np
 
 from probagg.app.assignments import Assignments, Further, Yardstick
 from probagg.app.review import Review
+from probagg.app.run import contents
 from probagg.app.run import samples as samples_of
-from probagg.app.run.contents import (
-    ASSIGNMENTS,
-    FEATURES,
-    RESULT,
-    read_assignments,
-    read_config,
-    read_features,
-    read_n_clusters,
-    read_result,
-    read_review,
-)
 from probagg.app.run.folder import (
     CONFIG,
     REVIEW,
@@ -72,7 +62,7 @@ class OpenedRun:
             raise RunFolderError(
                 f"The run in {path} is not finished. Run its probagg cluster command again first."
             )
-        self.config = read_config(self.path)
+        self.config = contents.read_config(self.path)
         if not {"kind", "method"} <= self.config.keys():
             raise RunFolderError(
                 f"{self.path / CONFIG} does not say the kind and the method of the run. Copy the "
@@ -105,17 +95,17 @@ class OpenedRun:
     @cached_property
     def result(self) -> dict[str, Any]:
         """The summary of the run: sizes, scores, seconds."""
-        return read_result(self.file(RESULT).parent)
+        return contents.read_result(self.file(contents.RESULT).parent)
 
     @property
     def review(self) -> Review:
         """What a person changed, as saved last."""
-        return read_review(self.file(REVIEW).parent)
+        return contents.read_review(self.file(REVIEW).parent)
 
     @property
     def n_clusters(self) -> int:
         """K, before merges."""
-        return self.config.get("n_clusters") or read_n_clusters(self.path)
+        return self.config.get("n_clusters") or contents.read_n_clusters(self.path)
 
     @property
     def cluster_names(self) -> list[str]:
@@ -139,17 +129,17 @@ class OpenedRun:
     @property
     def assignments(self) -> Assignments:
         """The table of the run with the review applied: one entry per sample in each column."""
-        files = [self.file(name) for name in (ASSIGNMENTS, REVIEW)]
+        files = [self.file(name) for name in (contents.ASSIGNMENTS, REVIEW)]
         version = [file_version(file) for file in files]
         if self._assignments is None or self._assignments[0] != version:
-            table = read_assignments(files[0].parent, self.n_clusters)
+            table = contents.read_assignments(files[0].parent, self.n_clusters)
             self._assignments = version, self.review.apply(table)
         return self._assignments[1]
 
     @property
     def embeddings(self) -> np.ndarray | None:
         """The features of the images, (n, D), memory-mapped; None for a matrix."""
-        return read_features(self.file(FEATURES).parent)
+        return contents.read_features(self.file(contents.FEATURES).parent)
 
     def model(self, device: str = "auto") -> Any:
         """Return what assigns samples: PAC, GraphPAC where it was smoothed, or DPAC."""

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,11 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     pairs = overlaps(clustering.P, assigned)
     folder.write("overlaps.csv", text_table("first second mean_probability samples", pairs))
     if samples.classes is not None:
-        folder.write("classes.csv", classes_table(samples))
+        # A column of ids is called "name".
+        heading = samples.heading if samples.heading in ("path", "row") else "name"
+        named = zip(samples.names, samples.classes.texts(), strict=True)
+        known = [(name, text) for name, text in named if text]
+        folder.write("classes.csv", text_table(f"{heading} class", known, samples.heading))
     if left_out := (*samples.skipped, *samples.others):
         folder.write("skipped.csv", text_table("path reason", left_out, samples.heading))
     if samples.images is None:
@@ -97,16 +100,9 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
     yardstick.save(folder.work / "yardstick.safetensors")
     clustering.model.save(folder.work / "model.safetensors")
     folder.keep("yardstick.safetensors", "model.safetensors")
-    result = _summary(folder.path, clustering, assigned)
-    folder.write("result.json", json.dumps(result, indent=2) + "\n")
-    return result
-
-
-def _summary(out: Path, clustering: Clustering, assigned: Assignments) -> dict[str, Any]:
-    samples, K = clustering.samples, clustering.P.shape[1]
     facts = {"n_clusters": K, "n_samples": len(samples), **clustering.facts}
     result = {
-        "run": str(out),
+        "run": str(folder.path),
         "method": facts.pop("method"),
         **facts,
         "sizes": np.bincount(assigned.cluster, minlength=K).tolist(),
@@ -116,7 +112,9 @@ def _summary(out: Path, clustering: Clustering, assigned: Assignments) -> dict[s
         **({"n_other_files": len(samples.others)} if samples.images is not None else {}),
         "seconds": round(clustering.seconds, 3),
     }
-    return result | scores(samples, assigned.cluster)
+    result |= scores(samples, assigned.cluster)
+    folder.write("result.json", json.dumps(result, indent=2) + "\n")
+    return result
 
 
 def scores(samples: Samples, labels: np.ndarray) -> dict[str, Any]:
@@ -168,16 +166,6 @@ def scores_line(what: str, scores: dict[str, Any]) -> str:
     return f"{what}: {'  '.join(numbers)}"
 
 
-def classes_table(samples: Samples) -> str:
-    """Return the known classes as CSV."""
-    classes = samples.classes
-    assert classes is not None
-    rows = ((name, text) for name, text in zip(samples.names, classes.texts(), strict=True) if text)
-    # A column of ids is called "name".
-    heading = samples.heading if samples.heading in ("path", "row") else "name"
-    return text_table(f"{heading} class", rows, samples.heading)
-
-
 def _without_none(config: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that are set: TOML has no None."""
     return {
@@ -200,9 +188,3 @@ class Predicted:
     def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
         X = self.X[rows]
         return self.model.predict_proba(np.asarray(X) if isinstance(X, np.memmap) else X)
-
-
-def fitted_probabilities(model: Any, X: Any) -> Any:
-    """Return P of the rows that a model was fitted on; PAC does not keep it where X is large."""
-    kept = getattr(model, "probabilities_", None)
-    return Predicted(model, X) if kept is None else kept

@@ -57,7 +57,7 @@ class Session:
         self._known = frozenset(self.samples.names)
         self._saving = threading.Lock()
         images, self._reason = find_images(contents, None)
-        self._whole, self._rows = images, image_rows(images, self.samples)
+        self._whole, self._rows = images, dict(enumerate(image_rows(images, self.samples)))
         if images is not None and (
             images.paths is not None or max(images.size or (0,)) > THUMBNAIL
         ):
@@ -67,15 +67,11 @@ class Session:
     @functools.lru_cache(maxsize=_KEPT)  # noqa: B019  a session lives as long as its server
     def thumbnail(self, sample: int) -> bytes | None:
         """Return the JPEG of a sample as a small square; None where there is no picture of it."""
-        if not 0 <= sample < len(self.samples):
-            return None
-        return jpeg(read_picture(self._images, self._rows[sample]))
+        return jpeg(read_picture(self._images, self._rows.get(sample)))
 
     def photo(self, sample: int) -> bytes | None:
         """Return the JPEG of a whole sample, large; None where there is no picture of it."""
-        if not 0 <= sample < len(self.samples):
-            return None
-        return jpeg(read_whole(self._whole, self._rows[sample], LARGE))
+        return jpeg(read_whole(self._whole, self._rows.get(sample), LARGE))
 
     def describe(self) -> dict[str, Any]:
         """Return all that the page shows: the table, overlaps, and the saved review."""
