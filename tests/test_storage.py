@@ -19,7 +19,6 @@ from probagg.storage import (
     open_regular,
     parse_toml,
     read_bytes,
-    whole_file,
     whole_folder,
     write_atomically,
 )
@@ -47,7 +46,7 @@ ALLOWED = {
     "pac/files.py": ["pa.memory_map", "parquet.ParquetFile"],
     # Text in memory.
     "data/tables.py ": ["pandas().read_csv"],
-    # Into what `whole_file`, `whole_folder` and the seal of a run make whole.
+    # Into what `whole_folder` and the seal of a run make whole.
     "app/run/output.py": ["place.symlink_to"],
     "app/run/folder.py": ["os.replace"],
     # SQLite's own file, the lock, and what is not of a disk.
@@ -155,9 +154,18 @@ def test_toml_without_end_is_refused_at_once(text, why):
 
 
 def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path):
-    for write in (whole_file, whole_folder):
-        with pytest.raises(OSError, match="No space") as caught, write(tmp_path / "a"):
-            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fail():
+        yield b"some"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill(path):
+        with whole_folder(path):
+            list(fail())
+
+    for write in (fill, lambda path: write_atomically(path, fail())):
+        with pytest.raises(OSError, match="No space") as caught:
+            write(tmp_path / "a")
         assert caught.value.filename == str(tmp_path / "a")
         assert caught.value.errno == errno.ENOSPC
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ import stat
 import tempfile
 import threading
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedReader
 from os import PathLike
 from pathlib import Path
@@ -230,21 +230,20 @@ def move(path: FilePath, target: FilePath) -> None:
     sync(Path(target).parent)
 
 
-def write_atomically(path: FilePath, data: bytes | Iterable[bytes]) -> None:
-    """Write a file, whole or not at all; `data` may come in parts."""
-    with whole_file(path) as temporary:
-        write_file(temporary, data)
+def write_atomically(
+    path: FilePath, data: bytes | Iterable[bytes], check: Callable[[], object] | None = None
+) -> None:
+    """Write a file, whole or not at all; `data` may come in parts.
 
-
-@contextlib.contextmanager
-def whole_file(path: FilePath) -> Iterator[Path]:
-    """Yield a path to write to, which replaces `path` on success and is removed on failure."""
+    `check` is called before the file takes its place, and may raise.
+    """
     path = Path(path)
-    writer = f"{os.getpid()}-{threading.get_ident()}"
-    temporary = path.with_name(f".{path.name}.{writer}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     try:
         with naming(path):
-            yield temporary
+            write_file(temporary, data)
+            if check is not None:
+                check()
             sync(temporary)
             move(temporary, path)
     finally:

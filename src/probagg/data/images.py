@@ -45,7 +45,7 @@ class ImageSet(ABC):
     kind: ClassVar = "images"
     name: str
     channels: int
-    size: tuple[int, int] | None
+    size: tuple[int, int]
     y: np.ndarray | None = None
     class_names: list[str] | None = None
     paths: list[str] | None = None
@@ -142,7 +142,6 @@ class DatasetImages(ImageSet):
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         rows = np.arange(len(self))[rows]
-        assert self.size is not None
         images = np.empty((len(rows), *self.size, self.channels), np.uint8)
         with self._lock:  # a feed reads ahead in threads, and many datasets share an open file
             for position, row in enumerate(rows):
@@ -186,8 +185,8 @@ class DatasetImages(ImageSet):
         return image  # a grey one among colour images is broadcast to all three channels
 
 
-def _by(size: tuple[int, ...] | None) -> str:
-    return " x ".join(map(str, (size or ())[:2]))
+def _by(size: tuple[int, ...]) -> str:
+    return " x ".join(map(str, size[:2]))
 
 
 def _from_tensor(image: Any, row: int) -> np.ndarray:
@@ -245,7 +244,6 @@ class FolderImages(ImageSet):
     `passed` are the paths of all other files that are not read as images, by their names.
     """
 
-    size: tuple[int, int]
     paths: list[str]
 
     def __init__(
@@ -427,9 +425,8 @@ class ConvertedImages(ImageSet):
 
     def read(self, rows: np.ndarray) -> np.ndarray:
         pixels = self._images.read(rows)
-        shape = (*(self.size or pixels.shape[1:3]), self.channels)
         convert_one = partial(convert, size=self._size, channels=self.channels)
-        return stack_in_threads(convert_one, list(pixels), shape)
+        return stack_in_threads(convert_one, list(pixels), (*self.size, self.channels))
 
     def _parts(self) -> Iterator[str | bytes | memoryview]:
         yield repr((self._images.fingerprint(), self.size, self.channels))

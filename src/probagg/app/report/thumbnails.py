@@ -63,7 +63,7 @@ def data_uris(
 def side_of(images: ImageSet | None) -> int:
     """Return the longer side of the images as stored; for a folder, that of a few of its files."""
     if not isinstance(images, FolderImages):
-        return TINY + 1 if images is None else max(images.size or (TINY + 1,))
+        return TINY + 1 if images is None else max(images.size)
     sides = []
     for path in images.paths[:: max(1, len(images) // 3)]:
         with contextlib.suppress(BadImage):

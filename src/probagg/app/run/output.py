@@ -15,11 +15,9 @@ from probagg.errors import InputError, NoData
 from probagg.storage import (
     copy_file,
     fingerprint,
-    whole_file,
     whole_folder,
     why_unwritable,
     write_atomically,
-    write_file,
 )
 
 # Bytes in a name that common file systems hold.
@@ -74,9 +72,7 @@ class Output:
 
     def write(self, data: bytes | Iterable[bytes]) -> None:
         """Write the file, whole or not at all; `data` may come in parts."""
-        with whole_file(self.path) as temporary:
-            write_file(temporary, data)
-            self.check()
+        write_atomically(self.path, data, self.check)
 
 
 def run_of(path: Path) -> Path | None:

@@ -58,9 +58,7 @@ class Session:
         self._saving = threading.Lock()
         images, self._reason = find_images(contents, None)
         self._whole, self._rows = images, dict(enumerate(image_rows(images, self.samples)))
-        if images is not None and (
-            images.paths is not None or max(images.size or (0,)) > THUMBNAIL
-        ):
+        if images is not None and (images.paths is not None or max(images.size) > THUMBNAIL):
             images = converted(images, THUMBNAIL, None)
         self._images = images
 
