@@ -28,7 +28,7 @@ from probagg.dpac.checkpoint import (
     read_checkpoint,
     save_checkpoint,
 )
-from probagg.dpac.engine import History
+from probagg.dpac.engine import trim_metrics
 from probagg.dpac.model import FORMAT
 from probagg.dpac.recipe import RecipeError
 from probagg.errors import InputError, NoData, ProbaggError
@@ -188,7 +188,7 @@ def test_a_damaged_line_of_metrics_does_not_stop_a_resume(tmp_path):
         + "}\n"
     )
     (tmp_path / "metrics.jsonl").write_bytes((good + bad + good).encode() + b"\xff}\n")
-    History(tmp_path).trim([], "pretrain", 3)
+    trim_metrics(tmp_path / "metrics.jsonl", [], "pretrain", 3)
     assert (tmp_path / "metrics.jsonl").read_text() == good + good
 
 

@@ -45,6 +45,7 @@ from probagg.processes import on_signals
 from probagg.progress import duration, logger
 from probagg.storage import append, encode, read_bytes, write_atomically
 
+METRICS = "metrics.jsonl"  # of a run: one JSON object per epoch
 LONG = 5000  # steps of a stage from which compiling it, a minute or two, pays
 NOTICEABLE = 2.0  # seconds of a step from which the wait for its end is said
 
@@ -107,7 +108,9 @@ class Engine:
         self.module = move_to_device(module, self.device)
         synchronize(self.module.state_dict())
         self.position = Position()
-        self.history = History(out if is_first_process() else None)
+        self._written = out if is_first_process() else None  # where this process writes
+        if self._written:
+            self._written.mkdir(parents=True, exist_ok=True)
         self._restored: TrainingState | None = None
         self._states: dict[str, dict[str, Tensor]] = {}  # the state of each stage so far
         self._strata: Tensor | None = None  # the epoch's
@@ -128,7 +131,8 @@ class Engine:
                 self.position = Position(**found.description["position"])
         at = self.position
         self._kept = at.total
-        self.history.trim(at.done, at.stage, at.epoch)
+        if self._written:
+            trim_metrics(self._written / METRICS, at.done, at.stage, at.epoch)
         self._restored = found
         return found is not None
 
@@ -222,7 +226,7 @@ class Engine:
     def _enter(self, stage: Stage, step: Step) -> None:
         at = self.position
         if at.stage == stage.name and self._restored is not None:
-            step.load(self._restored.part("step."), self._restored.description["scaler"])
+            step.load(self._restored)
             self._strata = self._restored.tensors.get("strata")
         else:
             at.stage, at.epoch, at.step = stage.name, 0, 0
@@ -238,7 +242,10 @@ class Engine:
     def _end_epoch(self, stage: Stage, steps: int, metrics: dict[str, float]) -> None:
         at = self.position
         at.epoch, at.step = at.epoch + 1, 0
-        self.history.add({"stage": stage.name, "epoch": at.epoch, "step": at.total, **metrics})
+        record = {"stage": stage.name, "epoch": at.epoch, "step": at.total, **metrics}
+        logger.info("%s", record)
+        if self._written:
+            append(self._written / METRICS, json.dumps(record) + "\n")
         self.progress(Progress(stage.name, at.epoch, stage.plan.epochs, 0, steps, metrics))
         _check_finite(metrics, stage.name, at.epoch)
 
@@ -262,7 +269,7 @@ class Engine:
 
     def _save(self, step: Step) -> None:
         self._saved = time.monotonic()
-        if self.out is None or not is_first_process():
+        if self._written is None:
             return
         at = self.position
         _check_finite(step.sums(), at.stage, at.epoch + 1)  # a diverged state must not be kept
@@ -270,7 +277,7 @@ class Engine:
         for stage, state in self._states.items():
             tensors |= {f"stage.{stage}.{name}": tensor for name, tensor in state.items()}
         if at.stage not in at.done:
-            tensors |= {f"step.{k}": v for k, v in step.tensors().items()}
+            tensors |= step.tensors()
             tensors |= {} if self._strata is None else {"strata": self._strata}
         description = {
             "identity": self.identity,
@@ -278,7 +285,8 @@ class Engine:
             "scaler": step.scaler.state_dict(),
             "versions": versions(),
         }
-        save_checkpoint(self.out / "checkpoints", at.total, TrainingState(tensors, description))
+        checkpoint = TrainingState(tensors, description)
+        save_checkpoint(self._written / "checkpoints", at.total, checkpoint)
         self._kept = at.total
 
 
@@ -335,31 +343,16 @@ def _fast_convolutions() -> Any:
     )
 
 
-class History:
-    """Write records of a run, one JSON object per line; `out=None` only logs them."""
-
-    def __init__(self, out: Path | None) -> None:
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-        self._path = out / "metrics.jsonl" if out else None
-
-    def add(self, record: dict[str, Any]) -> None:
-        """Append one record."""
-        logger.info("%s", record)
-        if self._path is None:
-            return
-        append(self._path, json.dumps(record) + "\n")
-
-    def trim(self, done: list[str], stage: str, epoch: int) -> None:
-        """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
-        if self._path is None or not self._path.exists():
-            return
-        kept = ""
-        for line in read_bytes(self._path).decode("utf-8", "surrogateescape").splitlines():
-            # A damaged line, or half of one that a kill left, is of no use to anybody.
-            with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-                record = json.loads(line)
-                current = record["stage"] == stage and record["epoch"] <= epoch
-                if record["stage"] in done or current:
-                    kept += f"{line}\n"
-        write_atomically(self._path, encode(kept))
+def trim_metrics(path: Path, done: list[str], stage: str, epoch: int) -> None:
+    """Keep records of done stages and of `stage` up to `epoch`; the rest is trained again."""
+    if not path.exists():
+        return
+    kept = ""
+    for line in read_bytes(path).decode("utf-8", "surrogateescape").splitlines():
+        # A damaged line, or half of one that a kill left, is of no use to anybody.
+        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+            record = json.loads(line)
+            current = record["stage"] == stage and record["epoch"] <= epoch
+            if record["stage"] in done or current:
+                kept += f"{line}\n"
+    write_atomically(path, encode(kept))

@@ -206,17 +206,14 @@ def load_network(
             expected = build_model(blank, n_clusters, backbone=backbone).state_dict()
         for name in sorted({*expected, *tensors}):
             sizes = [tuple(t[name].shape) if name in t else None for t in (expected, tensors)]
-            if sizes[0] != sizes[1]:
-                raise _misfit(path, f"{name} is of size {sizes[1]}, not {sizes[0]}")
-            if not torch.isfinite(tensors[name]).all():
-                raise _misfit(path, f"{name} has values that are not finite")
+            reason = f"{name} is of size {sizes[1]}, not {sizes[0]}" if sizes[0] != sizes[1] else ""
+            if not reason and not torch.isfinite(tensors[name]).all():
+                reason = f"{name} has values that are not finite"
+            if reason:
+                raise InputError(
+                    f"The weights in {path} do not fit its recipe ({reason}). If files of two "
+                    "models were mixed, copy one whole model there again."
+                )
         model = build_model(blank, n_clusters, backbone=backbone)
         model.load_state_dict(tensors)
     return model, recipe
-
-
-def _misfit(path: str | PathLike[str], reason: str) -> InputError:
-    return InputError(
-        f"The weights in {path} do not fit its recipe ({reason}). If files of two models were "
-        "mixed, copy one whole model there again."
-    )

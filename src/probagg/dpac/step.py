@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from probagg.dpac.checkpoint import load_optimizer_tensors, optimizer_tensors
+from probagg.dpac.checkpoint import TrainingState, load_optimizer_tensors, optimizer_tensors
 from probagg.dpac.feed import Feed
 from probagg.dpac.recipe import Training
 from probagg.errors import InputError
@@ -188,24 +188,18 @@ class Step:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything that the next step depends on, besides the weights."""
-        totals = {f"total.{name}": value for name, value in self.totals.items()}
+        totals = {f"step.total.{name}": value for name, value in self.totals.items()}
         state = optimizer_tensors(self.optimizer)
-        return {**totals, **{f"optimizer.{name}": value for name, value in state.items()}}
+        return totals | {f"step.optimizer.{name}": value for name, value in state.items()}
 
-    def load(self, tensors: dict[str, Tensor], scaler: dict[str, Any]) -> None:
-        """Restore what `tensors` returned."""
-        state = {
-            k.removeprefix("optimizer."): v
-            for k, v in tensors.items()
-            if k.startswith("optimizer.")
-        }
-        load_optimizer_tensors(self.optimizer, state)
+    def load(self, checkpoint: TrainingState) -> None:
+        """Restore what `tensors` returned, and the scaler."""
+        load_optimizer_tensors(self.optimizer, checkpoint.part("step.optimizer."))
         for group, rate in zip(self.optimizer.param_groups, self._rates.values(), strict=True):
             group["lr"] = rate  # loading replaced it with a copy
-        for name, value in tensors.items():
-            if name.startswith("total."):
-                self.totals[name.removeprefix("total.")] = value.to(self.device)
-        if scaler:
+        for name, value in checkpoint.part("step.total.").items():
+            self.totals[name] = value.to(self.device)
+        if scaler := checkpoint.description["scaler"]:
             self.scaler.load_state_dict(scaler)
 
 

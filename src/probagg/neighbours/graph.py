@@ -90,11 +90,14 @@ def _nearly_nearest(
         if queries is not rows:
             points = np.ascontiguousarray(embed(queries, metric) - mean, np.float32)
         return index.search(points, n)[1]
-    found = index.search(points, n + 1)[1]
-    # A row itself comes first, or among its duplicates, or, behind many of them, not at all.
-    others = found != np.arange(len(found))[:, None]
-    others[others.all(1), -1] = False
-    return found[others].reshape(len(found), n)
+    return without_themselves(index.search(points, n + 1)[1])
+
+
+def without_themselves(near: np.ndarray) -> np.ndarray:
+    """Return neighbours with one fewer: the row itself, or, behind duplicates, the last."""
+    keep = near != np.arange(len(near))[:, None]
+    keep[keep.all(1), -1] = False
+    return near[keep].reshape(len(near), -1)
 
 
 def _nearest_tensors(X: Array, n: int, metric: str, among: Array | None) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 
 from probagg.arrays import UNKNOWN
 from probagg.known import match_clusters
-from probagg.neighbours.graph import kappa, mean_over, share_by_chance
+from probagg.neighbours.graph import kappa, mean_over, share_by_chance, without_themselves
 
 PAC, KMEANS, PARTS = "PAC's clusters", "clusters of k-means", "joined parts"
 # Rows are averaged so often over their neighbours before they are divided.
@@ -258,13 +258,6 @@ def kmeans_labels(
         warnings.simplefilter("ignore", ConvergenceWarning)
         kmeans = KMeans(n_clusters, n_init=n_init, random_state=random_state)
         return kmeans.fit_predict(rows, sample_weight=weights)
-
-
-def without_themselves(near: np.ndarray) -> np.ndarray:
-    """Return neighbours with one fewer: the row itself, or, behind duplicates, the last."""
-    keep = near != np.arange(len(near))[:, None]
-    keep[keep.all(1), -1] = False
-    return near[keep].reshape(len(near), -1)
 
 
 def principal_axes(rows: np.ndarray) -> np.ndarray:

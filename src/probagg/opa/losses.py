@@ -3,6 +3,8 @@
 All of them take logits, the functions take probabilities. None grows with the batch.
 """
 
+import inspect
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -29,6 +31,11 @@ class _Loss(nn.Module):
         if self.reduction == "none":
             return rows
         return rows.mean() if self.reduction == "mean" and len(rows) else rows.sum()
+
+    def extra_repr(self) -> str:
+        """Return the settings, for `repr`."""
+        names = list(inspect.signature(type(self)).parameters)
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names if name != "reduction")
 
 
 class OPALoss(_Loss):
@@ -106,10 +113,6 @@ class OPALoss(_Loss):
                 )
             return self._reduce(F.kl_div(student.log_softmax(1), Q, reduction="none").sum(1))
 
-    def extra_repr(self) -> str:
-        """Return the settings, for `repr`."""
-        return f"m={self.m}, metric={self.metric!r}, balance={self.balance}, gather={self.gather}"
-
 
 class PACLoss(_Loss):
     """PAC's objective of a batch, Tr(P^T D P) / B^2: the mean over pairs of rows.
@@ -165,11 +168,6 @@ class PACLoss(_Loss):
             )
         return self._reduce(rows)
 
-    def extra_repr(self) -> str:
-        """Return the settings, for `repr`."""
-        settings = f"metric={self.metric!r}, balance={self.balance}, detach={self.detach}"
-        return f"{settings}, gather={self.gather}"
-
 
 class WeightedContrastiveLoss(_Loss):
     """Contrastive loss whose negatives are weighted by 1 - p_i . p_j (Eq. 11).
@@ -222,7 +220,3 @@ class WeightedContrastiveLoss(_Loss):
                 gather=self.gather,
             )
         return self._reduce(rows)
-
-    def extra_repr(self) -> str:
-        """Return the settings, for `repr`."""
-        return f"temperature={self.temperature}, detach={self.detach}, gather={self.gather}"

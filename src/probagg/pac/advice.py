@@ -14,8 +14,12 @@ from probagg.aggregation import LINEAR_METRICS, Array
 from probagg.arrays import is_tensor, to_numpy
 from probagg.environment import one_thread
 from probagg.errors import ClusteringWarning
-from probagg.neighbours.graph import NeighbourAgreement, nearest_rows, plain_rows
-from probagg.neighbours.joining import without_themselves
+from probagg.neighbours.graph import (
+    NeighbourAgreement,
+    nearest_rows,
+    plain_rows,
+    without_themselves,
+)
 from probagg.pac.files import FileRows
 from probagg.pac.inputs import RowSource
 from probagg.pac.out_of_core import Chunks

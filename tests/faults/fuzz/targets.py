@@ -252,7 +252,7 @@ def read_checkpoint(path):
     module.register_buffer("w", torch.zeros(2, 3))
     identity = {"recipe": {"self_label": {"labels": "classifier"}}, "seed": 3}
     engine = Engine(module, identity=identity)
-    engine.out = path.parent / "run"  # only now: a history would start a thread for each input
+    engine.out = path.parent / "run"
     return engine.resume()
 
 

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -59,17 +58,17 @@ def lite_backbone(device: str) -> Backbone:
     state = torch.load(io.BytesIO(read_bytes(file)), map_location="cpu", weights_only=True)
     network.load_state_dict({k: v for k, v in state.items() if not k.startswith("_fc.")})
     view = Preprocessing(224, 256, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
-    backbone = torch_backbone(
+    head = state["_fc.weight"].numpy(), state["_fc.bias"].numpy()
+    return torch_backbone(
         LITE,
         network,
         view,
         facts=(LITE, view),
         device=device,
         fast=_folded(network),
+        read_head=lambda: head,
         **view.numbers(),
     )
-    head = state["_fc.weight"].numpy(), state["_fc.bias"].numpy()
-    return replace(backbone, read_head=lambda: head)
 
 
 def _folded(network: nn.Module) -> nn.Module:
@@ -103,7 +102,7 @@ def timm_backbone(name: str, device: str) -> Backbone:
     _, height, width = config["input_size"]
     is_plain = config["crop_mode"] == "center" and height == width
     facts = (network.pretrained_cfg.get("architecture", name), sorted(config.items()))
-    backbone = torch_backbone(
+    return torch_backbone(
         name.removeprefix(FOLDER),
         network,
         timm.data.create_transform(**config, is_training=False),
@@ -113,9 +112,8 @@ def timm_backbone(name: str, device: str) -> Backbone:
         resize=math.floor(height / config["crop_pct"]) if is_plain else None,
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
+        read_head=partial(_timm_head, timm, name, options, network.pretrained_cfg),
     )
-    read = partial(_timm_head, timm, name, options, network.pretrained_cfg)
-    return replace(backbone, read_head=read)
 
 
 def _timm_head(timm: ModuleType, name: str, options: dict[str, int], config: Any) -> Head | None:
@@ -288,13 +286,12 @@ def torch_backbone(
     facts: tuple[Any, ...],
     device: str,
     fast: nn.Module | None = None,
-    **preprocessing: Any,
+    **known: Any,
 ) -> Backbone:
     """Return a torch module and its transform as a backbone.
 
     `facts` identify what the weights do not: architecture and transform. `fast` computes the same
-    features on a CPU, in less time. `preprocessing` are fields of the backbone, where they are
-    known.
+    features on a CPU, in less time. `known` are fields of the backbone, where they are known.
     """
     where = choose_device(device)
     identity = fingerprint([repr((facts, fingerprint(_state(network), 16)))])
@@ -316,7 +313,7 @@ def torch_backbone(
         size=size,
         module=module,
         device=str(where),
-        **preprocessing,
+        **known,
     )
 
 
