@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -160,18 +159,16 @@ def kappa(inside: float, by_chance: float) -> float:
     return (inside - by_chance) / max(1.0 - by_chance, 1e-12)
 
 
-@dataclass(frozen=True)
-class NeighbourAgreement:
-    """How often neighbours have the same label."""
+def neighbour_agreement(
+    labels: np.ndarray, near: np.ndarray, n_clusters: int
+) -> tuple[float, float]:
+    """Return how often neighbours, of all rows or of the first ones, have a row's own label.
 
-    kappa: float  # over rows, corrected for chance
-    mean: float  # over clusters, where a cluster of a few outliers counts as much as any
-
-    @classmethod
-    def of(cls, labels: np.ndarray, near: np.ndarray, n_clusters: int) -> NeighbourAgreement:
-        """Return that of labels of rows with these neighbours, or of the first rows with them."""
-        own = labels[: len(near)]
-        same = (labels[near] == own[:, None]).mean(1)
-        sizes = np.bincount(own, minlength=n_clusters)
-        means = np.bincount(own, same, n_clusters) / np.maximum(sizes, 1)
-        return cls(kappa(float(same.mean()), share_by_chance(labels)), float(means.mean()))
+    First over rows, corrected for chance; then the mean over clusters, where a cluster of a few
+    outliers counts as much as any.
+    """
+    own = labels[: len(near)]
+    same = (labels[near] == own[:, None]).mean(1)
+    sizes = np.bincount(own, minlength=n_clusters)
+    means = np.bincount(own, same, n_clusters) / np.maximum(sizes, 1)
+    return kappa(float(same.mean()), share_by_chance(labels)), float(means.mean())

@@ -242,14 +242,7 @@ def count_parts(n: int, n_clusters: int) -> int:
     return min(PER_CLUSTER * n_clusters + 10, n // PER_PART, max(MOST_PARTS, 2 * n_clusters))
 
 
-def kmeans_labels(
-    rows: Any,
-    n_clusters: int,
-    random_state: int,
-    *,
-    n_init: int,
-    weights: np.ndarray | None = None,
-) -> np.ndarray:
+def kmeans_labels(rows: Any, n_clusters: int, random_state: int, *, n_init: int) -> np.ndarray:
     """Return labels by k-means; equal rows may leave fewer than K clusters."""
     from sklearn.cluster import KMeans  # slow to import
     from sklearn.exceptions import ConvergenceWarning
@@ -257,7 +250,7 @@ def kmeans_labels(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         kmeans = KMeans(n_clusters, n_init=n_init, random_state=random_state)
-        return kmeans.fit_predict(rows, sample_weight=weights)
+        return kmeans.fit_predict(rows)
 
 
 def principal_axes(rows: np.ndarray) -> np.ndarray:

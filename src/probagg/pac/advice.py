@@ -15,8 +15,8 @@ from probagg.arrays import is_tensor, to_numpy
 from probagg.environment import one_thread
 from probagg.errors import ClusteringWarning
 from probagg.neighbours.graph import (
-    NeighbourAgreement,
     nearest_rows,
+    neighbour_agreement,
     plain_rows,
     without_themselves,
 )
@@ -147,9 +147,9 @@ def forced_sizes(solution: Solution, X: Array | Chunks) -> str | None:
 def fit_scores(rows: Array, clusterings: Sequence[np.ndarray], K: int) -> list[float]:
     """Return how well clusters fit rows: agreement of neighbours less the log of the spread.
 
-    Agreement is that of `NeighbourAgreement`: over rows, corrected for chance, and as the mean over
-    clusters. The spread is the sum of squares within clusters. Random categories and noise mislead
-    neighbours, but hardly the spread.
+    Agreement is that of `neighbour_agreement`, over rows and over clusters. The spread is the sum
+    of squares within clusters. Random categories and noise mislead neighbours, but hardly the
+    spread.
     """
     N, found = rows.shape[0], []
     some = rows[: int(SHARE * N)]
@@ -158,12 +158,12 @@ def fit_scores(rows: Array, clusterings: Sequence[np.ndarray], K: int) -> list[f
     rows = rows if sp.issparse(rows) else rows - rows.mean(0)
     squares = (rows * rows).sum()
     for labels in clusterings:
-        agreement = NeighbourAgreement.of(labels, near, K)
+        agreement = sum(neighbour_agreement(labels, near, K))
         members = sp.csr_array((np.ones(N), (labels, np.arange(N))), shape=(K, N))
         sums = members @ rows
         between = ((sums * sums).sum(1) / np.maximum(members.sum(1), 1.0)).sum()
         spread = max(float(squares - between), 1e-9 * float(squares), 1e-300)
-        found.append(agreement.kappa + agreement.mean - float(np.log(spread)))
+        found.append(agreement - float(np.log(spread)))
     return found
 
 
