@@ -35,6 +35,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.data import open_lab_images
+from benchmarks.paper.prototypes import with_prototypes
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
 from benchmarks.paper.weights import read_weights, write_weights
 from benchmarks.record import Cell, record
@@ -55,6 +56,7 @@ from probagg.progress import logger
 STAGES = ("pretrain", "cluster", "self_label")
 Scores = dict[str, Any]
 ClusterStageMaker = Callable[[Setup], ClusterStage]
+PretrainStageMaker = Callable[[Setup], PretrainStage]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Job:
     out: Path  # holds a folder per seed
     stages: tuple[str, ...] = STAGES
     weights: Path | None = None  # folder of weights to start from
-    clustering: ClusterStageMaker = ClusterStage  # what makes the stage of clustering
+    pretraining: PretrainStageMaker = PretrainStage  # what makes the stages of these names
+    clustering: ClusterStageMaker = ClusterStage
     minutes: float | None = None  # save and stop after so long
     every: int = 10  # epochs between points of a curve
     keep: int | None = None  # also keep pre-training's weights at this epoch
@@ -170,6 +173,7 @@ def _train(data: ImageSet, recipe: Recipe, seed: int, job: Job, folder: Path) ->
         "recipe": recipe.to_toml(),
         "seed": seed,
         "stages": list(job.stages),
+        "pretraining": repr(job.pretraining),
         "clustering": repr(job.clustering),
         "data": data.fingerprint(),
         "start": weights_hash(model),
@@ -214,10 +218,10 @@ def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStag
         return job.clustering(setup)
     if name == "self_label":
         return VARIANTS[setup.recipe.self_label.labels](setup)
-    if data.extra is None:
-        return PretrainStage(setup)
-    feed = Feed(Joined(data, data.extra), setup.feed.device)
-    return PretrainStage(dataclasses.replace(setup, feed=feed))
+    if data.extra is not None:
+        feed = Feed(Joined(data, data.extra), setup.feed.device)
+        setup = dataclasses.replace(setup, feed=feed)
+    return job.pretraining(setup)
 
 
 def rank(stages: dict[str, Path], near: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -261,6 +265,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=int, help="also keep pre-training's weights at this epoch")
     parser.add_argument("--table3", type=int, default=5, help="runs of PAC and of k-means")
     parser.add_argument("--features", action="store_true", help="write STAGE.features.npz too")
+    parser.add_argument(
+        "--prototypes", nargs="+", type=float, metavar="WEIGHT",
+        help="pre-train with ProPos's term, of this weight; then the epochs before it starts",
+    )  # fmt: skip
     parser.add_argument("--data", default="cifar10", help="a name, or an .npz file with X and y")
     parser.add_argument("--first", type=int, help="so many images only, to try the script")
     parser.add_argument("--compile", action="store_true", help="compile short stages too")
@@ -286,6 +294,7 @@ def main() -> None:
                 a.out / way,
                 stages,
                 a.weights,
+                with_prototypes(*a.prototypes) if a.prototypes else PretrainStage,
                 minutes=a.minutes and max(0.0, a.minutes - (time.monotonic() - began) / 60),
                 every=a.every,
                 keep=a.keep,

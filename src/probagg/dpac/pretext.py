@@ -147,12 +147,22 @@ class BootstrapLatent(nn.Module):
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
         """Return 2 - 2 cos(prediction, target), the mean over the batch and both orders."""
-        prediction = self.predictor(self.projector(features))
+        return self.distance(*self.projections(backbone, views, features))
+
+    def projections(
+        self, backbone: nn.Module, views: list[Tensor], features: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the projections of both views, and the target's of the other view of each."""
+        z = self.projector(features)
         with torch.no_grad():
             update_average(self.target_backbone, backbone, self.momentum)
             update_average(self.target_projector, self.projector, self.momentum)
             x1, x2 = self.target_backbone(torch.cat(views)).chunk(2)
-            target = self.target_projector(torch.cat([x2, x1]))  # the other view's
+            return z, self.target_projector(torch.cat([x2, x1]))
+
+    def distance(self, z: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of projections: 2 - 2 cos(prediction, target)."""
+        prediction = self.predictor(z)
         with full_precision(prediction):
             cosine = F.cosine_similarity(as_float(prediction), as_float(target), dim=1)
             return (2.0 - 2.0 * cosine).mean()
