@@ -27,6 +27,7 @@ Array = Any  # a NumPy array or a torch tensor; lifted rows may also be a SciPy 
 
 LINEAR_METRICS = ("sqeuclidean", "cosine")
 TAIL = 1e-6  # the most of a row's mass that `assign_nearest` leaves out
+MANY_ENTRIES = 32  # per row; of more, the smallest are sought
 
 
 def namespace(array: Array) -> Any:
@@ -220,25 +221,46 @@ def assign_nearest(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the entries of P that matter, for scores (rows, K): their rows, clusters and p.
 
-    Once clusters have formed, a row is in a few of them. p_ik is below TAIL / K of the row's
-    largest where s_ik > (K / TAIL)^(m - 1) times its smallest score; what is left out is at most
-    TAIL of the row's mass. So all scores are touched only by a minimum and a comparison. They are
+    Once clusters have formed, a row is in a few of them. p_ik is below TAIL / 2K of the row's
+    largest where s_ik > (2K / TAIL)^(m - 1) times its smallest score, so all scores are touched
+    only by a minimum and a comparison. Where that leaves many, the last of a row that have TAIL / 2
+    of its largest together are left out too: at most TAIL of the row's mass in all. Scores are
     raised to `floor` (K,). Entries are sorted by row, then by cluster.
 
     >>> assign_nearest(np.array([[1.0, 2.0, 9.0]]), 1.03, np.zeros(3))[1]
     array([0], dtype=int32)
     """
-    K, alpha = S.shape[1], 1.0 / (m - 1.0)
+    (n, K), alpha = S.shape, 1.0 / (m - 1.0)
     with np.errstate(over="ignore"):
-        limit = np.maximum(S.min(1), floor.max()) * (K / TAIL) ** (m - 1.0)
-    entries = np.flatnonzero(limit[:, None] >= S)
-    rows, clusters = (found.astype(np.int32) for found in np.divmod(entries, K))
+        limit = np.maximum(S.min(1), floor.max()) * (2.0 * K / TAIL) ** (m - 1.0)
+    entries = true_places(limit[:, None] >= S)
+    ends = np.searchsorted(entries, K * np.arange(1, n + 1))
+    counts = np.diff(ends, prepend=0)
+    rows, first = np.repeat(np.arange(n, dtype=np.int32), counts), ends - counts
+    clusters = (entries - np.repeat(K * np.arange(n), counts)).astype(np.int32)
     scores = np.maximum(S.ravel()[entries], floor[clusters])
-    ends = np.cumsum(np.bincount(rows, minlength=len(S)))
-    first = ends - np.diff(ends, prepend=0)  # every row keeps its smallest score
     P = (np.minimum.reduceat(scores, first)[rows] / scores) ** alpha
+    if len(entries) > MANY_ENTRIES * n:
+        keys = rows + 0.5 * P
+        ordered = np.sort(keys)  # by row, then by p
+        tails = np.cumsum(ordered - rows)
+        tails -= np.append(0.0, tails)[first][rows]
+        n_left_out = np.add.reduceat(tails <= 0.25 * TAIL, first, dtype=np.int64)
+        kept = np.flatnonzero(keys >= ordered[first + n_left_out][rows])
+        rows, clusters, P = rows[kept], clusters[kept], P[kept]
+        first = np.searchsorted(rows, np.arange(n, dtype=np.int32))
     P /= np.add.reduceat(P, first)[rows]
     return rows, clusters, P
+
+
+def true_places(found: np.ndarray) -> np.ndarray:
+    """Return `np.flatnonzero` of booleans few of which are true: eight are tested at once."""
+    found = found.ravel()
+    n = len(found) // 8 * 8
+    words = found[:n].view(np.uint64)
+    some = np.flatnonzero(words)
+    inside = np.flatnonzero(words[some].view(bool))
+    return np.append(8 * some[inside // 8] + inside % 8, n + np.flatnonzero(found[n:]))
 
 
 def raise_to(S: Array, floor: Array | float) -> Array:

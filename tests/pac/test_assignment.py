@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from probagg import PAC
-from probagg.aggregation import TAIL, assign, assign_nearest
+from probagg.aggregation import TAIL, assign, assign_nearest, true_places
 from probagg.environment import blas_threads
 from probagg.pac import rows as rows_module
 from probagg.pac.assignment import Update, entries_of, without_tails
@@ -45,6 +45,12 @@ def test_what_is_left_out_of_a_row_is_at_most_the_tail(rng, m, dtype):
     P = assign(S, m)
     assert np.where(found == 0.0, P, 0.0).sum(1).max() <= TAIL
     np.testing.assert_allclose(found, P, atol=2 * TAIL)
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 100, 1003])
+def test_places_are_found_eight_at_a_time(rng, n):
+    found = rng.random(n) < 0.1
+    np.testing.assert_array_equal(true_places(found), np.flatnonzero(found))
 
 
 @pytest.mark.parametrize("balance", [0.0, 1.0, 2.0])
@@ -85,6 +91,14 @@ def test_the_groups_of_many_blobs_are_found(small_blocks):
     assert pac.objective_ < 1.001 * PAC(50, init="uniform", random_state=0).fit(X).objective_
     np.testing.assert_array_equal(pac.predict(X), pac.labels_)
     np.testing.assert_allclose(pac.probabilities_.sum(1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_groups_of_many_clusters_start_by_k_means_plus_plus(small_blocks, kind):
+    """sqrt(400) groups have more clusters each than PAC finds in one of them."""
+    X, y = many_blobs(8000, 400)
+    pac = PAC(400, random_state=0).fit(kind(X), sample_weight=np.ones(len(X)))
+    assert adjusted_rand_score(y, pac.labels_) > 0.95
 
 
 def test_p_is_dense_where_it_is_not_almost_empty(small_blocks):

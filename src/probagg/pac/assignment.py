@@ -112,10 +112,26 @@ def first_rows(n: int, entries: Entries) -> Entries:
     return rows[inside], clusters[inside], P[inside]
 
 
-def of_entries(entries: Entries, shape: tuple[int, int]) -> sp.csr_array:
-    """Return P of this shape from its entries."""
+def counted(n: int, entries: Entries) -> Entries:
+    """Return entries of n rows with how many each row has in place of the row of each."""
     rows, clusters, P = entries
-    return sp.csr_array((P, clusters, np.searchsorted(rows, np.arange(shape[0] + 1))), shape=shape)
+    return np.bincount(rows, minlength=n), clusters, P
+
+
+def of_counted(found: list[Entries], K: int) -> sp.csr_array:
+    """Return P from blocks of `counted` entries.
+
+    `found` is emptied on the way: memory may not hold both.
+    """
+    ends = np.cumsum([0, *(len(P) for _, _, P in found)])
+    index = np.int32 if ends[-1] < 2**31 else np.int64
+    counts = np.concatenate([counts for counts, _, _ in found])
+    clusters, values = np.empty(ends[-1], index), np.empty(ends[-1], found[0][2].dtype)
+    while found:
+        inside = slice(ends[len(found) - 1], ends[len(found)])
+        _, clusters[inside], values[inside] = found.pop()
+    indptr = np.append(0, np.cumsum(counts)).astype(index)
+    return sp.csr_array((values, clusters, indptr), shape=(len(counts), K))
 
 
 def entries_of(P: sp.csr_array, rows: slice) -> Entries:
@@ -130,7 +146,7 @@ def assign_rows(
 ) -> sp.csr_array:
     """Return P (rows, K) without its tails, for lifted rows and the sums of the clusters."""
     entries = assign_entries(lifted, sums, update, n_threads)
-    return of_entries(entries, (lifted.shape[0], len(sums)))
+    return of_counted([counted(lifted.shape[0], entries)], len(sums))
 
 
 def without_tails(P: np.ndarray) -> sp.csr_array:

@@ -30,11 +30,10 @@ from probagg.pac.assignment import (
     Entries,
     Update,
     assign_entries,
-    assign_rows,
+    counted,
     entries_of,
     first_rows,
-    joined,
-    of_entries,
+    of_counted,
     without_tails,
 )
 from probagg.pac.rows import LinearRows, Rows
@@ -279,7 +278,9 @@ class BlockSweeps(Sweeps):
         limit = MOST_FLOW * float(rows.mass.sum()) / K
         numbers, before = (np.arange(N), P) if visited is None else (visited, P[visited])
         size, n_visited = self.blocks.settled, len(numbers)
-        zeros, found, change, start = np.zeros(size * K, P.dtype), [], np.zeros(n_visited), 0
+        zeros, change = np.zeros(size * K, P.dtype), np.zeros(n_visited)
+        found: list[Entries] = []
+        start = 0
         while start < n_visited:
             stop = min(start + size, n_visited)
             block = slice(start, stop) if visited is None else visited[start:stop]
@@ -293,9 +294,12 @@ class BlockSweeps(Sweeps):
                 block = slice(start, stop) if visited is None else visited[start:stop]
             rows.absorb(block, sp.coo_array((dA[2], (dA[1], dA[0])), shape=(K, stop - start)))
             change[start:stop] = np.bincount(dP[0], abs(dP[2]), stop - start)
-            found.append((new[0] + start, *new[1:]))
+            found.append(counted(stop - start, new))
             start = stop
-        self.P = of_entries(joined(found), (n_visited, K))
+        if visited is None:
+            del P, before
+            self.P = None
+        self.P = of_counted(found, K)
         if visited is not None:
             place = np.arange(N)
             place[visited] = N + np.arange(len(visited))
@@ -396,5 +400,8 @@ def read_out(rows: Rows, P: Array, update: Update) -> Array:
                 P[chunk] = update.assign(rows.scores(chunk), rows.mass, rows.floor).T
         return P
     assert isinstance(rows, LinearRows)
-    found = [assign_rows(rows.lifted(chunk), rows.sums, update) for chunk in rows.chunks()]
-    return sp.vstack(found, "csr")
+    found = []
+    for chunk in rows.chunks():
+        entries = assign_entries(rows.lifted(chunk), rows.sums, update)
+        found.append(counted(chunk.stop - chunk.start, entries))
+    return of_counted(found, P.shape[1])
