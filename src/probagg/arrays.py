@@ -4,6 +4,7 @@ Nothing here imports torch: whoever passes a tensor has.
 """
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -77,6 +78,19 @@ def npz_bytes(**arrays: Any) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()
+
+
+def check_mapped(array: Any) -> None:
+    """Raise an error where the file of a memory map is now shorter than it was.
+
+    Reading what is gone would end the process (SIGBUS), so whoever reads a map for long asks first.
+    """
+    # A view has the offset of its map.
+    while getattr(array.base, "filename", None) is not None:
+        array = array.base
+    name = getattr(array, "filename", None)
+    if name is not None and os.stat(name).st_size < array.offset + array.nbytes:
+        raise InputError(f"{name} was cut short while it was read. Restore it, and run again.")
 
 
 def check_stored(X: Any) -> None:

@@ -142,19 +142,6 @@ def file_version(path: FilePath) -> tuple[int, ...]:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def check_mapped(array: Any) -> None:
-    """Raise an error where the file of a memory map is now shorter than it was.
-
-    Reading what is gone would end the process (SIGBUS), so whoever reads a map for long asks first.
-    """
-    # A view has the offset of its map.
-    while getattr(array.base, "filename", None) is not None:
-        array = array.base
-    name = getattr(array, "filename", None)
-    if name is not None and os.stat(name).st_size < array.offset + array.nbytes:
-        raise InputError(f"{name} was cut short while it was read. Restore it, and run again.")
-
-
 def unwritable(error: OSError) -> str:
     """Return in words that something cannot be written, why, and what to do.
 

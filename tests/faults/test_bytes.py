@@ -22,6 +22,7 @@ from probagg import DPAC, PAC, Recipe, cluster, open_run
 from probagg.app.review import Review
 from probagg.app.run.contents import read_contents, write_review
 from probagg.app.run.folder import RunFolder, RunFolderError
+from probagg.arrays import check_mapped
 from probagg.data.opening import open_images, open_source
 from probagg.dpac.checkpoint import (
     TrainingState,
@@ -32,7 +33,7 @@ from probagg.dpac.engine import trim_metrics
 from probagg.dpac.model import FORMAT
 from probagg.dpac.recipe import RecipeError
 from probagg.errors import InputError, NoData, ProbaggError
-from probagg.storage import check_mapped, read_bytes, read_safetensors, write_safetensors
+from probagg.storage import read_bytes, read_safetensors, write_safetensors
 
 
 def flip(path, place):

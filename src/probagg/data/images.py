@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from probagg.arrays import chunks
+from probagg.arrays import check_mapped, chunks
 from probagg.data.arrays import numpy_of_tensor
 from probagg.data.photo import (
     BadImage,
@@ -29,7 +29,7 @@ from probagg.data.photo import (
 )
 from probagg.errors import NoData
 from probagg.progress import Progress
-from probagg.storage import check_mapped, fingerprint
+from probagg.storage import fingerprint
 from probagg.threads import in_threads, stack_in_threads
 
 OUTSIDE = "a link that leads out of the folder, which is not followed"

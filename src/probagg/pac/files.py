@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
-from probagg.arrays import chunks
+from probagg.arrays import check_mapped, chunks
 from probagg.errors import InputError, import_optional, reading
 from probagg.pac.out_of_core import (
     ROUNDS,
@@ -20,7 +20,7 @@ from probagg.pac.out_of_core import (
     finite_bounds,
     sample_chunk,
 )
-from probagg.storage import check_mapped, map_array, open_regular
+from probagg.storage import map_array, open_regular
 
 # The size of a chunk of a memory map, which has at least so many rows.
 CHUNK_BYTES = 2**20

@@ -81,11 +81,6 @@ def unfinished(run: str | PathLike[str]) -> Path:
     return Path(run) / UNFINISHED
 
 
-def has_checkpoints(run: str | PathLike[str]) -> bool:
-    """Return whether a folder holds a run of DPAC that was interrupted and can be resumed."""
-    return bool(find_files(unfinished(run), (CHECKPOINTS,)))
-
-
 def read_manifest(run: str | PathLike[str]) -> dict[str, str]:
     """Return the SHA-256 of each file of a finished run, by name."""
     path = Path(run) / MANIFEST
@@ -272,8 +267,7 @@ class RunFolder:
 
     def start_over(self) -> None:
         """Remove what is in `work`."""
-        patterns = (*RUN_FILES, CHECKPOINTS, *LEFT_BY_A_KILL)
-        remove_files(self.work, patterns)
+        remove_files(self.work, (*RUN_FILES, CHECKPOINTS, *LEFT_BY_A_KILL))
 
     def write(self, name: str, data: str | bytes | Iterator[str]) -> Path:
         """Write one file of the run, which the seal makes last; text may come in parts."""
@@ -300,8 +294,8 @@ class RunFolder:
     def _put_in_place(self) -> None:
         """Replace an old run by the sealed one; done again after a kill, it finishes the rest."""
         old, new = listed(self.path), listed(self.work) or set()
-        found = find_files(self.path, RUN_FILES)
-        ours = found & (old | {MANIFEST} if old is not None else set()) - {REVIEW}
+        ours = set() if old is None else (old | {MANIFEST}) - {REVIEW}
+        ours &= find_files(self.path, RUN_FILES)
         remove_files(self.path, ours - new - {MANIFEST})
         moving = find_files(self.work, RUN_FILES)
         for name in (moving | {REVIEW} - new) - ours:

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from probagg.app.run.folder import RunFolder, RunFolderError, has_checkpoints, is_being_written
+from probagg.app.run.folder import (
+    CHECKPOINTS,
+    RunFolder,
+    RunFolderError,
+    is_being_written,
+    unfinished,
+)
 from probagg.app.run.methods import ByDpac, ByPac
 from probagg.app.run.options import DPAC, Options, Request
 from probagg.app.run.pages import write_page
@@ -14,6 +20,7 @@ from probagg.app.run.run import Run
 from probagg.data.opening import is_here
 from probagg.errors import NoData
 from probagg.progress import Monitor
+from probagg.storage import find_files
 
 
 def cluster(
@@ -122,7 +129,8 @@ def plan(
         raise NoData(f"{source} is not on this computer. Without --dry-run it is downloaded first.")
     request = Request(source, options, monitor, download)
     RunFolder(request.out, overwrite=options.overwrite).check()
-    if options.method != DPAC and has_checkpoints(request.out) and not options.overwrite:
+    is_resumable = bool(find_files(unfinished(request.out), [CHECKPOINTS]))
+    if options.method != DPAC and is_resumable and not options.overwrite:
         raise RunFolderError(
             f"{request.out} holds an unfinished run of DPAC, which its own command resumes. Name "
             f"another folder for {options.method.upper()}, or replace the unfinished run with "
