@@ -293,7 +293,10 @@ def labeller_of(
     else:
         network, name = backbone.module, backbone.name
         shape = (backbone.size, backbone.size, 3)
-        resampling = _filter_of(backbone.transform)
+        # The resampling filter of torchvision's transform, or our bicubic.
+        steps_of = getattr(backbone.transform, "transforms", ())
+        filters = [step.interpolation for step in steps_of if hasattr(step, "interpolation")]
+        resampling = str(getattr(filters[0], "value", filters[0])) if filters else BICUBIC
         takes = Input(shape, backbone.resize, resampling, backbone.mean, backbone.std)
         pixels = Normalised(backbone.mean, backbone.std)
     copied = copy.deepcopy(network).to("cpu", memory_format=torch.contiguous_format)
@@ -312,13 +315,6 @@ def head_of(model: PAC | GraphPAC | DPAC) -> nn.Module:
         check_is_fitted(model)
         return PACHead(model.pac_) if model.smoothing_ is None else SmoothedHead(model.smoothing_)
     return PACHead(model)
-
-
-def _filter_of(transform: Any) -> str:
-    """Return the resampling filter of a backbone's transform: torchvision's, or our bicubic."""
-    steps = getattr(transform, "transforms", ())
-    found = [step.interpolation for step in steps if hasattr(step, "interpolation")]
-    return str(getattr(found[0], "value", found[0])) if found else BICUBIC
 
 
 class Normalised(nn.Module):

@@ -222,7 +222,13 @@ class Review:
         source. New samples are in parts of split clusters by their features X (n, D).
         """
         names = assignments.names if names is None else names
-        groups, n = self.groups(self._n_used(assignments)), len(assignments)
+        # How many clusters the table and the review know at least.
+        used = [assignments.cluster.max(initial=-1), assignments.second_cluster.max(initial=-1)]
+        if assignments.further is not None:
+            used.append(assignments.further.cluster.max(initial=-1))
+        used += [*self.merged, *self.merged.values(), *self.moved.values()]
+        used += [split.cluster for split in self.splits]
+        groups, n = self.groups(1 + int(max(used))), len(assignments)
         parts = [s.parts_of(names, n) if X is None else s.choose(X) for s in self.splits]
         first = self._follow(assignments.cluster, groups, parts)
         second = self._follow(assignments.second_cluster, groups, parts)
@@ -243,15 +249,6 @@ class Review:
             rows[: len(names)] = [name in self.discarded for name in names]
             table = table.discard(rows)
         return replace(table, cluster_names=self.names)
-
-    def _n_used(self, assignments: Assignments) -> int:
-        """Return how many clusters the table and the review know at least."""
-        clusters = (self.merged, self.merged.values(), self.moved.values())
-        used = [assignments.cluster.max(initial=-1), assignments.second_cluster.max(initial=-1)]
-        if assignments.further is not None:
-            used.append(assignments.further.cluster.max(initial=-1))
-        used += [split.cluster for split in self.splits]
-        return 1 + int(max([*used, *(k for part in clusters for k in part)]))
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,10 @@ class DatasetImages(ImageSet):
             pixels = grey_levels(image, f"Image {row} is an array of {image.dtype}")
             return _last_is_channel(pixels, row, "(H, W) or (H, W, C)")
         if hasattr(image, "detach"):
-            return _from_tensor(image, row)
+            given = f"Image {row} is a tensor of {image.dtype}"
+            pixels = grey_levels(numpy_of_tensor(image), given)
+            pixels = pixels.transpose(1, 2, 0) if pixels.ndim == 3 else pixels
+            return _last_is_channel(pixels, row, "(H, W) or (C, H, W)")
         raise NoData(
             f"Item {row} is a {type(image).__name__}. A Dataset must return an image (PIL, array "
             "or tensor), or a tuple that begins with one. Pass rows of numbers as an array."
@@ -187,13 +190,6 @@ class DatasetImages(ImageSet):
 
 def _by(size: tuple[int, ...]) -> str:
     return " x ".join(map(str, size[:2]))
-
-
-def _from_tensor(image: Any, row: int) -> np.ndarray:
-    pixels = grey_levels(numpy_of_tensor(image), f"Image {row} is a tensor of {image.dtype}")
-    if pixels.ndim == 3:
-        pixels = pixels.transpose(1, 2, 0)
-    return _last_is_channel(pixels, row, "(H, W) or (C, H, W)")
 
 
 def grey_levels(pixels: np.ndarray, given: str) -> np.ndarray:

@@ -141,7 +141,16 @@ def _is_path(item: Any) -> bool:
 
 def _open_path(source: str | PathLike[str], prefer: str) -> ImageSet | Matrix | Table:
     if is_named(source):
-        return _digits(prefer) if source == DIGITS else _from_torchvision(source)
+        if source != DIGITS:
+            return _from_torchvision(source)
+        from sklearn.datasets import load_digits
+
+        X, y = load_digits(return_X_y=True)
+        if prefer != "images":
+            return Matrix(DIGITS, X.astype(np.float32), y)
+        # They are stored as 0 to 16.
+        pixels = np.rint(X * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8)
+        return ArrayImages(pixels, y, name=DIGITS, class_names=list("0123456789"))
     path = Path(source).expanduser()
     suffix = path.suffix.lower()
     if path.is_dir():
@@ -165,16 +174,6 @@ def _open_path(source: str | PathLike[str], prefer: str) -> ImageSet | Matrix | 
     if needs_package(path):
         raise NoData(f"{path} cannot be read: {why_not(path)}")
     raise NoData(f"{path} is neither a folder of images nor a {FILES}. Pass one of these.")
-
-
-def _digits(prefer: str) -> ImageSet | Matrix:
-    from sklearn.datasets import load_digits
-
-    X, y = load_digits(return_X_y=True)
-    if prefer != "images":
-        return Matrix(DIGITS, X.astype(np.float32), y)
-    pixels = np.rint(X * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8)  # stored as 0..16
-    return ArrayImages(pixels, y, name=DIGITS, class_names=list("0123456789"))
 
 
 def _home() -> Path:

@@ -54,8 +54,11 @@ def data_uris(
     images = converted(images, min(pixels, side), None)
 
     def work(row: int) -> str | None:
-        picture = read_picture(images, places[row])
-        return None if picture is None else _data_uri(picture)
+        if (picture := read_picture(images, places[row])) is None:
+            return None
+        kind, file = "png" if max(picture.size) <= TINY else "jpeg", io.BytesIO()
+        picture.save(file, kind, quality=QUALITY, optimize=True)
+        return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
     return dict(zip(rows, in_threads(work, rows), strict=True))
 
@@ -69,17 +72,6 @@ def side_of(images: ImageSet | None) -> int:
         with contextlib.suppress(BadImage):
             sides.append(max(decode_photo(images.folder / path, None, images.channels).shape[:2]))
     return max(sides, default=TINY + 1)
-
-
-def _data_uri(image: Image) -> str:
-    file = io.BytesIO()
-    if max(image.size) <= TINY:
-        kind = "png"
-        image.save(file, "PNG", optimize=True)
-    else:
-        kind = "jpeg"
-        image.save(file, "JPEG", quality=QUALITY, optimize=True)
-    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def image_rows(images: ImageSet | None, samples: Assignments) -> list[int | None]:

@@ -97,11 +97,21 @@ def positions(X: Any, *, random_state: int = 0) -> tuple[np.ndarray, np.ndarray]
     >>> rows.tolist(), xy.shape
     ([0, 1, 2], (3, 2))
     """
+    from sklearn.manifold import TSNE  # scikit-learn is slow to import
+
     rng = np.random.default_rng(random_state)
     rows = np.sort(rng.choice(X.shape[0], min(X.shape[0], MOST_ON_MAP), replace=False))
     # t-SNE's threads synchronise after every step: beside other work two are slower than one.
     with threadpool_limits(1):
-        xy = _embed(_principal_axes(X[rows], random_state), random_state)
+        Z = _principal_axes(X[rows], random_state)
+        xy = Z[:, :2]
+        # t-SNE cannot do equal rows.
+        if len(Z) >= LEAST and float(np.ptp(Z)) > 0.0:
+            perplexity = min(30.0, (len(Z) - 1) / 3)
+            tsne = TSNE(
+                2, perplexity=perplexity, init="pca", max_iter=STEPS, random_state=random_state
+            )
+            xy = tsne.fit_transform(Z.astype(np.float32))
     low, high = xy.min(axis=0), xy.max(axis=0)
     return rows, ((xy - low) / np.maximum(high - low, 1e-12)).astype(np.float32)
 
@@ -123,14 +133,3 @@ def _principal_axes(rows: Any, seed: int) -> np.ndarray:
             Z = PCA(kept, random_state=seed).fit_transform(dense)
     Z = np.pad(Z, ((0, 0), (0, max(0, 2 - kept))))
     return Z / (float(abs(Z).max()) or 1.0)
-
-
-def _embed(Z: np.ndarray, seed: int) -> np.ndarray:
-    """Return t-SNE of the rows; of very few or equal ones, which it cannot do, two axes."""
-    from sklearn.manifold import TSNE
-
-    if len(Z) < LEAST or float(np.ptp(Z)) == 0.0:
-        return Z[:, :2]
-    perplexity = min(30.0, (len(Z) - 1) / 3)
-    tsne = TSNE(2, perplexity=perplexity, init="pca", max_iter=STEPS, random_state=seed)
-    return tsne.fit_transform(Z.astype(np.float32))

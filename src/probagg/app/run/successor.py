@@ -151,7 +151,7 @@ def updated(run: OpenedRun, source: Any, monitor: Monitor, new_clusters: str, de
         "n_new": len(joined) - n,
         "n_far": len(far),
         "new_clusters": {str(k): len(g) for k, g in zip(numbers, groups, strict=True)},
-        "drift": drift(review.apply(table), n),
+        "drift": (changes := drift(review.apply(table), n)),
     }
     if new_clusters == "auto" and groups:
         apart_table, left = apart(proposal, table, K)
@@ -171,7 +171,17 @@ def updated(run: OpenedRun, source: Any, monitor: Monitor, new_clusters: str, de
         moved = {name: k for name, k in left.moved.items() if name not in confirmed}
         P, proposal = fitted, replace(left, moved=moved)
     clustering = _clustering(parent, joined, P, model, began, updated=found)
-    return parent, clustering, proposal, _update_lines(found, joined.noun)
+    lines = [f"{found['n_new']:,} new {joined.noun}, {found['n_far']:,} of which fit no cluster"]
+    if groups:
+        sizes = ", ".join(f"{k} of {len(g):,}" for k, g in zip(numbers, groups, strict=True))
+        lines.append(f"new clusters: {sizes}")
+    for each in changes:
+        before, new = each["distance_before"], each["distance_new"]
+        if before is not None and new is not None:
+            grown = f"{each['size_before']:,} to {each['size']:,}"
+            distance = f"mean distance {before:.3g}, of new ones {new:.3g}"
+            lines.append(f"  cluster {each['cluster']}: {grown}, {distance}")
+    return parent, clustering, proposal, lines
 
 
 def write_successor(
@@ -326,21 +336,6 @@ def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> P
         joined=str(run.result.get("clusters", "")).startswith(PARTS),
         files={name: read_bytes(file) for name, file in files.items() if file.is_file()},
     )
-
-
-def _update_lines(found: dict[str, Any], noun: str) -> list[str]:
-    """Return in words what new samples brought."""
-    lines = [f"{found['n_new']:,} new {noun}, {found['n_far']:,} of which fit no cluster"]
-    if sizes := found["new_clusters"]:
-        words = ", ".join(f"{k} of {size:,}" for k, size in sizes.items())
-        lines.append(f"new clusters: {words}")
-    for each in found["drift"]:
-        old, new = each["distance_before"], each["distance_new"]
-        if old is not None and new is not None:
-            grown = f"{each['size_before']:,} to {each['size']:,}"
-            distance = f"mean distance {old:.3g}, of new ones {new:.3g}"
-            lines.append(f"  cluster {each['cluster']}: {grown}, {distance}")
-    return lines
 
 
 def new_samples(X: Any, n: int, clusters: np.ndarray, metric: str) -> np.ndarray:
