@@ -199,7 +199,11 @@ def open_samples(source: Any, monitor: Monitor, *, prefer: str = "images") -> Sa
     place = place_of(source)
     if isinstance(found, Table):
         return Samples(place, _numbered(len(found)), "row", table=found)
-    classes = _classes(found.y, found.class_names)
+    classes = None
+    if found.y is not None:
+        codes, y = np.unique(found.y, return_inverse=True)
+        named = found.class_names
+        classes = Classes(y, [named[k] if named else str(k) for k in codes])
     if isinstance(found, Matrix):
         names = found.names or _numbered(found.X.shape[0])
         heading = "row" if found.names is None else "id"
@@ -256,10 +260,3 @@ def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
         shown = ", ".join(map(str, found.blank[:FEW])) + ", ..." * (n > FEW)
         monitor.say(f"blank or nearly so: {n:,} image{'s' * (n != 1)}: {shown}")
     return replace(samples.only(found.rows, found.bad), X=found.X)
-
-
-def _classes(y: np.ndarray | None, names: list[str] | None) -> Classes | None:
-    if y is None:
-        return None
-    codes, y = np.unique(y, return_inverse=True)
-    return Classes(y, [names[k] if names else str(k) for k in codes])
