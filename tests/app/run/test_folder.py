@@ -57,6 +57,15 @@ def test_a_run_that_wrote_nothing_leaves_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_files_of_an_earlier_attempt_are_not_part_of_a_run(tmp_path):
+    """A kill may have left tables that the run that is made now does not write."""
+    unfinished(tmp_path / "run").mkdir(parents=True)
+    (unfinished(tmp_path / "run") / "overlaps.csv").write_text("of another run")
+    with RunFolder(tmp_path / "run") as run:
+        run.write("log.txt", "1")
+    assert sorted(os.listdir(tmp_path / "run")) == ["log.txt", MANIFEST]
+
+
 def test_an_impossible_folder_is_one_error():
     with pytest.raises(RunFolderError, match="cannot be written"):
         RunFolder("/dev/null/run").__enter__()
