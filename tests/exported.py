@@ -67,7 +67,9 @@ def backbone_of(network):
 def features_of(photos, backbone):
     from PIL import Image
 
-    return backbone(np.stack([backbone.prepare(Image.fromarray(photo)) for photo in photos]))
+    return backbone.network(
+        np.stack([backbone.prepare(Image.fromarray(photo)) for photo in photos])
+    )
 
 
 def middle(photos, side):

@@ -297,7 +297,7 @@ class OPAHead(ClusterMixin, BaseEstimator):
                 raise ValueError("its arrays are not of the size that it states")
             head._standard = Standard(head.metric, mean, spread[0])
             with torch.device("meta"):  # no memory is taken before the sizes are compared
-                network = empty_network(head.n_features_in_, hidden, head.n_clusters)
+                network = make_network(head.n_features_in_, hidden, head.n_clusters)
             weights = {name: torch.from_numpy(array).float() for name, array in tensors.items()}
             network.load_state_dict(weights, assign=True)
             head.network_ = network.eval()
@@ -332,22 +332,19 @@ class Standard:
         return ((rows - mean) / (self.spread.item() or 1.0)).float()
 
 
-def make_network(n_features: int, hidden: Any, n_clusters: int, seed: int) -> nn.Sequential:
-    """Return linear layers with ReLU between them; weights depend on the seed alone."""
-    network = empty_network(n_features, hidden, n_clusters)
-    layers = (layer for layer in network if isinstance(layer, nn.Linear))
-    for i, layer in enumerate(layers):
-        bound = layer.in_features**-0.5
-        generator = torch.Generator().manual_seed(seed + i)
-        for parameter in (layer.weight, layer.bias):
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
-    return network
+def make_network(
+    n_features: int, hidden: Any, n_clusters: int, seed: int | None = None
+) -> nn.Sequential:
+    """Return linear layers with ReLU between them, whose weights depend on the seed alone.
 
-
-def empty_network(n_features: int, hidden: Any, n_clusters: int) -> nn.Sequential:
-    """Return the layers without values; nothing is drawn from torch's global generator."""
+    Without a seed they have no values. Nothing is drawn from torch's global generator.
+    """
     layers: list[nn.Module] = []
     for i, (inputs, outputs) in enumerate(pairwise([n_features, *hidden, n_clusters])):
-        layers += [nn.ReLU()] if i else []
-        layers += [nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)]
+        layer = nn.utils.skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
+        layers += [nn.ReLU(), layer] if i else [layer]
+        if seed is not None:
+            generator = torch.Generator().manual_seed(seed + i)
+            for parameter in (layer.weight, layer.bias):
+                nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5, generator=generator)
     return nn.Sequential(*layers)

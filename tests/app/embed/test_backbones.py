@@ -48,7 +48,7 @@ def test_a_timm_model_has_its_own_preprocessing_and_pooled_features(tiny, pictur
     np.testing.assert_array_equal(backbone.prepare(picture), image.numpy())
     with torch.no_grad():
         features = network.eval()(image[None]).numpy()
-    np.testing.assert_allclose(backbone(image[None].numpy()), features, atol=1e-5)
+    np.testing.assert_allclose(backbone.network(image[None].numpy()), features, atol=1e-5)
     assert (backbone.n_features, backbone.size) == (features.shape[1], 160)
     assert backbone.resize == int(160 / config["crop_pct"])
     assert (backbone.mean, backbone.std) == (config["mean"], config["std"])

@@ -17,7 +17,7 @@ from probagg.errors import NoData
 def test_features_are_in_the_order_of_the_set(photos, backbone):
     found = extract_features(photos, backbone, batch_size=3)
     one_by_one = [
-        backbone(backbone.prepare(Image.open(photos / path))[None])[0]
+        backbone.network(backbone.prepare(Image.open(photos / path))[None])[0]
         for path in FolderImages(photos, 8).paths
     ]
     np.testing.assert_allclose(found.X, one_by_one, atol=1e-6)

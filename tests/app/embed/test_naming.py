@@ -51,7 +51,7 @@ def test_the_classifier_of_a_folder_gives_the_networks_own_logits(tmp_path):
     pictures = pictures.astype(np.float32)
     with torch.inference_mode():
         whole = network(torch.from_numpy(pictures)).numpy()
-    np.testing.assert_allclose(backbone(pictures) @ weight.T + bias, whole, atol=1e-3)
+    np.testing.assert_allclose(backbone.network(pictures) @ weight.T + bias, whole, atol=1e-3)
 
 
 def test_efficientnet_lite_has_its_classifier_and_a_network_without_one_none(tmp_path):

@@ -57,14 +57,11 @@ class Preprocessing:
             box=(left, top, left + side, top + side),
             reducing_gap=3.0,
         )
-        pixels, table = np.asarray(square), self._table()
-        return np.stack([table[c][pixels[..., c]] for c in range(3)])
-
-    def _table(self) -> np.ndarray:
-        """Return the normalised value of each of the 256 values of a channel: (3, 256)."""
+        # The normalised value of each of the 256 values of a channel.
         mean, std = np.array((self.mean, self.std), np.float32)
-        values = np.arange(256, dtype=np.float32)[:, None] / 255.0
-        return ((values - mean) / std).T
+        table = (np.arange(256, dtype=np.float32)[:, None] / 255.0 - mean) / std
+        pixels = np.asarray(square)
+        return np.stack([table.T[c][pixels[..., c]] for c in range(3)])
 
     def numbers(self) -> dict[str, Any]:
         """Return the settings as fields of a `Backbone`, which has `size` from its input."""
@@ -78,6 +75,7 @@ class Backbone:
     `resize`, `size`, `mean` and `std` describe `transform`: scale the shorter side to `resize`,
     crop the centred square of `size`, then (x - mean) / std of pixels in [0, 1]. All but `size` are
     None for a user's own transform; `resize` is None for one that squashes or pads to a square.
+    `network` returns the features (n, n_features) of prepared images (n, 3, H, W), float32.
     `identity` is a digest of architecture, weights and transform, `module` the torch module that
     returns pooled features (None for hashes).
     `read_head` returns the ImageNet classifier that came with the weights, or None.
@@ -107,10 +105,6 @@ class Backbone:
     def prepare(self, image: Image) -> np.ndarray:
         """Return an RGB Pillow image as the network's input: float32 (3, H, W)."""
         return np.asarray(self.transform(crop_strip(image)), np.float32)
-
-    def __call__(self, batch: np.ndarray) -> np.ndarray:
-        """Return the features (n, n_features) of prepared images (n, 3, H, W), float32."""
-        return self.network(batch)
 
     def spec(self) -> dict[str, str]:
         """Return the description that `reopen_backbone` takes."""

@@ -217,7 +217,7 @@ class _Extraction:
         while len(batch):
             size = min(self.batch_size, len(batch))
             try:
-                features.append(self.backbone(batch[:size]))
+                features.append(self.backbone.network(batch[:size]))
             except Exception as error:
                 if not (isinstance(error, MemoryError) or _NO_MEMORY.search(str(error))):
                     raise
