@@ -13,7 +13,7 @@ from PIL import Image
 
 from probagg import cluster
 from probagg.app.assignments import Assignments
-from probagg.data.cells import PATH, TEXT, marked, text_table, unmarked
+from probagg.data.cells import PATH, QUOTE, marked, text_table, unmarked
 from probagg.progress import printable
 
 CLEAR = "\x1b[2J\x1b]0;pwned\x07"  # clears the screen and renames the window
@@ -188,6 +188,6 @@ def test_ids_are_the_same_in_every_table_of_a_run(tmp_path):
         assert run.evaluate()["n_labelled"] == 4
 
 
-@given(st.text("=+-@'./\t\r1.5ea ", max_size=8), st.sampled_from([PATH, TEXT]))
+@given(st.text("=+-@'./\t\r1.5ea ", max_size=8), st.sampled_from([PATH, QUOTE]))
 def test_a_mark_comes_off_as_it_was_put_on(cell, mark):
     assert unmarked(marked(cell, mark), mark) == cell

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from probagg.arrays import chunks, unit_rows
-from probagg.data.cells import PATH, TEXT, marked, unmarked
+from probagg.data.cells import PATH, QUOTE, marked, unmarked
 from probagg.errors import import_optional, reading
 from probagg.storage import RESTORE, open_regular, read_safetensors, write_safetensors
 
@@ -289,7 +289,7 @@ class Assignments:
                 if self.heading == "path":
                     cells[0] = marked(cells[0], PATH)
                 if self.cluster_names:
-                    cells[-1] = marked(cells[-1], TEXT)
+                    cells[-1] = marked(cells[-1], QUOTE)
                 yield cells
 
         remaining = lines()
@@ -374,7 +374,7 @@ class Assignments:
             )
             if header[7:8] == ["name"]:
                 labels = zip(parts[-1][0].tolist(), cells[7], strict=True)
-                cluster_names |= {k: unmarked(label, TEXT) for k, label in labels if label}
+                cluster_names |= {k: unmarked(label, QUOTE) for k, label in labels if label}
         if not names:
             raise ValueError("it has no samples")
         columns = _join_columns(parts)

@@ -7,8 +7,8 @@ from typing import Any
 
 # Marks before a cell that a spreadsheet would run: "./" leads to the same file, and an apostrophe
 # is what spreadsheets themselves put before text.
-PATH, TEXT = "./", "'"
-_FORMULAS = {mark: re.compile(rf"({re.escape(mark)})*[=+\-@\t\r]") for mark in (PATH, TEXT)}
+PATH, QUOTE = "./", "'"
+_FORMULAS = {mark: re.compile(rf"({re.escape(mark)})*[=+\-@\t\r]") for mark in (PATH, QUOTE)}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 # Columns of names of samples: paths, or row numbers and ids, which must match the user's table.
 NAMES = ("path", "row", "name", "representative")
@@ -21,7 +21,7 @@ def marked(cell: str, mark: str) -> str:
     before one that has it already, so that `unmarked` takes off exactly what was put there. Numbers
     are not formulas.
 
-    >>> marked("=1+1.jpg", PATH), marked("-1.5", TEXT)
+    >>> marked("=1+1.jpg", PATH), marked("-1.5", QUOTE)
     ('./=1+1.jpg', '-1.5')
     """
     is_formula = _FORMULAS[mark].match(cell) and not _NUMBER.fullmatch(cell)
@@ -47,7 +47,7 @@ def text_table(heads: str, rows: Any, heading: str = "path") -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(heads.split())
     of_names = PATH if heading == "path" else None
-    marks = [of_names if head in NAMES else TEXT for head in heads.split()]
+    marks = [of_names if head in NAMES else QUOTE for head in heads.split()]
     for row in rows:
         table.writerow([_cell(cell, mark) for cell, mark in zip(row, marks, strict=True)])
     return text.getvalue()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from probagg.arrays import UNKNOWN
-from probagg.data.cells import TEXT, unmarked
+from probagg.data.cells import QUOTE, unmarked
 from probagg.data.tables import delimiter_of
 from probagg.errors import NoData, reading, warn_user
 from probagg.storage import read_bytes
@@ -116,7 +116,7 @@ def _places(heads: list[str]) -> tuple[int, int] | None:
 
 def _class(cell: str) -> str:
     """Return a class as printable text, also where its bytes are not UTF-8."""
-    return unmarked(cell, TEXT).encode("utf-8", "surrogateescape").decode(errors="replace").strip()
+    return unmarked(cell, QUOTE).encode("utf-8", "surrogateescape").decode(errors="replace").strip()
 
 
 def _pairs(path: Path, rows: list[list[str]]) -> list[tuple[str, str]]:

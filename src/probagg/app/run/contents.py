@@ -30,7 +30,7 @@ from probagg.app.run.folder import (
 )
 from probagg.app.run.tables import FILE, Preparation
 from probagg.data.arrays import read_npz
-from probagg.data.cells import PATH, TEXT, unmarked
+from probagg.data.cells import PATH, QUOTE, unmarked
 from probagg.data.labels import read_labels
 from probagg.errors import NoData, reading
 from probagg.storage import map_array, parse_toml, read_bytes
@@ -268,7 +268,7 @@ def _profiles(path: Path, n_clusters: int) -> Profiles | None:
     if not table:
         return None
     for row in table:
-        row["column"] = unmarked(row["column"], TEXT)
+        row["column"] = unmarked(row["column"], QUOTE)
     kinds = {row["column"]: row.get("kind") or "number" for row in table}
     columns = {column: j for j, column in enumerate(kinds)}
     clusters = sorted({_cluster(row["cluster"], n_clusters) for row in table})
@@ -296,7 +296,7 @@ def _changes(path: Path, assigned: Assignments, review: Review, n_clusters: int)
 def _suggestions(path: Path, n_clusters: int) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for row in _table(path, ("cluster", "suggestion")):
-        name = unmarked(row["suggestion"], TEXT)[:MAX_NAME]
+        name = unmarked(row["suggestion"], QUOTE)[:MAX_NAME]
         found.setdefault(_cluster(row["cluster"], n_clusters), []).append(name)
     return found
 
@@ -307,7 +307,7 @@ def _cells(path: Path, n_samples: int) -> dict[int, list[tuple[str, str]]]:
     for line in _table(path, ("place", "column", "cell")):
         if not 0 <= int(line["place"]) < n_samples:
             raise ValueError(f"row {line['place']!r:.40} is not in the run")
-        cell = unmarked(line["column"], TEXT), unmarked(line["cell"], TEXT)
+        cell = unmarked(line["column"], QUOTE), unmarked(line["cell"], QUOTE)
         found.setdefault(int(line["place"]), []).append(cell)
     return found
 
