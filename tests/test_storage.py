@@ -169,3 +169,15 @@ def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path):
         assert caught.value.filename == str(tmp_path / "a")
         assert caught.value.errno == errno.ENOSPC
     assert not list(tmp_path.iterdir())
+
+
+def test_files_behind_a_linked_folder_are_neither_found_nor_removed(tmp_path):
+    """A folder that somebody sent may have one that leads to another run's."""
+    theirs, mine = tmp_path / "theirs" / "step-1.safetensors", tmp_path / "mine"
+    theirs.parent.mkdir()
+    theirs.write_text("theirs")
+    mine.mkdir()
+    (mine / "checkpoints").symlink_to(theirs.parent)
+    assert storage.find_files(mine, ["checkpoints/*"]) == set()
+    storage.remove_files(mine, ["checkpoints/*", "*/step-1.safetensors"])
+    assert theirs.read_text() == "theirs"
