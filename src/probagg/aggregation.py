@@ -27,7 +27,7 @@ Array = Any  # a NumPy array or a torch tensor; lifted rows may also be a SciPy 
 
 LINEAR_METRICS = ("sqeuclidean", "cosine")
 TAIL = 1e-6  # the most of a row's mass that `assign_nearest` leaves out
-MANY_ENTRIES = 32  # per row; of more, the smallest are sought
+MANY_ENTRIES = 16  # per row; of more, the smallest are sought
 
 
 def namespace(array: Array) -> Any:
