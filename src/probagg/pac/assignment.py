@@ -90,13 +90,14 @@ def assign_entries(lifted: Array, sums: np.ndarray, update: Update, n_threads: i
         side, floor = side * factor[:, None], floor * factor
     n, K = lifted.shape[0], len(sums)
     size = max(LEAST_ROWS, -(-n // max(1, round(n * K / PART))))
+    if n <= size:
+        return assign_nearest(lifted @ side.T, update.m, floor)
 
     def assign(part: slice) -> Entries:
         rows, clusters, P = assign_nearest(lifted[part] @ side.T, update.m, floor)
         return rows + part.start, clusters, P
 
-    found = list(in_threads(assign, list(chunks(n, size)), n_threads))
-    return found[0] if len(found) == 1 else joined(found)
+    return joined(list(in_threads(assign, list(chunks(n, size)), n_threads)))
 
 
 def joined(entries: Sequence[Entries]) -> Entries:
