@@ -401,6 +401,18 @@ def test_high_and_low_are_of_the_medians_that_are_shown():
     assert found == {0: ([], ["malic"]), 1: (["malic"], []), 2: ([], ["malic"])}
 
 
+def test_a_column_that_differs_by_chance_does_not_describe_a_cluster():
+    """A random category and a noisy number were named before the price that made the clusters."""
+    median = np.array([[300.0, 0.48, 5.2], [1900.0, 0.52, 5.0]])
+    apart = np.array([100.0, 0.0, 2.0])
+    profiles = Profiles(
+        [0, 1], ["price", "channel = A", "noise"], ["number", "share", "number"],
+        median, median - apart, median, median + apart,
+    )  # fmt: skip
+    found = _contrasts(SimpleNamespace(profiles=profiles))
+    assert found == {0: ([], ["price"]), 1: (["price"], [])}
+
+
 def test_levels_of_similar_clusters_fold_and_lack_what_was_merged(photo_run):
     assert 'id="levels"' not in report(photo_run)[0], "this run has no yardstick"
     centers = np.array([[0.0], [1.0], [9.0]])

@@ -13,6 +13,7 @@ from probagg.app.review import MAX_NAME
 from probagg.data.tables import date_text
 from probagg.metrics import evaluate
 
+QUARTILES_APART = 1.35  # standard deviations of a Gaussian
 PAIRS = 20  # overlapping pairs on the page; more are in overlaps.csv
 # Colours of clusters on a light and on a dark page, each far from those before it (in OKLab).
 LIGHT = (
@@ -132,13 +133,21 @@ def _majority(classes: list[str | None], members: np.ndarray) -> tuple[str | Non
 
 
 def _contrasts(contents: Contents) -> dict[int, tuple[list[str], list[str]]]:
-    """Return the columns in which each cluster's median is far above and far below the others'."""
+    """Return the columns in which each cluster's median is far above and far below the others'.
+
+    Far is by the spread of all rows, between clusters and within them: medians of a column that has
+    nothing to do with the clusters differ a little too.
+    """
     profiles = contents.profiles
     if profiles is None or len(profiles.clusters) < 2:
         return {}
     known = np.isfinite(profiles.median)
     middle = np.where(known, profiles.median, profiles.median.mean(axis=0, where=known))
-    Z = np.nan_to_num((middle - middle.mean(axis=0)) / np.maximum(middle.std(axis=0), 1e-12))
+    within = (profiles.q75 - profiles.q25) / QUARTILES_APART
+    share = middle.clip(0.0, 1.0)
+    within = np.where(np.array(profiles.kinds) == "share", np.sqrt(share * (1.0 - share)), within)
+    variance = middle.var(axis=0) + (np.nan_to_num(within) ** 2).mean(axis=0)
+    Z = np.nan_to_num((middle - middle.mean(axis=0)) / np.maximum(np.sqrt(variance), 1e-12))
     contrasts = {}
     for k, z in zip(profiles.clusters, Z, strict=True):
         order = np.argsort(-z, kind="stable")

@@ -57,7 +57,7 @@ class Options:
     n_clusters: int | tuple[int, int] | str | None = option(
         "Number of clusters: a number, auto, or a range to choose from, such as 5:40. "
         "[default: the number of classes of a named set]",
-        flags=("-k", "--k"),
+        flags=("-k", "--k", "--n-clusters"),
         typed=str,
     )
     out: str | PathLike[str] | None = option("Run folder. [default: runs/SOURCE-TIME]", typed=Path)
