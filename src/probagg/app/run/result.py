@@ -1,7 +1,7 @@
 """What any method returns, and the files of a run that it becomes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -64,10 +64,17 @@ def begin(folder: RunFolder, config: dict[str, Any]) -> None:
     folder.write("env.json", json.dumps(environment(), indent=2) + "\n")
 
 
-def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
-    """Write all tables of a clustering and its model; return the summary in result.json."""
+def write(
+    folder: RunFolder, clustering: Clustering, discarded: Collection[str] = ()
+) -> dict[str, Any]:
+    """Write all tables of a clustering and its model; return the summary in result.json.
+
+    Samples of these names, which a person discarded, and blank images do not say what is far.
+    """
     samples, K = clustering.samples, clustering.P.shape[1]
-    yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric)
+    unlike = {*discarded, *samples.blank}
+    ignored = np.array([name in unlike for name in samples.names], bool) if unlike else None
+    yardstick = Yardstick.of(clustering.X, clustering.labels, K, clustering.metric, ignored)
     assigned = Assignments.of(
         clustering.P, clustering.X, yardstick, samples.names, heading=samples.heading
     )
@@ -110,6 +117,7 @@ def write(folder: RunFolder, clustering: Clustering) -> dict[str, Any]:
         "n_outliers": int((assigned.flag == OUTLIER).sum()),
         "n_skipped": len(samples.skipped),
         **({"n_other_files": len(samples.others)} if samples.images is not None else {}),
+        **({"blank": list(samples.blank)} if samples.blank else {}),
         "seconds": round(clustering.seconds, 3),
     }
     result |= scores(samples, assigned.cluster)

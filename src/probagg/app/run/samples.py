@@ -45,6 +45,7 @@ class Samples:
     table: Table | None = None  # a table has no features before it is prepared
     units: np.ndarray | None = None  # the columns of X in the user's units
     preparation: Preparation | None = None
+    blank: tuple[str, ...] = ()  # names of images of hardly more than one colour
 
     def __len__(self) -> int:
         return len(self.names)
@@ -259,4 +260,5 @@ def embed_images(samples: Samples, backbone: Any, monitor: Monitor) -> Samples:
     if n := len(found.blank):
         shown = ", ".join(map(str, found.blank[:FEW])) + ", ..." * (n > FEW)
         monitor.say(f"blank or nearly so: {n:,} image{'s' * (n != 1)}: {shown}")
-    return replace(samples.only(found.rows, found.bad), X=found.X)
+    blank = tuple(map(str, found.blank))
+    return replace(samples.only(found.rows, found.bad), X=found.X, blank=blank)

@@ -211,7 +211,8 @@ def write_successor(
         config = parent.config | {"n_clusters": K, "parent": str(parent.path.resolve())}
         config |= {"source": clustering.samples.source, "pac": config["pac"] | {"n_clusters": K}}
         begin(folder, config)
-        write(folder, replace(clustering, files={**parent.files, **clustering.files}))
+        files = {**parent.files, **clustering.files}
+        write(folder, replace(clustering, files=files), review.discarded)
         folder.write(REVIEW, review.to_bytes())
         folder.write("log.txt", "\n".join(monitor.lines) + "\n")
     monitor.say(f"written to {out}; {run.path} is as it was")
@@ -254,6 +255,7 @@ def _with_photos(
         monitor.say(line)
     found, known = new.names_in(str(home)) or [], set(names)
     fresh = [row for row, name in enumerate(found) if name not in known]
+    new_blank = [found[row] for row in fresh if new.names[row] in new.blank]
     classes: dict[str, str | None] = {}
     for some, called in ((parent.samples, names), (new, found)):
         if some.classes is not None:
@@ -264,6 +266,7 @@ def _with_photos(
         heading="path",
         X=np.concatenate([parent.samples.X, new.X[fresh]]),
         images=open_images(home),
+        blank=(*(prefix + name for name in parent.samples.blank), *new_blank),
     ).label(classes or None)
     parent = replace(
         parent, config=config, assigned=replace(table, names=names), review=review, files=files
@@ -300,7 +303,8 @@ def _parent(run: OpenedRun, monitor: Monitor, verb: str, grown: Any = None) -> P
                 f"The images of the run in {run.path} cannot be read: {why} Put them back, or "
                 "cluster them again."
             )
-        samples = Samples(source, table.names, table.heading, X, images)
+        blank = tuple(run.result.get("blank", ()))
+        samples = Samples(source, table.names, table.heading, X, images, blank=blank)
     elif grown is not None or source is not None:
         samples = run.open_new(source if grown is None else grown, monitor)
         places = {name: row for row, name in enumerate(samples.names)}
