@@ -16,6 +16,7 @@ from probagg.data.tables import (
     CATEGORY,
     CODES,
     DATE,
+    MIXED,
     NUMBER,
     OTHER,
     TEXT,
@@ -45,6 +46,18 @@ def column_of(cells, tmp_path, mark=";"):
         (["500.00 EUR", "1.50 EUR", ""], NUMBER, [500, 1.5, np.nan]),
         (["1.234,50 €", "2,50 €"], NUMBER, [1234.5, 2.5]),
         (["3.5 kg", "4 kg", "7"], NUMBER, [3.5, 4, 7]),
+        (["4 932,94", "1 234 567,5", "-12,5"], NUMBER, [4932.94, 1234567.5, -12.5]),
+        (["4 932,94 €", "-12 000 €", "7,5 €"], NUMBER, [4932.94, -12000, 7.5]),
+        (["4\u202f932,94 €", "7,5\u202f€"], NUMBER, [4932.94, 7.5]),
+        (["4\u00a0932,94\u00a0€", "7,5 €"], NUMBER, [4932.94, 7.5]),
+        (["CHF 4'932.94", "CHF -15.50", "-CHF 7"], NUMBER, [4932.94, -15.5, -7]),
+        (["4\u2019932.94", "1\u2019234\u2019567"], NUMBER, [4932.94, 1234567]),
+        (["(4,932.94)", "15.00", "($7.25)", "$ (3)"], NUMBER, [-4932.94, 15, -7.25, -3]),
+        (["(4 932,94 €)", "( 15,5 ) €"], NUMBER, [-4932.94, -15.5]),
+        (["4932.94-", "15.00", "7.5 -", "\N{MINUS SIGN}3"], NUMBER, [-4932.94, 15, -7.5, -3]),
+        (["4.932,94- EUR", "15,00 EUR", "7,5 EUR-"], NUMBER, [-4932.94, 15, -7.5]),
+        (["50,- €", "1.250,-- €"], NUMBER, [50, 1250]),
+        (["CHF 50.-", "CHF 4'932.-", "CHF 7.\u2013"], NUMBER, [50, 4932, 7]),
         (["1", "", "NA", "n/a", "?", "7"], NUMBER, [1, np.nan, np.nan, np.nan, np.nan, 7]),
         (["1", "inf", *["3"] * 9], NUMBER, [1, np.nan, *[3] * 9]),
         (["yes", "no", "", "Yes"], BOOLEAN, [1, 0, np.nan, 1]),
@@ -82,6 +95,31 @@ def test_a_few_texts_among_numbers_are_missing_values(tmp_path):
 def test_codes_and_amounts_in_several_units_are_not_numbers(tmp_path, cells, style):
     found = column_of(cells, tmp_path)
     assert (found.kind, found.style, found.values.tolist()) == (TEXT, style, cells)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["030 123 456", "089 555 123"],
+        ["1234 567", "12 34"],
+        ["1 234'567", "4 932 94"],
+        ["12-34", "555-123-4567"],
+        ["(a)", "b-"],
+    ],
+)
+def test_digits_in_other_groups_are_text(tmp_path, cells):
+    assert column_of(cells, tmp_path).kind == TEXT
+
+
+def test_numbers_keep_their_unit(tmp_path):
+    assert column_of(["($2,130.38)", "$7"], tmp_path).unit == "$"
+    assert column_of(["CHF 4'932.94", "CHF 7-", "3"], tmp_path).unit == "CHF"
+    assert column_of(["4 932,94", "(7)"], tmp_path).unit == ""
+
+
+def test_numbers_of_which_too_few_can_be_read_are_mixed_text(tmp_path):
+    found = column_of(["1,5", "2.75", "on request", "1.234,5", "sold", "7"], tmp_path)
+    assert (found.kind, found.style) == (TEXT, MIXED)
 
 
 def test_ids_of_many_digits_are_exact(tmp_path):

@@ -34,17 +34,30 @@ MISSING = frozenset(
 FLAGS = ({"true", "false"}, {"yes", "no"}, {"t", "f"}, {"y", "n"})
 TRUE, FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 POINT, COMMA, THOUSANDS = ".", ",", ",000"  # how numbers are written: 1234.5, 1.234,5 and 1,234.5
-CODES, AMOUNTS = "codes", "amounts"  # digits that are not numbers: 00501; of several units: $, EUR
+# Text that is not clustered as numbers: 00501; of several units: $, EUR; numbers beside other text.
+CODES, AMOUNTS, MIXED = "codes", "amounts", "mixed"
 ISO = "ISO"
 DATE_FORMATS = ("%d.%m.%Y", "%Y/%m/%d", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%d %b %Y", "%b %d, %Y")
 # The share of a column's cells that must be numbers for the others to count as missing.
 MOSTLY = 0.9
+# The share from which on a column of text looks like numbers that could not be read.
+HALF = 0.5
 # The first cells of a column, which rule out most of what it is not.
 FIRST = 20
 _COMMA = r"[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?"
 _THOUSANDS = r"[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)(\.[0-9]+)?"
 # What a number may have before or after it: $2,130.38, 500.00 EUR, 12 %, 3.5 kg, 7cm.
 _UNIT = r"^([+-]?)\s*(?:[$€£¥₹]|(?:USD|EUR|GBP|CHF|JPY)\s)\s*|(?<=[0-9])(?:\s*[$€£¥₹%°]|\s+[^\W\d_]{1,3}[²³]?|[a-z]{1,3}[²³]?)$"  # noqa: E501
+# Amounts below zero as accountants write them: (4,932.94), $(15.00), 4932.94- and 4932.94- EUR.
+_BRACKETS = r"^([^\d(]*)\(\s*(.*?)\s*\)([^\d)]*)$"
+_MINUS_LAST = r"^(.*[0-9][^\d.,-]*)-(\s\D*)?$"
+# Whole amounts in Switzerland and Germany, which are not below zero: 50.-, 50,-- and 50,- €.
+_NO_CENTS = r"(?<=[0-9][.,])(--?|[\u2013\u2014])(?=\s|€|$)"
+# What any of these has, and the sign U+2212; few columns do, and others are read faster.
+_SIGNS = r"[(\u2013\u2014\u2212]|[^-]-"
+# 4 932,94 with a space of any width, and 4'932.94.
+_GROUP = r"[\s'\u2019]"
+_GROUPED = rf"[+-]?[1-9][0-9]{{0,2}}({_GROUP})[0-9]{{3}}(\1[0-9]{{3}})*([.,][0-9]+)?"
 _CODE = r"0[0-9]+"  # a number would lose its first digit
 # With a day, as pandas reads 2024-02 and -5 as dates too, and without a T 20240131 may be a number.
 _ISO = r"\d{4}-\d\d-\d\d([T ]\S.*)?|\d{8}T\S+"
@@ -68,8 +81,9 @@ class Column:
     name: str
     kind: str
     values: np.ndarray
-    # How its numbers or dates are written, where they were text; CODES or AMOUNTS of a text.
+    # How its numbers or dates are written, where they were text; CODES, AMOUNTS or MIXED of a text.
     style: str = ""
+    unit: str = ""  # what its numbers had beside them: $, EUR, kg
     n_unreadable: int = 0  # cells that are not of the kind of the others, and count as missing
 
     @property
@@ -97,11 +111,15 @@ class Column:
         kind, style = NUMBER, _number_style(present, comma_first)
         if style is None:
             kind, style = DATE, _date_style(present)
-        if style in (None, CODES, AMOUNTS):
+        if style in (None, CODES, MIXED):
             return replace(self, style=style or "")
         values = _parsed(self.values, kind, style)
+        units = _units(self.values, values) if kind == NUMBER else []
+        if len(units) > 1:
+            return replace(self, style=AMOUNTS)
         bad = int(np.isnan(values).sum()) - (len(values) - len(present))
-        return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
+        unit = "".join(units)
+        return replace(self, kind=kind, values=values, style=style, unit=unit, n_unreadable=bad)
 
     def read_as(self, kind: str, style: str, comma_first: bool) -> Column:
         """Return the column as a kind that is known; cells that are not of it are missing.
@@ -110,15 +128,16 @@ class Column:
         """
         if kind == CATEGORY:
             return replace(self, kind=kind, values=self.texts())
-        values = self.values
+        values, unit = self.values, ""
         if values.dtype == object:
             own = self.read(comma_first)
             ways = [_parsed(values, kind, style), *([own.values] if own.kind == kind else [])]
             values = min(ways, key=lambda found: int(np.isnan(found).sum()))
+            unit = " and ".join(_units(self.values, values)) if kind == NUMBER else ""
         elif kind == DATE and self.kind != DATE:
             values = np.full(len(values), np.nan)
         bad = int(np.isnan(values).sum() - self.is_missing.sum())
-        return replace(self, kind=kind, values=values, style=style, n_unreadable=bad)
+        return replace(self, kind=kind, values=values, style=style, unit=unit, n_unreadable=bad)
 
     def texts(self) -> np.ndarray:
         """Return the cells as text, None where missing; a whole number has no decimals."""
@@ -151,7 +170,10 @@ def _parsed(cells: np.ndarray, kind: str, style: str = POINT) -> np.ndarray:
         dates = found.str.fullmatch(_ISO) if style == ISO else found.str.contains(r"\d")
         form = "ISO8601" if style == ISO else style
         return _days(pd.to_datetime(found.where(dates), format=form, errors="coerce", utc=True))
-    plain = found.str.replace(_UNIT, r"\1", regex=True)
+    plain = _signed(found).str.replace(_UNIT, r"\1", regex=True)
+    grouped = plain.str.fullmatch(_GROUPED).fillna(False)
+    if grouped.any():
+        plain = plain.where(~grouped, plain.str.replace(_GROUP, "", regex=True))
     if style == COMMA:
         plain = plain.where(plain.str.fullmatch(_COMMA))
         plain = plain.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
@@ -165,23 +187,37 @@ def _parsed(cells: np.ndarray, kind: str, style: str = POINT) -> np.ndarray:
     return np.where(np.isnan(flags) & np.isin(numbers, (0.0, 1.0)), numbers, flags)
 
 
+def _signed(cells: Any) -> Any:
+    """Return cells with the sign of an amount before it."""
+    if not cells.str.contains(_SIGNS).any():
+        return cells
+    cells = cells.str.replace("\N{MINUS SIGN}", "-", regex=False)
+    cells = cells.str.replace(_NO_CENTS, "0", regex=True)
+    cells = cells.str.replace(_BRACKETS, r"-\1\2\3", regex=True)
+    return cells.str.replace(_MINUS_LAST, r"-\1\2", regex=True)
+
+
+def _units(cells: np.ndarray, numbers: np.ndarray) -> list[str]:
+    """Return the different units of the cells that are numbers."""
+    found = _signed(_text(cells[np.isfinite(numbers)]))
+    found = found[found != found.str.replace(_UNIT, r"\1", regex=True)]
+    return sorted(set(found.str.replace(r"[\d.,+\s'\u2019-]", "", regex=True)))
+
+
 def _number_style(present: np.ndarray, comma_first: bool) -> str | None:
-    """Return how a column's numbers are written, CODES or AMOUNTS; None for a column of text.
+    """Return how a column's numbers are written, CODES or MIXED; None for a column of text.
 
     At least nine in ten cells must be numbers. "1,234" is 1.234 with `comma_first`, as in a file
     that separates cells by semicolons, and 1234 otherwise.
     """
-    first = present[:FIRST]
+    first, is_number = present[:FIRST], np.zeros(len(present), bool)
     for style in (POINT, COMMA, THOUSANDS) if comma_first else (POINT, THOUSANDS, COMMA):
         if np.isfinite(_parsed(first, NUMBER, style)).sum() < len(first) / 2:
             continue
-        if len(present) and np.isfinite(_parsed(present, NUMBER, style)).mean() >= MOSTLY:
-            cells = _text(present)
-            is_code = bool(cells.str.fullmatch(_CODE).any())
-            cells = cells[cells != cells.str.replace(_UNIT, r"\1", regex=True)]
-            units = cells.str.replace(r"[\d.,+\s-]", "", regex=True)
-            return CODES if is_code else AMOUNTS if units.nunique() > 1 else style
-    return None
+        is_number |= (found := np.isfinite(_parsed(present, NUMBER, style)))
+        if len(present) and found.mean() >= MOSTLY:
+            return CODES if _text(present).str.fullmatch(_CODE).any() else style
+    return MIXED if len(present) and is_number.mean() >= HALF else None
 
 
 def _date_style(present: np.ndarray) -> str | None:

@@ -46,6 +46,20 @@ def test_a_table_is_clustered_as_it_is_and_every_step_is_said(orders, tmp_path):
     assert [row["cluster"] for row in found] == [table[1]["cluster"], table[0]["cluster"]]
 
 
+def test_a_prediction_in_another_unit_is_told(tmp_path):
+    def prices(name, unit):
+        lines = [f"{unit}{(1000 if i % 2 else 50) + i}.5,{i % 7}" for i in range(60)]
+        (tmp_path / name).write_text("\n".join(["price,n", *lines]) + "\n")
+        return tmp_path / name
+
+    assert cluster(prices("old.csv", "$"), "-k", 2, "--out", tmp_path / "run").exit_code == 0
+    for unit, is_told in (("EUR ", True), ("$", False)):
+        out = tmp_path / f"p{is_told}.csv"
+        predicted = command("predict", tmp_path / "run", prices("new.csv", unit), "--out", out)
+        assert predicted.exit_code == 0, predicted.output
+        assert ("unit: price has EUR, but $ in the run" in predicted.output) == is_told
+
+
 def test_id_scale_drop_and_labels_name_columns(orders, tmp_path):
     options = ("--id", "Nr", "--scale", "standard", "--drop", "Menge", "--labels", "Farbe")
     result = cluster(orders, "-k", 2, "--out", tmp_path / "run", *options)

@@ -230,6 +230,10 @@ def test_columns_of_similar_scale_are_left_as_they_are(tmp_path):
         ({"paid": [8, 2, 5, 1]}, None),
         ({"price": ["$2,130.38", "$15.00", "$7.10", "$3"]}, None),
         ({"price": ["$2,130.38", "15.00 EUR", "$7.10", "$3"]}, None),
+        ({"price": ["4 932,94 €", "15,50 €", "7,10 €", "3 €"]}, None),
+        ({"price": ["CHF 4'932.94", "CHF 15.50", "(7.10)", "3.25-"]}, None),
+        ({"price": ["4.932,94", "sold", "7.10", "1,250.00"]}, None),
+        ({"id": ["4932", "A17", "7", "1250"]}, "id"),
         ({"zip": ["00501", "10001", "99950", "20002"]}, "zip"),
         ({"who": ["a", "b", "c", "c"]}, None),
         ({"day": ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"]}, None),
@@ -255,6 +259,43 @@ def test_codes_and_numbers_that_mean_missing_are_told(frame):
     amounts = frame.assign(price=[f"{i}.5 {'EUR' if i % 2 else 'USD'}" for i in range(N)])
     made, _ = Preparation.fit(table_of_frame(amounts), id="customer")
     assert any("price (amounts in several units)" in line for line in made.lines)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda price: f"{price:,.2f} €".translate({ord(","): " ", ord("."): ","}),
+        lambda price: f"{price:,.2f} €".translate({ord(","): "\u202f", ord("."): ","}),
+        lambda price: f"CHF {price:,.2f}".replace(",", "'"),
+        lambda price: f"({price:,.2f})",
+        lambda price: f"{price:.2f}-",
+    ],
+)
+def test_a_price_as_text_separates_groups(tmp_path, form):
+    """The price alone tells the two groups apart, beside two columns of noise."""
+    rng = np.random.default_rng(0)
+    group = np.arange(200) % 2
+    prices = np.where(group, 5000, 500) + rng.normal(size=200) * 50
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    frame["price"] = [form(price) for price in prices]
+    run = probagg.cluster(frame, 2, labels=group, out=tmp_path / "run", report=False)
+    assert run.preparation.id is None
+    assert run.result["acc"] == 1.0
+
+
+def test_another_unit_than_that_of_the_run_is_told():
+    def lines(*prices):
+        rows = {"price": prices, "x": [1.0, 2.0, 4.0]}
+        return made.apply(table_of_frame(pd.DataFrame(rows))).lines
+
+    rows = {"price": ["$2,130.38", "$15.00", "($7.10)"], "x": [1.0, 2.0, 4.0]}
+    made, _ = Preparation.fit(table_of_frame(pd.DataFrame(rows)))
+    assert lines("$1", "-$2", "$1,000.50") == []
+    assert lines("1 EUR", "2 EUR", "3 EUR") == ["unit: price has EUR, but $ in the run"]
+    assert lines("$1", "2 EUR", "$3") == ["unit: price has $ and EUR, but $ in the run"]
+    assert lines(1.0, 2.0, 3.0) == ["unit: price has no unit, but $ in the run"]
+    (line,) = lines(None, None, None)
+    assert line.startswith("missing: 3 values")
 
 
 def test_an_id_must_exist_and_differ_in_every_row(frame):

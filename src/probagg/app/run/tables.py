@@ -26,6 +26,7 @@ from probagg.data.tables import (
     COMMA,
     DATE,
     ISO,
+    MIXED,
     NUMBER,
     OTHER,
     TEXT,
@@ -120,7 +121,7 @@ def _why_not(column: Column) -> str | None:
     if column.kind in (TEXT, CATEGORY):
         different = len(set(known))
         if different > MOST_CATEGORIES or (column.kind == TEXT and different == len(known) > 2):
-            what = "codes" if column.style == CODES else "text"
+            what = {CODES: "codes", MIXED: "numbers and text"}.get(column.style, "text")
             return f"{what} with {different:,} different values"
         return "constant" if different == 1 and len(known) == n else None
     return "constant" if (known == known[0]).all() else None
@@ -142,6 +143,7 @@ def _guess_id(table: Table, others: set[str | None]) -> tuple[str | None, str]:
     named = [column for column in texts if _IDS.search(column.name)]
     if found := [*named, *whole]:
         return found[0].name, "different in every row"
+    texts = [column for column in texts if column.style != MIXED]
     return (texts[0].name, "text that differs in every row") if texts else (None, "")
 
 
@@ -157,6 +159,7 @@ class Part:
     name: str
     kind: str
     style: str = ""  # how its numbers or dates were written
+    unit: str = ""  # what its numbers had beside them
     fill: float = 0.0  # replaces missing values; dates are days since 1970
     center: float = 0.0
     scale: float = 1.0
@@ -166,11 +169,11 @@ class Part:
     def of(cls, column: Column) -> Self:
         """Return the part of a column that is not fitted yet."""
         different = sorted(set(column.known)) if column.kind == CATEGORY else []
-        return cls(column.name, column.kind, column.style, categories=different)
+        return cls(column.name, column.kind, column.style, column.unit, categories=different)
 
     def check(self) -> None:
         """Raise an error where a part that was read from a file cannot be of a table."""
-        texts = (self.name, self.style, *self.categories)
+        texts = (self.name, self.style, self.unit, *self.categories)
         amounts = (self.fill, self.center, self.scale)
         if (
             not all(isinstance(text, str) for text in texts)
@@ -279,6 +282,9 @@ class Preparation:
         for part, column in pairs:
             if part.kind == CATEGORY and (new := set(column.known) - set(part.categories)):
                 lines.append(f"unseen: {part.name} has {few(sorted(new))}, no category here")
+            if part.unit != column.unit and len(column.known):
+                here, there = column.unit or "no unit", part.unit or "no unit"
+                lines.append(f"unit: {part.name} has {here}, but {there} in the run")
         ids = None
         if self.id is not None and self.id in table.names:
             ids = [cell or "" for cell in table[self.id].texts()]
