@@ -11,6 +11,8 @@ from probagg.app.embed.networks import torch_backbone
 from probagg.app.export import export_onnx
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.25)
+# A cluster's name that formats have to quote.
+NAME = 'red & "round" <1>'
 
 
 def quietly(estimator, X):

@@ -4,14 +4,12 @@ import shutil
 
 import numpy as np
 import pytest
-from exported import tinted
+from exported import NAME, tinted
 from PIL import Image
 
 import probagg
 from probagg.app.review import Review
 from probagg.app.run.contents import write_review
-
-NAME = 'red & "round" <1>'
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 from commands import probagg as command
-from conftest import NAME
+from exported import NAME
 
 import probagg
 from probagg.app.assignments import Assignments
