@@ -9,6 +9,7 @@ SRC = Path(__file__).parent / "src"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file(file_path):
+    """Collect doctests of src alone."""
     found = yield
     if file_path.is_relative_to(SRC):
         return found
