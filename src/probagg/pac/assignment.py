@@ -37,6 +37,8 @@ LEAST_ROWS = 64  # rows scored at once, at least
 
 # Entries of P: their rows, in rising order, their clusters, and p.
 Entries: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
+# The same with how many entries each row has in place of their rows, which takes less memory.
+Counted: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -113,14 +115,14 @@ def first_rows(n: int, entries: Entries) -> Entries:
     return rows[inside], clusters[inside], P[inside]
 
 
-def counted(n: int, entries: Entries) -> Entries:
-    """Return entries of n rows with how many each row has in place of the row of each."""
+def counted(n: int, entries: Entries) -> Counted:
+    """Return the entries of n rows, counted."""
     rows, clusters, P = entries
     return np.bincount(rows, minlength=n), clusters, P
 
 
-def of_counted(found: list[Entries], K: int) -> sp.csr_array:
-    """Return P from blocks of `counted` entries.
+def of_counted(found: list[Counted], K: int) -> sp.csr_array:
+    """Return P from counted entries of blocks of rows.
 
     `found` is emptied on the way: memory may not hold both.
     """

@@ -27,6 +27,7 @@ from probagg.pac.assignment import (
     DENSE,
     MANY,
     SPARSE,
+    Counted,
     Entries,
     Update,
     assign_entries,
@@ -279,7 +280,7 @@ class BlockSweeps(Sweeps):
         numbers, before = (np.arange(N), P) if visited is None else (visited, P[visited])
         size, n_visited = self.blocks.settled, len(numbers)
         zeros, change = np.zeros(size * K, P.dtype), np.zeros(n_visited)
-        found: list[Entries] = []
+        found: list[Counted] = []
         start = 0
         while start < n_visited:
             stop = min(start + size, n_visited)
@@ -296,6 +297,7 @@ class BlockSweeps(Sweeps):
             change[start:stop] = np.bincount(dP[0], abs(dP[2]), stop - start)
             found.append(counted(stop - start, new))
             start = stop
+        # Memory may not hold the old P beside the new one and what it is made of.
         if visited is None:
             del P, before
             self.P = None
