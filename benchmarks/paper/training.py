@@ -5,7 +5,7 @@
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
     python -m benchmarks training --out runs/cifar10/last --stages self_label \\
         --weights runs/cifar10/all/seed0/cluster --way neighbours \\
-        --way matched self_label.labels=matched self_label.epochs=140
+        --way teacher self_label.labels=teacher self_label.epochs=140
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
 against the classes), STAGE.labels.npy and the weights STAGE/, which --weights takes, and

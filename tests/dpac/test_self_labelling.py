@@ -1,15 +1,19 @@
 """Each variant of self-labelling against a transcription."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, weights_hash
 
+from probagg.dpac.feed import estimate_statistics
+from probagg.dpac.pretext import update_average
 from probagg.dpac.self_labelling import (
     ClassifierLabels,
-    MatchedLabels,
     RememberedLabels,
     SmoothedLabels,
+    TeacherLabels,
     confident_labels,
     evaluating,
 )
@@ -18,7 +22,7 @@ from probagg.errors import ClusteringWarning, Interrupted
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.opa.targets import weighted_contrastive
 
-MATCHED = "self_label.labels=matched"
+TEACHER = "self_label.labels=teacher"
 
 
 def test_self_labelling_is_cross_entropy_of_the_confident():
@@ -233,69 +237,86 @@ def test_a_head_of_far_lower_confidence_is_not_used():
     assert not model.self_labelled
 
 
-def test_the_fixed_images_are_those_whose_neighbours_agree_most():
-    setup, _ = setup_of(MATCHED)
-    stage = MatchedLabels(setup)
-    features, P = stage.infer()
+def started_teacher(*settings):
+    """A stage with fixed labels, its model and one batch."""
+    setup, batch = setup_of(TEACHER, *settings)
+    stage = TeacherLabels(setup)
     stage.before_epoch(0)
+    setup.model.train()
+    return stage, setup, batch
+
+
+def test_the_images_whose_neighbours_agree_most_keep_their_labels():
+    setup, _ = setup_of(TEACHER)
+    stage = TeacherLabels(setup)
+    estimate_statistics(setup.model.backbone, setup.views, setup.feed)
+    features, P = infer_all(setup)
     label = P.argmax(1)
+    stage.before_epoch(0)
     near = smoothing_graph(features, K, setup.recipe.cluster.metric)
     agreement = (label[near] == label[:, None]).float().mean(1)
-    pictures = torch.from_numpy(setup.feed.images.array)
-    rows = torch.tensor([int((pictures == i).flatten(1).all(1).nonzero()) for i in stage.images])
     for k in label.unique():
-        fixed = rows[(stage.labels == k) & (label[rows] == k)]
-        others = [i for i in range(60) if label[i] == k and i not in fixed]
-        assert len(fixed) == min(10, int((label == k).sum()))
-        assert not others or agreement[fixed].min() >= agreement[others].max()
-
-
-def test_the_clusters_are_smoothed_every_few_epochs_at_the_masses_of_the_start():
-    setup, _ = setup_of(MATCHED, "self_label.refresh_epochs=2")
-    stage = MatchedLabels(setup)
-    stage.before_epoch(0)
-    mass = stage.mass.clone()
-    with torch.no_grad():
-        setup.model.classifier[-1].bias[0] += 0.1
-    stage.clusters.fill_(0)
+        mine, fixed = label == k, stage.fixed == k
+        assert fixed.sum() == -(-int(mine.sum()) // 6)
+        assert (mine | ~fixed).all()
+        assert agreement[fixed].min() >= agreement[mine & ~fixed].max()
+    kept = stage.fixed.clone()
     stage.before_epoch(1)
-    assert not stage.clusters.any()
-    stage.before_epoch(2)
-    features, P = infer_all(setup)
-    near = smoothing_graph(features, K, setup.recipe.cluster.metric)
-    assert torch.equal(stage.clusters, smooth(near, P, mass=mass).argmax(1))
-    assert torch.equal(stage.mass, mass)
+    assert torch.equal(stage.fixed, kept)
 
 
-def test_the_loss_is_that_of_fixed_labels_sure_labels_and_improbable_clusters():
-    setup, batch = setup_of(MATCHED)
-    model, stage = setup.model, MatchedLabels(setup)
-    stage.before_epoch(0)
-    stage.clusters.copy_(torch.arange(60) % K)
-    model.train()
-    fixed, labels, mild, strong = views = stage.prepare(batch)
-    assert len(fixed) == 3
+def test_the_head_begins_with_the_fixed_labels():
+    stage, setup, _ = started_teacher()
+    fixed = stage.fixed >= 0
+    features, _ = infer_all(setup)
+    answers = setup.model.self_labeller(features[fixed]).argmax(1)
+    assert torch.equal(answers, stage.fixed[fixed])
+
+
+def test_strong_views_learn_fixed_labels_and_confident_ones_of_the_teacher():
+    stage, setup, batch = started_teacher()
+    stage.fixed[batch.samples[:5]] = torch.tensor([0, 1, 2, 0, 1])
+    stage.fixed[batch.samples[5:]] = -1
+    with torch.no_grad():  # the head was fitted to rows that are all confident
+        stage.teacher[1].weight.mul_(0.02)
+    mild, strong = views = stage.prepare(batch)
+    teacher = copy.deepcopy(stage.teacher)
+    update_average(teacher, stage.student, stage.momentum)
+    P = teacher[1](teacher[0](mild)).softmax(1)
+    middle = float(P[5:].amax(1).median())
+    stage.recipe = stage.recipe.override([f"self_label.confidence={middle - 1e-7}"])
+    logits = setup.model.self_labeller(setup.model.backbone(strong)).detach()
     found = stage.loss(batch, views)
-    logits = model.classifier(model.backbone(torch.cat([fixed, mild, strong]))).detach()
-    known, weak, learnt = logits.split([3, 20, 20])
-    P, Q, running = weak.softmax(1), learnt.softmax(1), stage.running
-    sure = negative = 0.0
-    for p, q, c in zip(P, Q, stage.clusters[batch.samples].tolist(), strict=True):
-        k = int(p.argmax())
-        sure += -(q[k] * q[c]).log() / 2 / 20 if p[k] >= running[k, k] else 0.0
-        wrong = sum(q[j] for j in range(K) if j not in (k, c) and p[j] < running[k, j])
-        negative += -0.5 * torch.log(torch.as_tensor(1.0 - wrong)) / 20
-    torch.testing.assert_close(found["fixed"], F.cross_entropy(known, labels), atol=1e-4, rtol=1e-3)
-    torch.testing.assert_close(found["self_label"], torch.as_tensor(sure), atol=1e-4, rtol=1e-3)
-    torch.testing.assert_close(found["negative"], torch.as_tensor(negative), atol=1e-4, rtol=1e-3)
+    learnt = logits.log_softmax(1)
+    fixed = -sum(learnt[i, stage.fixed[batch.samples[i]]] for i in range(5)) / 5
+    sure = [i for i in range(5, 20) if P[i].max() >= middle]
+    assert len(sure) == 8
+    others = -sum(learnt[i, P[i].argmax()] for i in sure) / 20
+    torch.testing.assert_close(found["fixed"], fixed, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(found["self_label"], others, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(found["confident"], torch.tensor(len(sure) / 20))
 
 
-def test_the_result_is_the_averaged_weights_and_survives_an_interruption(tmp_path):
+def test_the_teacher_averages_the_student_and_gets_no_gradient():
+    stage, setup, batch = started_teacher()
+    before = [p.clone() for p in stage.teacher.parameters()]
+    with torch.no_grad():
+        for p in stage.student.parameters():
+            p.add_(1.0)
+    stage.loss(batch, stage.prepare(batch))["loss"].backward()
+    for old, new in zip(before, stage.teacher.parameters(), strict=True):
+        torch.testing.assert_close(new, old + (1.0 - stage.momentum))
+        assert new.grad is None
+    assert all(p.grad is not None for p in setup.model.self_labeller.parameters())
+
+
+def test_the_result_is_the_teacher_and_survives_an_interruption(tmp_path):
     def train(folder, stop_at=None):
-        settings = MATCHED, "self_label.backbone_rate=0.01"
-        setup, stage = train_with_a_stop(tmp_path / folder, settings, MatchedLabels, stop_at)
-        ours, average = setup.model.backbone.parameters(), stage.average[0].parameters()
-        assert all(torch.equal(a, b) for a, b in zip(ours, average, strict=True))
+        settings = TEACHER, "self_label.backbone_rate=0.1"
+        setup, stage = train_with_a_stop(tmp_path / folder, settings, TeacherLabels, stop_at)
+        ours, teacher = setup.model.backbone.state_dict(), stage.teacher[0].state_dict()
+        assert all(torch.equal(ours[name], teacher[name]) for name in ours)
+        assert setup.model.self_labelled
         return weights_hash(setup.model)
 
     with pytest.raises(Interrupted):
@@ -304,6 +325,6 @@ def test_the_result_is_the_averaged_weights_and_survives_an_interruption(tmp_pat
 
 
 def test_the_backbone_has_its_own_rate():
-    stage = MatchedLabels(setup_of("self_label.backbone_rate=0.01")[0])
+    stage = TeacherLabels(setup_of("self_label.backbone_rate=0.01")[0])
     rates = {name.partition(".")[0]: stage.rate(name) for name, _ in stage.model.named_parameters()}
     assert rates == {"backbone": 0.01, "classifier": 1.0, "self_labeller": 1.0, "pretext": 1.0}

@@ -246,12 +246,12 @@ class SelfLabelSettings(Training):
     `labels` says whose they are: "memory" keeps the classifier's most confident ones of clean
     views, as TCL, which the paper follows; "classifier" takes those of the weak view at each step;
     "neighbours" takes the linear head's probabilities, smoothed over the kNN graph of the features
-    every `refresh_epochs`; "matched" trains the classifier with labels of a mild view at each step,
-    and of the smoothed clusters.
+    every `refresh_epochs`; "teacher" takes those of an averaged network, beside fixed ones of the
+    images whose neighbours agree.
     """
 
     confidence: Share = 0.95
-    labels: Annotated[str, "memory", "classifier", "neighbours", "matched"] = "memory"
+    labels: Annotated[str, "memory", "classifier", "neighbours", "teacher"] = "memory"
     backbone_rate: float = 1.0  # factor of the learning rate of the backbone
     refresh_epochs: Count = 5
 

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.dpac.feed import infer
+from probagg.dpac.feed import estimate_statistics, infer
 from probagg.dpac.pretext import start_average, update_average
-from probagg.dpac.randomness import uniforms
 from probagg.dpac.stages import NetworkStage, Setup, make_views, total
 from probagg.dpac.start import fit_head
 from probagg.dpac.step import Batch
@@ -26,13 +25,10 @@ from probagg.opa.targets import as_float
 
 MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
 
-# Of "matched":
-FIXED_PER_CLUSTER = 60  # images whose labels never change
-BATCH_PER_FIXED = 7  # images of a batch for each fixed one beside it
-FIXED_DRAWS = 9  # the stream of random numbers that draw fixed images; views use 0 to 3
-NEGATIVE = 0.5  # weight of the term for improbable clusters
-AVERAGING = 0.999  # momentum of the weights that are kept
-RUNNING = 0.999  # momentum of the thresholds
+# Of "teacher":
+FIXED_SHARE = 1 / 6  # of each cluster, whose labels never change
+MILD_CROP = 0.5  # least share of the image that a view shows
+AVERAGED = 1 / 50  # of the stage's steps, over which the teacher averages
 
 
 class SelfLabelStage(NetworkStage):
@@ -234,117 +230,79 @@ class SmoothedLabels(SelfLabelStage):
         fit_head(self.model.self_labeller, features, Q, self.setup.seed)
 
 
-class MatchedLabels(SelfLabelStage):
-    """After ClusMatch (Wu et al., 2025): a mild view's label trains the strong view.
+class TeacherLabels(SelfLabelStage):
+    """FixMatch (Sohn et al., 2020) with a mean teacher, from images whose neighbours agree.
 
-    The label is used where its probability is above the running mean of its cluster. Half of it is
-    the image's cluster, which is the classifier's, smoothed over the kNN graph every
-    `refresh_epochs`. Clusters whose probability is below their running mean for that label are
-    pushed down. A few images whose neighbours agree keep their labels. The classifier is trained
-    with the backbone, without a pretext task, and the averaged weights are the result.
+    A share of each cluster, the images with the most neighbours in it, keep their labels, and the
+    linear head is first fitted to them alone. The teacher, whose weights are the average of the
+    student's, labels a mild view of all others where it is confident; the student learns all labels
+    on strong views, without a pretext task. The teacher is the result.
     """
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        K, n, device = self.model.n_clusters, len(self.feed), self.feed.device
-        self.mild = Views(
-            replace(setup.recipe.views, crop=(0.75, 1.0), jitter_probability=0.0, grayscale=0.0)
-        )
-        self.current = nn.ModuleList([self.model.backbone, self.model.classifier])
-        self.average = nn.ModuleList(map(start_average, self.current))
-        count = K * min(FIXED_PER_CLUSTER, max(1, n // (2 * K)))
-        self.images = torch.zeros(count, *self.feed.shape, dtype=torch.uint8, device=device)
-        self.labels = torch.arange(K, device=device).repeat_interleave(count // K)  # of `images`
-        self.clusters = torch.zeros(n, dtype=torch.int64, device=device)
-        self.mass = torch.full((K,), n / K, device=device)  # each cluster's, as the stage begins
-        self.running = torch.full((K, K), 1.0 / K, device=device)
+        whole = replace(setup.recipe.views, jitter_probability=0.0, grayscale=0.0, blur=0.0)
+        low, high = setup.recipe.views.crop
+        self.mild = Views(replace(whole, crop=(max(low, MILD_CROP), high), strong_crop=True))
+        self.student = nn.ModuleList([self.model.backbone, self.model.self_labeller])
+        # In training mode: batch norm has its own statistics, of mild views.
+        self.teacher = nn.ModuleList(map(start_average, self.student)).train()
+        plan = self.plan
+        steps = AVERAGED * plan.epochs * (len(self.feed) // plan.batch_size)
+        self.momentum = 1.0 - 1.0 / max(steps, 2.0)
+        self.fixed = self.known.clone()  # the label of each image, -1 where the teacher gives it
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """Return fixed images, clusters and their masses, thresholds and averaged weights."""
-        names = "images", "clusters", "mass", "running"
-        averages = {f"average.{k}": v for k, v in self.average.state_dict().items()}
-        return {**{name: getattr(self, name) for name in names}, **averages}
+        """Return the fixed labels and the teacher."""
+        return {"fixed": self.fixed} | {
+            f"teacher.{name}": tensor for name, tensor in self.teacher.state_dict().items()
+        }
 
     def prepare(self, batch: Batch) -> list[Tensor]:
-        """Return mild views of some fixed images, their labels, mild and strong views."""
-        some = batch.samples[: math.ceil(len(batch.samples) / BATCH_PER_FIXED)]
-        drawn = uniforms(batch.key, some, 1, FIXED_DRAWS)[:, 0] * len(self.images)
-        drawn = drawn.long().clamp(max=len(self.images) - 1)
-        return [
-            self.mild.weak(self.images[drawn], some, batch.key, copy=1),
-            self.labels[drawn],
-            self.mild.weak(batch.images, batch.samples, batch.key),
-            self.views.strong(batch.images, batch.samples, batch.key),
-        ]
+        """Return a mild and a strong view, both cropped."""
+        return make_views(self.mild, ("weak", "strong"), batch)
 
     def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
-        """Return the cross-entropies of fixed and of matched labels, and the negative term."""
-        fixed, labels, mild, strong = views
+        """Return the cross-entropies of strong views with fixed labels and with the teacher's."""
+        mild, strong = views
         with torch.no_grad():
-            update_average(self.average, self.current, AVERAGING)
-            for a, c in zip(self.average.buffers(), self.current.buffers(), strict=True):
-                a.copy_(c)
-        features = self.model.backbone(torch.cat([fixed, mild, strong]))
-        logits = as_float(self.model.classifier(features))
-        known, weak, learnt = logits.split([len(fixed), len(mild), len(strong)])
-        P = with_known(weak.detach().softmax(1), self.known[batch.samples])
-        K = P.shape[1]
-        confidence, label = P.max(1)
-        self.running.lerp_(mean_by_label(P, label, self.running), 1.0 - RUNNING)
-        mean = self.running[label]
-        sure = confidence >= mean.gather(1, label[:, None])[:, 0]
-        positive = (F.one_hot(label, K) + F.one_hot(self.clusters[batch.samples], K)) / 2
-        wrong = (learnt.softmax(1) * ((mean > P) & (positive == 0))).sum(1)
+            update_average(self.teacher, self.student, self.momentum)
+            confidence, label = as_float(self._logits(self.teacher, mild)).softmax(1).max(1)
+        given = self.fixed[batch.samples]
+        fixed = given >= 0
+        sure = ~fixed & (confidence >= self.recipe.self_label.confidence)
+        logits = as_float(self._logits(self.student, strong))
+        rows = F.cross_entropy(logits, torch.where(fixed, given, label), reduction="none")
         terms = {
-            "fixed": F.cross_entropy(known, labels),
-            "self_label": (sure * F.cross_entropy(learnt, positive, reduction="none")).mean(),
-            "negative": -NEGATIVE * (1.0 - wrong).clamp(min=1e-8).log().mean(),
+            "fixed": (fixed * rows).sum() / fixed.sum().clamp(min=1),
+            "self_label": (sure * rows).mean(),
         }
         return {"loss": total(terms), **terms, "confident": sure.float().mean()}
 
-    def before_epoch(self, epoch: int) -> None:
-        """Refresh the clusters every `refresh_epochs`, at first also what the stage begins with."""
-        if epoch % self.recipe.self_label.refresh_epochs:
-            return
-        features, P = (tensor.to(self.mass.device) for tensor in self.infer())
-        P = with_known(P, self.known)
-        near = smoothing_graph(features, self.model.n_clusters, self.recipe.cluster.metric)
-        if epoch == 0:
-            self.mass.copy_(P.sum(0))
-            self.running.copy_(mean_by_label(P, P.argmax(1), self.running))
-            self._fix_images(near, P)
-            self.average.load_state_dict(self.current.state_dict())
-        self.clusters.copy_(smooth(near, P, mass=self.mass, known=self.known).argmax(1))
+    @staticmethod
+    def _logits(network: nn.ModuleList, views: Tensor) -> Tensor:
+        backbone, head = network
+        return head(backbone(views))
 
-    def _fix_images(self, near: Tensor, P: Tensor) -> None:
-        """Take the images of each cluster with the most neighbours in it."""
-        label = P.argmax(1)
-        agreement = (label[near] == label[:, None]).double().mean(1)
-        member = label[:, None] == torch.arange(P.shape[1], device=label.device)
-        # Equal agreement is decided by confidence, which is at most 1 and so never outweighs it.
-        score = agreement + 1e-3 * P.amax(1) + (self.known >= 0)
-        score = torch.where(member.T, score, -1.0 + 1e-3 * P.T)
-        best = score.topk(len(self.images) // P.shape[1], dim=1).indices.flatten()
-        ((images, _),) = self.feed.batches([best.cpu()])
-        self.images.copy_(images)
+    def before_epoch(self, epoch: int) -> None:
+        """Fix labels and fit the head to them as the stage begins."""
+        if epoch > 0:
+            return
+        estimate_statistics(self.model.backbone, self.views, self.feed)
+        features, P = (tensor.to(self.fixed.device) for tensor in self.infer())
+        near = smoothing_graph(features, self.model.n_clusters, self.recipe.cluster.metric)
+        P = with_known(P, self.known)
+        labels, chosen = P.argmax(1), central_rows(near, P) | (self.known >= 0)
+        self.fixed.copy_(torch.where(chosen, labels, -1))
+        one_hot = F.one_hot(labels, self.model.n_clusters).float()
+        fit_head(self.model.self_labeller, features[chosen], one_hot[chosen], self.setup.seed)
+        self.teacher.load_state_dict(self.student.state_dict())
 
     def finish(self) -> None:
-        """Take over the averaged weights; the classifier makes the predictions."""
-        self.current.load_state_dict(self.average.state_dict())
-
-
-@torch.no_grad()
-def mean_by_label(P: Tensor, label: Tensor, otherwise: Tensor) -> Tensor:
-    """Return the mean probabilities (K, K) of the rows of each label, `otherwise` without rows.
-
-    >>> P = torch.tensor([[0.75, 0.25], [0.5, 0.5]])
-    >>> mean_by_label(P, torch.tensor([0, 0]), torch.zeros(2, 2)).tolist()
-    [[0.625, 0.375], [0.0, 0.0]]
-    """
-    member = (label[:, None] == torch.arange(P.shape[1], device=P.device)).float()
-    count = member.sum(0)[:, None]
-    return torch.where(count > 0, member.T @ P / count.clamp(min=1), otherwise)
+        """Take over the teacher, whose linear head makes the predictions."""
+        self.student.load_state_dict(self.teacher.state_dict())
+        self.model.self_labelled.fill_(True)
 
 
 # By the name that `self_label.labels` has for it.
@@ -352,7 +310,7 @@ VARIANTS: dict[str, type[SelfLabelStage]] = {
     "memory": RememberedLabels,
     "classifier": ClassifierLabels,
     "neighbours": SmoothedLabels,
-    "matched": MatchedLabels,
+    "teacher": TeacherLabels,
 }
 
 
@@ -369,12 +327,40 @@ def confident_labels(P: Tensor, before: Tensor, threshold: float) -> Tensor:
     """
     n, K = P.shape
     confidence, cluster = P.max(1)
-    order = confidence.argsort(descending=True, stable=True)
-    member = cluster[order][:, None] == torch.arange(K, device=P.device)
-    rank = torch.empty_like(cluster)
-    rank[order] = (member.cumsum(0) * member).sum(1)  # 1 is the most confident row of a cluster
-    new = torch.where(rank <= math.ceil(n / (2 * K)), cluster, -1)
+    new = torch.where(rank_in_cluster(confidence, cluster) <= math.ceil(n / (2 * K)), cluster, -1)
     return torch.where(confidence >= threshold, torch.where(before >= 0, before, new), -1)
+
+
+@torch.no_grad()
+def central_rows(near: Tensor, P: Tensor) -> Tensor:
+    """Return whether each row is in the share of its cluster with the most neighbours in it.
+
+    Rows with equally many are taken by their confidence.
+
+    >>> near = torch.tensor([[0, 1], [1, 0], [2, 1], [3, 4], [4, 3], [5, 1]])
+    >>> P = torch.tensor([0.7, 0.8, 0.9, 0.2, 0.1, 0.3])
+    >>> central_rows(near, torch.stack([P, 1 - P], dim=1))
+    tensor([False, False,  True, False,  True, False])
+    """
+    confidence, labels = P.max(1)
+    agreement = (labels[near] == labels[:, None]).double().mean(1)
+    score = agreement + 1e-3 * confidence  # too little to outweigh a neighbour
+    return rank_in_cluster(score, labels) <= (FIXED_SHARE * labels.bincount()).ceil()[labels]
+
+
+def rank_in_cluster(score: Tensor, cluster: Tensor) -> Tensor:
+    """Return the place of each row in its cluster, 1 for the highest score.
+
+    >>> rank_in_cluster(torch.tensor([0.1, 0.9, 0.5, 0.7]), torch.tensor([0, 1, 0, 1]))
+    tensor([2, 1, 1, 2])
+    """
+    order = score.argsort(descending=True, stable=True)
+    order = order[cluster[order].argsort(stable=True)]  # cluster by cluster
+    clusters = cluster[order]
+    place = torch.arange(len(cluster), device=cluster.device)
+    rank = torch.empty_like(cluster)
+    rank[order] = 1 + place - torch.searchsorted(clusters, clusters)
+    return rank
 
 
 def evaluating(module: nn.Module) -> nn.Module:
