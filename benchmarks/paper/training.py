@@ -5,7 +5,7 @@
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
     python -m benchmarks training --out runs/cifar10/last --stages self_label \\
         --weights runs/cifar10/all/seed0/cluster --way neighbours \\
-        --way teacher self_label.labels=teacher self_label.epochs=140
+        --way tenth teacher=0.1 self_label.epochs=150
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
 against the classes), STAGE.labels.npy and the weights STAGE/, which --weights takes, and
@@ -37,6 +37,7 @@ from torch import Tensor, nn
 from benchmarks.data import open_lab_images
 from benchmarks.paper.prototypes import with_prototypes
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
+from benchmarks.paper.teacher import teacher_of
 from benchmarks.paper.weights import read_weights, write_weights
 from benchmarks.record import Cell, record
 from probagg import Recipe
@@ -44,7 +45,7 @@ from probagg.data.images import ArrayImages, ImageSet
 from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.model import build_model
-from probagg.dpac.self_labelling import VARIANTS
+from probagg.dpac.self_labelling import VARIANTS, SelfLabelStage
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
 from probagg.dpac.views import Views
 from probagg.environment import environment
@@ -57,6 +58,7 @@ STAGES = ("pretrain", "cluster", "self_label")
 Scores = dict[str, Any]
 ClusterStageMaker = Callable[[Setup], ClusterStage]
 PretrainStageMaker = Callable[[Setup], PretrainStage]
+SelfLabelStageMaker = Callable[[Setup], SelfLabelStage]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Job:
     weights: Path | None = None  # folder of weights to start from
     pretraining: PretrainStageMaker = PretrainStage  # what makes the stages of these names
     clustering: ClusterStageMaker = ClusterStage
+    self_labelling: SelfLabelStageMaker | None = None  # None: as the recipe says
     minutes: float | None = None  # save and stop after so long
     every: int = 10  # epochs between points of a curve
     keep: int | None = None  # also keep pre-training's weights at this epoch
@@ -175,6 +178,7 @@ def _train(data: ImageSet, recipe: Recipe, seed: int, job: Job, folder: Path) ->
         "stages": list(job.stages),
         "pretraining": repr(job.pretraining),
         "clustering": repr(job.clustering),
+        "self_labelling": repr(job.self_labelling),
         "data": data.fingerprint(),
         "start": weights_hash(model),
     }
@@ -217,7 +221,7 @@ def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStag
     if name == "cluster":
         return job.clustering(setup)
     if name == "self_label":
-        return VARIANTS[setup.recipe.self_label.labels](setup)
+        return (job.self_labelling or VARIANTS[setup.recipe.self_label.labels])(setup)
     if data.extra is not None:
         feed = Feed(Joined(data, data.extra), setup.feed.device)
         setup = dataclasses.replace(setup, feed=feed)
@@ -289,12 +293,14 @@ def main() -> None:
     ends = {"start": a.weights.with_suffix(".json")} if a.weights else {}
     try:
         for seed, (way, settings) in itertools.product(a.seeds, ways.items()):
-            recipe = Recipe.of(a.recipe).override(settings)
+            of_recipe, teacher = teacher_of(settings)
+            recipe = Recipe.of(a.recipe).override(of_recipe)
             job = Job(
                 a.out / way,
                 stages,
                 a.weights,
                 with_prototypes(*a.prototypes) if a.prototypes else PretrainStage,
+                self_labelling=teacher,
                 minutes=a.minutes and max(0.0, a.minutes - (time.monotonic() - began) / 60),
                 every=a.every,
                 keep=a.keep,

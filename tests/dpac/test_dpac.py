@@ -261,7 +261,7 @@ def test_a_folder_and_a_dataset_are_clustered_like_an_array(tmp_path, images):
     np.testing.assert_array_equal(dataset.probabilities_, array.probabilities_)
 
 
-@pytest.mark.parametrize("labels", ["memory", "classifier", "neighbours", "teacher"])
+@pytest.mark.parametrize("labels", ["memory", "classifier", "neighbours"])
 def test_known_images_keep_their_cluster_and_others_follow(
     images, digits, labels, tmp_path, monkeypatch
 ):

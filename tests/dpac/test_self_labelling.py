@@ -1,19 +1,14 @@
 """Each variant of self-labelling against a transcription."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
 from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, weights_hash
 
-from probagg.dpac.feed import estimate_statistics
-from probagg.dpac.pretext import update_average
 from probagg.dpac.self_labelling import (
     ClassifierLabels,
     RememberedLabels,
     SmoothedLabels,
-    TeacherLabels,
     confident_labels,
     evaluating,
 )
@@ -21,8 +16,6 @@ from probagg.dpac.stages import make_views
 from probagg.errors import ClusteringWarning, Interrupted
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.opa.targets import weighted_contrastive
-
-TEACHER = "self_label.labels=teacher"
 
 
 def test_self_labelling_is_cross_entropy_of_the_confident():
@@ -235,96 +228,3 @@ def test_a_head_of_far_lower_confidence_is_not_used():
     with pytest.warns(ClusteringWarning, match="on 100.0 % of the images, with 5. % of their"):
         SmoothedLabels(setup).choose_head(*infer_all(setup))
     assert not model.self_labelled
-
-
-def started_teacher(*settings):
-    """A stage with fixed labels, its model and one batch."""
-    setup, batch = setup_of(TEACHER, *settings)
-    stage = TeacherLabels(setup)
-    stage.before_epoch(0)
-    setup.model.train()
-    return stage, setup, batch
-
-
-def test_the_images_whose_neighbours_agree_most_keep_their_labels():
-    setup, _ = setup_of(TEACHER)
-    stage = TeacherLabels(setup)
-    estimate_statistics(setup.model.backbone, setup.views, setup.feed)
-    features, P = infer_all(setup)
-    label = P.argmax(1)
-    stage.before_epoch(0)
-    near = smoothing_graph(features, K, setup.recipe.cluster.metric)
-    agreement = (label[near] == label[:, None]).float().mean(1)
-    for k in label.unique():
-        mine, fixed = label == k, stage.fixed == k
-        assert fixed.sum() == -(-int(mine.sum()) // 6)
-        assert (mine | ~fixed).all()
-        assert agreement[fixed].min() >= agreement[mine & ~fixed].max()
-    kept = stage.fixed.clone()
-    stage.before_epoch(1)
-    assert torch.equal(stage.fixed, kept)
-
-
-def test_the_head_begins_with_the_fixed_labels():
-    stage, setup, _ = started_teacher()
-    fixed = stage.fixed >= 0
-    features, _ = infer_all(setup)
-    answers = setup.model.self_labeller(features[fixed]).argmax(1)
-    assert torch.equal(answers, stage.fixed[fixed])
-
-
-def test_strong_views_learn_fixed_labels_and_confident_ones_of_the_teacher():
-    stage, setup, batch = started_teacher()
-    stage.fixed[batch.samples[:5]] = torch.tensor([0, 1, 2, 0, 1])
-    stage.fixed[batch.samples[5:]] = -1
-    with torch.no_grad():  # the head was fitted to rows that are all confident
-        stage.teacher[1].weight.mul_(0.02)
-    mild, strong = views = stage.prepare(batch)
-    teacher = copy.deepcopy(stage.teacher)
-    update_average(teacher, stage.student, stage.momentum)
-    P = teacher[1](teacher[0](mild)).softmax(1)
-    middle = float(P[5:].amax(1).median())
-    stage.recipe = stage.recipe.override([f"self_label.confidence={middle - 1e-7}"])
-    logits = setup.model.self_labeller(setup.model.backbone(strong)).detach()
-    found = stage.loss(batch, views)
-    learnt = logits.log_softmax(1)
-    fixed = -sum(learnt[i, stage.fixed[batch.samples[i]]] for i in range(5)) / 5
-    sure = [i for i in range(5, 20) if P[i].max() >= middle]
-    assert len(sure) == 8
-    others = -sum(learnt[i, P[i].argmax()] for i in sure) / 20
-    torch.testing.assert_close(found["fixed"], fixed, atol=1e-4, rtol=1e-3)
-    torch.testing.assert_close(found["self_label"], others, atol=1e-4, rtol=1e-3)
-    torch.testing.assert_close(found["confident"], torch.tensor(len(sure) / 20))
-
-
-def test_the_teacher_averages_the_student_and_gets_no_gradient():
-    stage, setup, batch = started_teacher()
-    before = [p.clone() for p in stage.teacher.parameters()]
-    with torch.no_grad():
-        for p in stage.student.parameters():
-            p.add_(1.0)
-    stage.loss(batch, stage.prepare(batch))["loss"].backward()
-    for old, new in zip(before, stage.teacher.parameters(), strict=True):
-        torch.testing.assert_close(new, old + (1.0 - stage.momentum))
-        assert new.grad is None
-    assert all(p.grad is not None for p in setup.model.self_labeller.parameters())
-
-
-def test_the_result_is_the_teacher_and_survives_an_interruption(tmp_path):
-    def train(folder, stop_at=None):
-        settings = TEACHER, "self_label.backbone_rate=0.1"
-        setup, stage = train_with_a_stop(tmp_path / folder, settings, TeacherLabels, stop_at)
-        ours, teacher = setup.model.backbone.state_dict(), stage.teacher[0].state_dict()
-        assert all(torch.equal(ours[name], teacher[name]) for name in ours)
-        assert setup.model.self_labelled
-        return weights_hash(setup.model)
-
-    with pytest.raises(Interrupted):
-        train("stopped", (0, 2))
-    assert train("stopped") == train("whole")
-
-
-def test_the_backbone_has_its_own_rate():
-    stage = TeacherLabels(setup_of("self_label.backbone_rate=0.01")[0])
-    rates = {name.partition(".")[0]: stage.rate(name) for name, _ in stage.model.named_parameters()}
-    assert rates == {"backbone": 0.01, "classifier": 1.0, "self_labeller": 1.0, "pretext": 1.0}

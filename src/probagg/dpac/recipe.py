@@ -246,13 +246,11 @@ class SelfLabelSettings(Training):
     `labels` says whose they are: "memory" keeps the classifier's most confident ones of clean
     views, as TCL, which the paper follows; "classifier" takes those of the weak view at each step;
     "neighbours" takes the linear head's probabilities, smoothed over the kNN graph of the features
-    every `refresh_epochs`; "teacher" takes those of an averaged network, beside fixed ones of the
-    images whose neighbours agree.
+    every `refresh_epochs`.
     """
 
     confidence: Share = 0.95
-    labels: Annotated[str, "memory", "classifier", "neighbours", "teacher"] = "memory"
-    backbone_rate: float = 1.0  # factor of the learning rate of the backbone
+    labels: Annotated[str, "memory", "classifier", "neighbours"] = "memory"
     refresh_epochs: Count = 5
 
 

@@ -1,22 +1,19 @@
 """Self-labelling, the last stage: confident pseudo-labels train a linear head on strong views.
 
-`self_label.labels` names one of four variants, by where the pseudo-labels come from.
+`self_label.labels` names one of three variants, by where the pseudo-labels come from.
 """
 
 import copy
 import math
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probagg.dpac.feed import estimate_statistics, infer
-from probagg.dpac.pretext import start_average, update_average
+from probagg.dpac.feed import infer
 from probagg.dpac.stages import NetworkStage, Setup, make_views, total
 from probagg.dpac.start import fit_head
 from probagg.dpac.step import Batch
-from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, warn_user
 from probagg.known import with_known
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
@@ -24,11 +21,6 @@ from probagg.opa.processes import gather_rows
 from probagg.opa.targets import as_float
 
 MIN_AGREEMENT = 0.8  # with the pseudo-labels, below which the linear head is not used
-
-# Of "teacher":
-FIXED_SHARE = 1 / 6  # of each cluster, whose labels never change
-MILD_CROP = 0.5  # least share of the image that a view shows
-AVERAGED = 1 / 50  # of the stage's steps, over which the teacher averages
 
 
 class SelfLabelStage(NetworkStage):
@@ -39,11 +31,6 @@ class SelfLabelStage(NetworkStage):
     """
 
     name = "self_label"
-
-    def rate(self, name: str) -> float:
-        """Return the recipe's factor for the backbone, and that of other stages for the rest."""
-        backbone = name.startswith("backbone.")
-        return self.recipe.self_label.backbone_rate if backbone else super().rate(name)
 
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the weak, strong and clean views."""
@@ -230,87 +217,11 @@ class SmoothedLabels(SelfLabelStage):
         fit_head(self.model.self_labeller, features, Q, self.setup.seed)
 
 
-class TeacherLabels(SelfLabelStage):
-    """FixMatch (Sohn et al., 2020) with a mean teacher, from images whose neighbours agree.
-
-    A share of each cluster, the images with the most neighbours in it, keep their labels, and the
-    linear head is first fitted to them alone. The teacher, whose weights are the average of the
-    student's, labels a mild view of all others where it is confident; the student learns all labels
-    on strong views, without a pretext task. The teacher is the result.
-    """
-
-    def __init__(self, setup: Setup) -> None:
-        super().__init__(setup)
-        whole = replace(setup.recipe.views, jitter_probability=0.0, grayscale=0.0, blur=0.0)
-        low, high = setup.recipe.views.crop
-        self.mild = Views(replace(whole, crop=(max(low, MILD_CROP), high), strong_crop=True))
-        self.student = nn.ModuleList([self.model.backbone, self.model.self_labeller])
-        # In training mode: batch norm has its own statistics, of mild views.
-        self.teacher = nn.ModuleList(map(start_average, self.student)).train()
-        plan = self.plan
-        steps = AVERAGED * plan.epochs * (len(self.feed) // plan.batch_size)
-        self.momentum = 1.0 - 1.0 / max(steps, 2.0)
-        self.fixed = self.known.clone()  # the label of each image, -1 where the teacher gives it
-
-    @property
-    def state(self) -> dict[str, Tensor]:
-        """Return the fixed labels and the teacher."""
-        return {"fixed": self.fixed} | {
-            f"teacher.{name}": tensor for name, tensor in self.teacher.state_dict().items()
-        }
-
-    def prepare(self, batch: Batch) -> list[Tensor]:
-        """Return a mild and a strong view, both cropped."""
-        return make_views(self.mild, ("weak", "strong"), batch)
-
-    def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
-        """Return the cross-entropies of strong views with fixed labels and with the teacher's."""
-        mild, strong = views
-        with torch.no_grad():
-            update_average(self.teacher, self.student, self.momentum)
-            confidence, label = as_float(self._logits(self.teacher, mild)).softmax(1).max(1)
-        given = self.fixed[batch.samples]
-        fixed = given >= 0
-        sure = ~fixed & (confidence >= self.recipe.self_label.confidence)
-        logits = as_float(self._logits(self.student, strong))
-        rows = F.cross_entropy(logits, torch.where(fixed, given, label), reduction="none")
-        terms = {
-            "fixed": (fixed * rows).sum() / fixed.sum().clamp(min=1),
-            "self_label": (sure * rows).mean(),
-        }
-        return {"loss": total(terms), **terms, "confident": sure.float().mean()}
-
-    @staticmethod
-    def _logits(network: nn.ModuleList, views: Tensor) -> Tensor:
-        backbone, head = network
-        return head(backbone(views))
-
-    def before_epoch(self, epoch: int) -> None:
-        """Fix labels and fit the head to them as the stage begins."""
-        if epoch > 0:
-            return
-        estimate_statistics(self.model.backbone, self.views, self.feed)
-        features, P = (tensor.to(self.fixed.device) for tensor in self.infer())
-        near = smoothing_graph(features, self.model.n_clusters, self.recipe.cluster.metric)
-        P = with_known(P, self.known)
-        labels, chosen = P.argmax(1), central_rows(near, P) | (self.known >= 0)
-        self.fixed.copy_(torch.where(chosen, labels, -1))
-        one_hot = F.one_hot(labels, self.model.n_clusters).float()
-        fit_head(self.model.self_labeller, features[chosen], one_hot[chosen], self.setup.seed)
-        self.teacher.load_state_dict(self.student.state_dict())
-
-    def finish(self) -> None:
-        """Take over the teacher, whose linear head makes the predictions."""
-        self.student.load_state_dict(self.teacher.state_dict())
-        self.model.self_labelled.fill_(True)
-
-
 # By the name that `self_label.labels` has for it.
 VARIANTS: dict[str, type[SelfLabelStage]] = {
     "memory": RememberedLabels,
     "classifier": ClassifierLabels,
     "neighbours": SmoothedLabels,
-    "teacher": TeacherLabels,
 }
 
 
@@ -329,23 +240,6 @@ def confident_labels(P: Tensor, before: Tensor, threshold: float) -> Tensor:
     confidence, cluster = P.max(1)
     new = torch.where(rank_in_cluster(confidence, cluster) <= math.ceil(n / (2 * K)), cluster, -1)
     return torch.where(confidence >= threshold, torch.where(before >= 0, before, new), -1)
-
-
-@torch.no_grad()
-def central_rows(near: Tensor, P: Tensor) -> Tensor:
-    """Return whether each row is in the share of its cluster with the most neighbours in it.
-
-    Rows with equally many are taken by their confidence.
-
-    >>> near = torch.tensor([[0, 1], [1, 0], [2, 1], [3, 4], [4, 3], [5, 1]])
-    >>> P = torch.tensor([0.7, 0.8, 0.9, 0.2, 0.1, 0.3])
-    >>> central_rows(near, torch.stack([P, 1 - P], dim=1))
-    tensor([False, False,  True, False,  True, False])
-    """
-    confidence, labels = P.max(1)
-    agreement = (labels[near] == labels[:, None]).double().mean(1)
-    score = agreement + 1e-3 * confidence  # too little to outweigh a neighbour
-    return rank_in_cluster(score, labels) <= (FIXED_SHARE * labels.bincount()).ceil()[labels]
 
 
 def rank_in_cluster(score: Tensor, cluster: Tensor) -> Tensor:
