@@ -308,8 +308,8 @@ def cifar10_runs() -> Iterator[tuple[str, str, Run, Run, str]]:
         ("14, blind", "BYOL, ResNet-18, 580", "byol_seed14", ""),
         ("12, blind", "BYOL, ResNet-18, 270", "byol_seed12", ""),
         ("11", "BYOL, ResNet-18, 450", "byol_seed11", ""),
-        ("35, blind", "BYOL, ResNet-18, 400", "byol_seed35", ' (a teacher: 91.8)'),
-        ("31, blind", "BYOL as in ProPos, 442", "byol_seed31", ' (matched labels: 90.4)'),
+        ("35, blind", "BYOL, ResNet-18, 400", "byol_seed35", " (a teacher: 91.8)"),
+        ("31, blind", "BYOL as in ProPos, 442", "byol_seed31", " (matched labels: 90.4)"),
     )
     for seed, what, name, epochs in whole:
         found = {row.method: row for row in recorded(f"training/cifar10_{name}").rows}
