@@ -126,7 +126,8 @@ def central_rows(near: Tensor, P: Tensor) -> Tensor:
     confidence, labels = P.max(1)
     agreement = (labels[near] == labels[:, None]).double().mean(1)
     score = agreement + 1e-3 * confidence  # too little to outweigh a neighbour
-    return rank_in_cluster(score, labels) <= (FIXED_SHARE * labels.bincount()).ceil()[labels]
+    most = (FIXED_SHARE * labels.bincount()).ceil()[labels]
+    return rank_in_cluster(score, labels, P.shape[1]) <= most
 
 
 def teacher_of(settings: Sequence[str]) -> tuple[list[str], partial[TeacherStage] | None]:

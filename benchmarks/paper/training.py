@@ -259,7 +259,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", nargs="*", default=[], help="as cluster.m=1.02")
     parser.add_argument(
         "--way", nargs="+", action="append", default=[], metavar=("NAME", "SETTING"),
-        help="one of several, from --weights: a name, and settings beside those of --set",
+        help="one of several, from --weights: a name, and settings beside those of --set, "
+        "also teacher=RATE (benchmarks/paper/teacher.py)",
     )  # fmt: skip
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--weights", type=Path, help="folder of weights to start from")

@@ -1,6 +1,6 @@
 """What the clustering stage adds to PAC's clusters of pre-trained features, term by term.
 
-    python -m benchmarks cluster_stage        PROBAGG_DATA has mnist.npz; 90 minutes on two cores
+    python -m benchmarks cluster_stage        PROBAGG_DATA has mnist.npz; 2.5 h on one core
 
 All ways begin with the same weights, and with a classifier fitted to PAC's smoothed clusters:
 

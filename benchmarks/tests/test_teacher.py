@@ -14,9 +14,9 @@ from probagg.errors import Interrupted
 from probagg.neighbours.smoothing import smoothing_graph
 
 
-def started_teacher(*settings):
+def started_teacher():
     """A stage with fixed labels, its model and one batch."""
-    setup, batch = setup_of(*settings)
+    setup, batch = setup_of()
     stage = TeacherStage(setup)
     stage.before_epoch(0)
     setup.model.train()

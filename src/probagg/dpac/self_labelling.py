@@ -238,22 +238,21 @@ def confident_labels(P: Tensor, before: Tensor, threshold: float) -> Tensor:
     """
     n, K = P.shape
     confidence, cluster = P.max(1)
-    new = torch.where(rank_in_cluster(confidence, cluster) <= math.ceil(n / (2 * K)), cluster, -1)
+    rank = rank_in_cluster(confidence, cluster, K)
+    new = torch.where(rank <= math.ceil(n / (2 * K)), cluster, -1)
     return torch.where(confidence >= threshold, torch.where(before >= 0, before, new), -1)
 
 
-def rank_in_cluster(score: Tensor, cluster: Tensor) -> Tensor:
+def rank_in_cluster(score: Tensor, cluster: Tensor, n_clusters: int) -> Tensor:
     """Return the place of each row in its cluster, 1 for the highest score.
 
-    >>> rank_in_cluster(torch.tensor([0.1, 0.9, 0.5, 0.7]), torch.tensor([0, 1, 0, 1]))
+    >>> rank_in_cluster(torch.tensor([0.1, 0.9, 0.5, 0.7]), torch.tensor([0, 1, 0, 1]), 2)
     tensor([2, 1, 1, 2])
     """
     order = score.argsort(descending=True, stable=True)
-    order = order[cluster[order].argsort(stable=True)]  # cluster by cluster
-    clusters = cluster[order]
-    place = torch.arange(len(cluster), device=cluster.device)
+    member = cluster[order][:, None] == torch.arange(n_clusters, device=cluster.device)
     rank = torch.empty_like(cluster)
-    rank[order] = 1 + place - torch.searchsorted(clusters, clusters)
+    rank[order] = (member.cumsum(0) * member).sum(1)
     return rank
 
 
