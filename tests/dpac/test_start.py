@@ -7,10 +7,17 @@ import pytest
 import torch
 from torch import nn
 
+from probagg.aggregation import critical_m
 from probagg.dpac import start
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import ClusterSettings
-from probagg.dpac.start import fit_head, initialize_classifier, recut, select_run
+from probagg.dpac.start import (
+    fit_head,
+    initialize_classifier,
+    recut,
+    select_run,
+    smoothed_clusters,
+)
 from probagg.metrics import clustering_accuracy
 from probagg.neighbours import graph
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
@@ -130,7 +137,21 @@ def test_plain_and_annealed_runs_are_compared(generator, monkeypatch):
         (seed, 1.0, 1) for seed in range(2, 14)
     ]
     assert {pac.init for pac in solvers} == {"auto", "annealed"}
-    assert {(pac.m, pac.metric) for pac in solvers} == {(1.05, "sqeuclidean")}
+    assert {pac.metric for pac in solvers} == {"sqeuclidean"}
+    assert {pac.m for pac in solvers} == {1.05}
+    assert critical_m(X) > 1.1
+
+
+def test_m_is_lowered_half_way_to_the_critical_m(generator, monkeypatch):
+    X, _ = clusters(generator)
+    X = X + 8.0 * torch.randn(300, 16, generator=generator)
+    threshold = critical_m(X, "cosine")
+    assert threshold < 1.2
+    seen = []
+    monkeypatch.setattr(start, "solve", lambda X, pac, *rest: seen.append(pac.m) or solve(X, pac))
+    smoothed_clusters(X, 3, ClusterSettings(metric="cosine", m=1.3), seed=0)
+    assert len(seen) >= len(start.INITS)
+    assert seen == pytest.approx([0.5 + 0.5 * threshold] * len(seen))
 
 
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])

@@ -18,6 +18,7 @@ from scipy.sparse import coo_array, diags_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from torch import Tensor, nn
 
+from probagg.aggregation import critical_m
 from probagg.dpac.recipe import ClusterSettings
 from probagg.known import match_clusters, reorder_clusters, with_known
 from probagg.neighbours.graph import modularity
@@ -32,6 +33,7 @@ ROWS = 512  # batch size when a head is fitted
 PASSES = 30  # least passes over the features
 STEPS = 500  # least steps, for small sets
 LINEAR_STEPS = 3500  # least steps of a linear head: 500 leave it unsure at features of norm 0.3
+SAMPLED = 2000  # rows whose critical m is computed
 FEWEST = 50  # least rows of two clusters that are divided anew; eigsh needs more than 40
 
 
@@ -42,22 +44,39 @@ def initialize_classifier(
     seed: int,
     known: np.ndarray | None = None,
 ) -> None:
-    """Fit the classifier to PAC's clusters at the paper's balance, smoothed over the kNN graph.
+    """Fit the classifier to PAC's clusters of the features, smoothed over their kNN graph.
 
     Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it throughout.
     """
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
-    device, n_clusters = last.weight.device, last.out_features
-    features = features.to(device)
+    features = features.to(last.weight.device)
+    Q = smoothed_clusters(features, last.out_features, settings, seed, known)
+    fit_head(classifier, features, with_known(Q, known), seed)
+
+
+def smoothed_clusters(
+    features: Tensor,
+    n_clusters: int,
+    settings: ClusterSettings,
+    seed: int,
+    known: np.ndarray | None = None,
+) -> Tensor:
+    """Return the selected run of PAC at the paper's balance, smoothed and as confident as before.
+
+    From about 0.6 of the way to the critical m on, PAC may find no clusters
+    (benchmarks/notes/spectrum.md), so m is at most half-way to it.
+    """
     near = smoothing_graph(features, n_clusters, settings.metric)
-    pac = Parameters(n_clusters, m=settings.m, metric=settings.metric)
+    n = len(features)
+    some = torch.linspace(0, n - 1, min(n, SAMPLED)).long()  # folders are sorted
+    m = min(settings.m, 0.5 + 0.5 * critical_m(features[some].cpu(), settings.metric))
+    pac = Parameters(n_clusters, m=m, metric=settings.metric)
     runs = [
         solve(features, replace(pac, init=init, random_state=seed + number), None, known)
         for number, init in enumerate(INITS)
     ]
     P = select_run(runs, features, near, known)
-    Q = sharpen(smooth(near, P, known=known), to=sharpness(P))
-    fit_head(classifier, features, with_known(Q, known), seed)
+    return sharpen(smooth(near, P, known=known), to=sharpness(P))
 
 
 def select_run(
