@@ -154,6 +154,11 @@ def test_m_is_lowered_half_way_to_the_critical_m(generator, monkeypatch):
     assert seen == pytest.approx([0.5 + 0.5 * threshold] * len(seen))
 
 
+def test_equal_features_have_uniform_clusters():
+    Q = smoothed_clusters(torch.ones(60, 4), 3, ClusterSettings(metric="cosine"), seed=0)
+    assert torch.allclose(Q, torch.full((60, 3), 1 / 3), atol=1e-3)
+
+
 @pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
 def test_the_graph_is_that_of_the_distance_matrix(metric, generator, monkeypatch):
     monkeypatch.setattr(graph, "SIMILARITIES", 1000)  # so that there are several blocks

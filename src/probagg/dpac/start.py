@@ -69,7 +69,8 @@ def smoothed_clusters(
     near = smoothing_graph(features, n_clusters, settings.metric)
     n = len(features)
     some = torch.linspace(0, n - 1, min(n, SAMPLED)).long()  # folders are sorted
-    m = min(settings.m, 0.5 + 0.5 * critical_m(features[some].cpu(), settings.metric))
+    half_way = 0.5 + 0.5 * critical_m(features[some].cpu(), settings.metric)
+    m = min(settings.m, max(half_way, 1.0 + 1e-6))  # above 1 where all features are equal
     pac = Parameters(n_clusters, m=m, metric=settings.metric)
     runs = [
         solve(features, replace(pac, init=init, random_state=seed + number), None, known)
