@@ -13,7 +13,8 @@ All ways begin with the same weights, and with a classifier fitted to PAC's smoo
 
 Digits are trained by contrast, MNIST's test set by an autoencoder, which P does not weigh. But for
 the last way batches are stratified and balance is 0.5. Settings were compared on seeds 0 to 2,
-whose labels were read; seeds 5 and later are blind.
+whose labels were read; seeds 5 and later are blind. Of digits they are those from 15 on: the space
+in which the start looks for clusters was decided on seeds before these.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.study import Run, Study
 from probagg import Recipe
 from probagg.neighbours.graph import modularity
 
-FIRST_SEED = 5
+FIRST_SEED = {"digits": 15, "mnist-test": 5}
 RECORDED = "acc", "nmi", "ari", "knn", "pac_on_features", "state", "seconds", "pretrain_seconds"
 RECIPES = {"digits": "digits/fast", "mnist-test": "mnist/fast"}
 ALL = ("cluster.start=pac", "cluster.stratify=true", "cluster.balance=0.5")
@@ -47,7 +48,7 @@ def cells(size: str, seeds: int) -> Iterable[Cell]:
         ways = [("start", ""), ("more", ""), ("pretext", "")]
         ways += [("gate", ""), ("random", "")] if data == "digits" else []
         ways += [(method, str(share)) for method, shares in SHARES.items() for share in shares]
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
+        for seed in range(FIRST_SEED[data], FIRST_SEED[data] + seeds):
             yield from (Cell(data, *way, seed) for way in ways)
 
 

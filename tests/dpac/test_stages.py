@@ -8,10 +8,13 @@ import torch
 import torch.nn.functional as F
 from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, weights_hash
 
+from probagg.dpac import start
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import infer
+from probagg.dpac.pretext import hidden_layers
 from probagg.dpac.self_labelling import ClassifierLabels
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
+from probagg.dpac.start import apply_head, smoothed_clusters
 from probagg.dpac.step import Step
 from probagg.errors import Interrupted
 from probagg.opa.targets import opa_targets, weighted_contrastive
@@ -196,6 +199,24 @@ def test_a_start_from_pac_uses_the_statistics_of_clean_views():
             setup.views.clean(torch.from_numpy(setup.feed.images.array))
         )
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.05)
+
+
+@pytest.mark.parametrize("task", ["wcl", "byol", "autoencoder"])
+def test_a_start_from_pac_clusters_the_projectors_hidden_layer(task, monkeypatch):
+    """An autoencoder has no projector, so PAC clusters the features."""
+    setup, _ = setup_of("cluster.start=pac", f"pretext.task={task}", "pretext.head=[6,4]", n=120)
+    seen = []
+
+    def note(features, *arguments):
+        seen.append(features)
+        return smoothed_clusters(features, *arguments)
+
+    monkeypatch.setattr(start, "smoothed_clusters", note)
+    ClusterStage(setup).before_epoch(0)
+    features, _ = infer_all(setup)
+    layers = hidden_layers(setup.model.pretext).eval()
+    torch.testing.assert_close(seen[0], apply_head(layers, features))
+    assert seen[0].shape[1] == (features.shape[1] if task == "autoencoder" else 6)
 
 
 def test_strata_are_the_classifiers_clusters_in_both_stages():

@@ -12,6 +12,7 @@ from probagg.dpac import start
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import ClusterSettings
 from probagg.dpac.start import (
+    apply_head,
     fit_head,
     initialize_classifier,
     recut,
@@ -48,6 +49,37 @@ def test_the_classifier_learns_known_labels_in_their_numbers(generator):
     settings = ClusterSettings(metric="sqeuclidean")
     initialize_classifier(classifier, X, settings, seed=0, known=known)
     assert torch.equal(classifier.eval()(X[6:]).argmax(1), (y[6:] + 1) % 3)
+
+
+def test_pac_clusters_what_a_head_makes_of_the_features(generator):
+    """Half of the features are a stronger division, which the head leaves out."""
+    X, y = clusters(generator)
+    other, division = clusters(generator, dim=16)
+    division = division[torch.randperm(300, generator=generator)]
+    other = 10.0 * torch.randn(3, 16, generator=generator)[division] + other
+    both = torch.cat([X, other], dim=1)
+    head = nn.Linear(32, 16, bias=False)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(16, 32))
+    found = []
+    for layers in (None, head):
+        classifier = mlp((32, 32, 3), "batch")
+        settings = ClusterSettings(metric="sqeuclidean")
+        initialize_classifier(classifier, both, settings, seed=0, head=layers)
+        found.append(clustering_accuracy(y, classifier.eval()(both).argmax(1)))
+    assert found[0] < 0.6
+    assert found[1] > 0.95
+
+
+def test_a_wide_head_is_reduced_to_the_directions_that_matter(generator):
+    """In evaluation mode, which is restored."""
+    X = torch.randn(2500, 8, generator=generator)
+    head = nn.Sequential(nn.Linear(8, 40, bias=False), nn.BatchNorm1d(40)).train()
+    Z = apply_head(head, X)
+    assert head.training
+    full = head.eval()(X).detach()
+    assert Z.shape == (2500, 8)
+    assert torch.allclose(Z @ Z.T, full @ full.T, atol=1e-3)  # 8 directions hold all of it
 
 
 def test_the_same_seed_gives_the_same_classifier(generator):

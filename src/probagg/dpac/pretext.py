@@ -37,6 +37,12 @@ def mlp(widths: Sequence[int], norm: str) -> nn.Sequential:
     return nn.Sequential(*layers[:-drop])
 
 
+def hidden_layers(pretext: nn.Module) -> nn.Module:
+    """Return a task's projector without its last layer, or the identity where it has none."""
+    projector = getattr(pretext, "projector", None)
+    return projector[:-1] if isinstance(projector, nn.Sequential) else nn.Identity()
+
+
 def start_average(module: nn.Module) -> nn.Module:
     """Return a copy of a module without gradient, to be moved by `update_average` alone."""
     return copy.deepcopy(module).requires_grad_(False)

@@ -15,14 +15,15 @@ from typing import ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from probagg.aggregation import critical_m
 from probagg.arrays import UNKNOWN
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import Model
+from probagg.dpac.pretext import hidden_layers
 from probagg.dpac.recipe import Recipe, Training
-from probagg.dpac.start import initialize_classifier
+from probagg.dpac.start import initialize_classifier, spread_rows
 from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, warn_user
@@ -171,21 +172,28 @@ class ClusterStage(NetworkStage):
         """Initialize the classifier before the first epoch, and return the strata."""
         settings = self.recipe.cluster
         if epoch == 0 and settings.start == "pac":
-            # The statistics are kept: the clean views of a step are normalised in the same way.
-            estimate_statistics(self.model.backbone, self.views, self.feed)
-            features, _ = infer(self.model, self.views, self.feed)
-            setup = self.setup
-            initialize_classifier(
-                self.model.classifier, features, settings, setup.seed, setup.known
-            )
+            self._start_from_pac()
         if epoch == 0 and settings.objective == "opa":
             self.check_m()
         return self.strata()
 
+    def _start_from_pac(self) -> None:
+        """Initialize the classifier from PAC's clusters in the pretext's hidden layer.
+
+        On digits and CIFAR-10 they are 5 to 10 points of ACC better than those of the features
+        (benchmarks/notes/spaces.md). The statistics of batch norm are kept: the clean views of a
+        step are normalised in the same way.
+        """
+        setup, head = self.setup, hidden_layers(self.model.pretext)
+        estimate_statistics(nn.Sequential(self.model.backbone, head), self.views, self.feed)
+        features, _ = infer(self.model, self.views, self.feed)
+        initialize_classifier(
+            self.model.classifier, features, self.recipe.cluster, setup.seed, setup.known, head
+        )
+
     def check_m(self) -> None:
         """Warn if m is too high for probabilities to leave the uniform start."""
-        settings, n = self.recipe.cluster, len(self.feed)
-        rows = torch.linspace(0, n - 1, min(n, 2000)).long()  # folders are sorted
+        settings, rows = self.recipe.cluster, spread_rows(len(self.feed))
         features, _ = infer(self.model, self.views, self.feed, rows)
         threshold = critical_m(features, settings.metric)
         if settings.m >= threshold:

@@ -24,7 +24,7 @@ from probagg.known import match_clusters, reorder_clusters, with_known
 from probagg.neighbours.graph import modularity
 from probagg.neighbours.joining import count_edges
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
-from probagg.pac.solver import Parameters, Solution, solve
+from probagg.pac.solver import Parameters, Solution, half_way, solve
 from probagg.progress import logger
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # annealed runs often reach a lower objective
@@ -43,15 +43,45 @@ def initialize_classifier(
     settings: ClusterSettings,
     seed: int,
     known: np.ndarray | None = None,
+    head: nn.Module | None = None,
 ) -> None:
-    """Fit the classifier to PAC's clusters of the features, smoothed over their kNN graph.
+    """Fit the classifier to PAC's clusters, smoothed over their kNN graph.
 
-    Rows whose cluster is `known`, (N,) with -1 elsewhere, keep it throughout.
+    PAC clusters the features, or what a `head` makes of them. Rows whose cluster is `known`, (N,)
+    with -1 elsewhere, keep it throughout.
     """
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     features = features.to(last.weight.device)
-    Q = smoothed_clusters(features, last.out_features, settings, seed, known)
+    X = features if head is None else apply_head(head, features)
+    Q = smoothed_clusters(X, last.out_features, settings, seed, known)
     fit_head(classifier, features, with_known(Q, known), seed)
+
+
+@torch.no_grad()
+def apply_head(head: nn.Module, features: Tensor) -> Tensor:
+    """Return a head's output of features (N, D), in at most D principal directions.
+
+    They keep the cosines and distances best; a projector can be eight times as wide as D.
+
+    >>> wide = nn.Linear(2, 5, bias=False)
+    >>> X = torch.randn(50, 2)
+    >>> torch.allclose(apply_head(wide, X).norm(dim=1), wide(X).norm(dim=1), atol=1e-5)
+    True
+    """
+    training, D = head.training, features.shape[1]
+    head.eval()
+    batches = features.split(SAMPLED)
+    if (width := head(features[:1]).shape[1]) > D:
+        moments = torch.zeros(width, width, dtype=torch.float64, device=features.device)
+        for X in batches:
+            Y = head(X)
+            moments += Y.T @ Y
+        directions = torch.linalg.eigh(moments)[1][:, -D:].to(features)
+        output = torch.cat([head(X) @ directions for X in batches])
+    else:
+        output = torch.cat([head(X) for X in batches])
+    head.train(training)
+    return output
 
 
 def smoothed_clusters(
@@ -64,13 +94,11 @@ def smoothed_clusters(
     """Return the selected run of PAC at the paper's balance, smoothed and as confident as before.
 
     From about 0.6 of the way to the critical m on, PAC may find no clusters
-    (benchmarks/notes/spectrum.md), so m is at most half-way to it.
+    (benchmarks/notes/spaces.md), so m is at most half-way to it.
     """
     near = smoothing_graph(features, n_clusters, settings.metric)
-    n = len(features)
-    some = torch.linspace(0, n - 1, min(n, SAMPLED)).long()  # folders are sorted
-    half_way = 0.5 + 0.5 * critical_m(features[some].cpu(), settings.metric)
-    m = min(settings.m, max(half_way, 1.0 + 1e-6))  # above 1 where all features are equal
+    some = features[spread_rows(len(features))].cpu()
+    m = min(settings.m, half_way(critical_m(some, settings.metric)))
     pac = Parameters(n_clusters, m=m, metric=settings.metric)
     runs = [
         solve(features, replace(pac, init=init, random_state=seed + number), None, known)
@@ -78,6 +106,11 @@ def smoothed_clusters(
     ]
     P = select_run(runs, features, near, known)
     return sharpen(smooth(near, P, known=known), to=sharpness(P))
+
+
+def spread_rows(n: int) -> Tensor:
+    """Return the rows of n whose critical m is computed, spread evenly: folders are sorted."""
+    return torch.linspace(0, n - 1, min(n, SAMPLED)).long()
 
 
 def select_run(

@@ -123,9 +123,12 @@ class Solution:
 
 def choose_m(m: float | str, critical_m: float) -> float:
     """Return m; for "auto" the paper's 1.03, or half-way to the critical m where that is less."""
-    if m != "auto":
-        return float(m)
-    return max(min(1.03, (1.0 + critical_m) / 2.0), 1.0 + 1e-6)
+    return min(1.03, half_way(critical_m)) if m == "auto" else float(m)
+
+
+def half_way(critical_m: float) -> float:
+    """Return the m half-way from 1 to the critical m, above 1 where all rows are equal."""
+    return max((1.0 + critical_m) / 2.0, 1.0 + 1e-6)
 
 
 def sample_size(K: int) -> int:

@@ -1,10 +1,10 @@
-"""Flatter spectra of features, and what the study does with them."""
+"""Flatter spectra of features, and the study of spaces."""
 
 import torch
 
 from benchmarks.record import Cell
-from benchmarks.studies import spectrum
-from benchmarks.studies.spectrum import SETTINGS, flatten_spectrum
+from benchmarks.studies import spaces
+from benchmarks.studies.spaces import SETTINGS, flatten_spectrum
 from probagg.dpac.start import smoothed_clusters
 from probagg.metrics import clustering_accuracy
 
@@ -44,9 +44,8 @@ def test_equal_features_stay_equal():
 
 
 def test_ways_of_digits_differ_and_every_run_of_pac_is_scored():
-    as_they_are, flattened = (
-        spectrum.run(Cell("digits", method, power, 5), "tiny")
-        for method, power in (("as they are", ""), ("flattened", "0.25"))
-    )
-    assert len(as_they_are["runs"]) == len(flattened["runs"]) == 12
-    assert flattened["critical_m"] < as_they_are["critical_m"]
+    ways = ("as they are", ""), ("flattened", "0.25"), ("hidden layer", ""), ("projections", "")
+    found = [spaces.run(Cell("digits", *way, 5), "tiny") for way in ways]
+    assert all(len(each["runs"]) == 12 for each in found)
+    assert found[1]["critical_m"] < found[0]["critical_m"]
+    assert len({each["critical_m"] for each in found}) == 4
