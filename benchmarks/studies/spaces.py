@@ -34,7 +34,7 @@ from probagg.aggregation import critical_m
 from probagg.dpac import start
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import build_model
-from probagg.dpac.pretext import hidden_layers
+from probagg.dpac.pretext import distance_layers
 from probagg.dpac.recipe import ClusterSettings
 from probagg.dpac.start import apply_head, smoothed_clusters
 from probagg.dpac.views import Views
@@ -91,7 +91,7 @@ def digits(size: str, seed: int, method: str) -> tuple[Tensor, np.ndarray]:
     model = build_model(recipe, len(np.unique(data.y)), seed=seed)
     model.load_state_dict(read_weights(end.weights))
     projector = model.pretext.projector
-    heads = {"hidden layer": hidden_layers(model.pretext), "projections": projector}
+    heads = {"hidden layer": distance_layers(model.pretext, "hidden"), "projections": projector}
     views, feed = Views(recipe.views), Feed(data, torch.device("cpu"))
     estimate_statistics(nn.Sequential(model.backbone, projector), views, feed)
     features = infer(model, views, feed)[0]

@@ -8,15 +8,16 @@ import torch
 import torch.nn.functional as F
 from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, weights_hash
 
+from probagg.aggregation import critical_m
 from probagg.dpac import start
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import infer
-from probagg.dpac.pretext import hidden_layers
+from probagg.dpac.pretext import distance_layers
 from probagg.dpac.self_labelling import ClassifierLabels
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
 from probagg.dpac.start import apply_head, smoothed_clusters
 from probagg.dpac.step import Step
-from probagg.errors import Interrupted
+from probagg.errors import ClusteringWarning, Interrupted
 from probagg.opa.targets import opa_targets, weighted_contrastive
 
 
@@ -38,11 +39,18 @@ def test_pretraining_is_equation_11_without_a_gate():
     torch.testing.assert_close(found["loss"], weighted_contrastive(z1, z2).mean())
 
 
-def test_clustering_is_equation_12():
-    """Targets and gate from the clean view, KL on the weak one, the gated contrast of both."""
-    recipe, model, found, x, x1, x2 = terms_of(ClusterStage, "cluster.m=1.1")
+@pytest.mark.parametrize("space", ["features", "hidden"])
+def test_clustering_is_equation_12(space):
+    """Targets and gate from the clean view, KL on the weak one, the gated contrast of both.
+
+    Distances are those of the features, or of the projector's hidden layer.
+    """
+    recipe, model, found, x, x1, x2 = terms_of(
+        ClusterStage, "cluster.m=1.1", f"cluster.space={space}"
+    )
     p, p1 = (model.classifier(f).softmax(1) for f in (x, x1))
-    Q = opa_targets_by_loop(x, p, recipe.cluster.m)
+    z = model.pretext.projector[:-1](x).detach() if space == "hidden" else x
+    Q = opa_targets_by_loop(z, p, recipe.cluster.m)
     kl = (Q * (Q.log() - p1.double().log())).sum(1).mean()
     torch.testing.assert_close(found["kl"].double(), kl, atol=1e-4, rtol=1e-3)
     z1, z2 = model.pretext.projector(torch.cat([x1, x2])).chunk(2)
@@ -201,10 +209,14 @@ def test_a_start_from_pac_uses_the_statistics_of_clean_views():
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0.05)
 
 
-@pytest.mark.parametrize("task", ["wcl", "byol", "autoencoder"])
-def test_a_start_from_pac_clusters_the_projectors_hidden_layer(task, monkeypatch):
+@pytest.mark.parametrize(
+    ("task", "space"),
+    [("wcl", "hidden"), ("byol", "hidden"), ("autoencoder", "hidden"), ("wcl", "features")],
+)
+def test_a_start_from_pac_clusters_the_space_of_distances(task, space, monkeypatch):
     """An autoencoder has no projector, so PAC clusters the features."""
-    setup, _ = setup_of("cluster.start=pac", f"pretext.task={task}", "pretext.head=[6,4]", n=120)
+    changes = f"cluster.space={space}", f"pretext.task={task}", "pretext.head=[6,4]"
+    setup, _ = setup_of("cluster.start=pac", *changes, n=120)
     seen = []
 
     def note(features, *arguments):
@@ -214,9 +226,20 @@ def test_a_start_from_pac_clusters_the_projectors_hidden_layer(task, monkeypatch
     monkeypatch.setattr(start, "smoothed_clusters", note)
     ClusterStage(setup).before_epoch(0)
     features, _ = infer_all(setup)
-    layers = hidden_layers(setup.model.pretext).eval()
+    layers = distance_layers(setup.model.pretext, space)
     torch.testing.assert_close(seen[0], apply_head(layers, features))
-    assert seen[0].shape[1] == (features.shape[1] if task == "autoencoder" else 6)
+    hidden = space == "hidden" and task != "autoencoder"
+    assert seen[0].shape[1] == (6 if hidden else features.shape[1])
+
+
+def test_the_critical_m_is_that_of_the_space_of_distances():
+    setup, _ = setup_of("cluster.space=hidden", "cluster.m=9", "cluster.metric=sqeuclidean")
+    stage = ClusterStage(setup)
+    features, _ = infer_all(setup)
+    threshold = critical_m(apply_head(stage.distance_layers, features), "sqeuclidean")
+    assert abs(threshold - critical_m(features, "sqeuclidean")) > 0.01
+    with pytest.warns(ClusteringWarning, match=f"critical value {threshold:.4f}"):
+        stage.check_m()
 
 
 def test_strata_are_the_classifiers_clusters_in_both_stages():

@@ -37,10 +37,15 @@ def mlp(widths: Sequence[int], norm: str) -> nn.Sequential:
     return nn.Sequential(*layers[:-drop])
 
 
-def hidden_layers(pretext: nn.Module) -> nn.Module:
-    """Return a task's projector without its last layer, or the identity where it has none."""
+def distance_layers(pretext: nn.Module, space: str) -> nn.Module:
+    """Return the layers between the features and the space in which distances are measured.
+
+    "hidden" is a task's projector without its last layer, or the features where it has none.
+    """
     projector = getattr(pretext, "projector", None)
-    return projector[:-1] if isinstance(projector, nn.Sequential) else nn.Identity()
+    if space == "hidden" and isinstance(projector, nn.Sequential):
+        return projector[:-1]
+    return nn.Identity()
 
 
 def start_average(module: nn.Module) -> nn.Module:
