@@ -18,8 +18,8 @@ SMALL = [
     "network.backbone=convnet", "network.width=8", "network.classifier=[16]",
     "pretext.head=[16, 8]", "views.size=8", "pretrain.epochs=2", "pretrain.batch_size=20",
     "pretrain.warmup_epochs=0",
-    "cluster.start=random", "cluster.space=features", "cluster.stratify=false", "cluster.balance=1.0",
-    "cluster.backbone_gradient=1.0", "self_label.labels=classifier",
+    "cluster.start=random", "cluster.space=features", "cluster.stratify=false",
+    "cluster.balance=1.0", "cluster.backbone_gradient=1.0", "self_label.labels=classifier",
     "cluster.epochs=2", "cluster.batch_size=20", "self_label.epochs=2", "self_label.batch_size=20",
 ]  # fmt: skip
 

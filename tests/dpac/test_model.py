@@ -140,6 +140,21 @@ def test_byol_is_two_minus_two_cosines_in_both_orders(generator):
     torch.testing.assert_close(loss, expected)
 
 
+def test_byol_clusters_with_equation_11_of_its_projections(generator):
+    """P has no negatives to weigh in BYOL; the target network is neither used nor moved."""
+    model = build_model(recipe("pretext.task=byol", "pretext.head=[16, 8]"), 3)
+    byol = model.pretext
+    views = [torch.randn(6, 3, 8, 8, generator=generator) for _ in range(2)]
+    P = torch.rand(6, 3, generator=generator).softmax(1)
+    features = model.backbone(torch.cat(views))
+    before = [p.clone() for p in byol.target_projector.parameters()]
+    byol.projector[0].weight.data.add_(0.1)
+    z1, z2 = byol.projector(features).chunk(2)
+    expected = weighted_contrastive(z1, z2, P, temperature=0.5).mean()
+    torch.testing.assert_close(byol(model.backbone, views, features, P), expected)
+    assert all(map(torch.equal, before, byol.target_projector.parameters()))
+
+
 def test_byols_predictor_has_the_projectors_widths():
     byol = build_model(recipe("pretext.task=byol", "pretext.head=[32, 24, 8]"), 3).pretext
     linear = [layer for layer in byol.predictor if isinstance(layer, nn.Linear)]

@@ -80,10 +80,14 @@ class Contrast(nn.Module):
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
         """Return the mean over the batch, both orders averaged."""
-        z1, z2 = self.projector(features).chunk(2)
-        gate = P if self.weighted else None
-        rows = weighted_contrastive(z1, z2, gate, temperature=self.temperature, gather=True)
-        return rows.mean()
+        z = self.projector(features)
+        return contrast(z, P if self.weighted else None, self.temperature)
+
+
+def contrast(z: Tensor, P: Tensor | None, temperature: float) -> Tensor:
+    """Return the batch mean of Eq. 11, whose views' projections come one after the other."""
+    z1, z2 = z.chunk(2)
+    return weighted_contrastive(z1, z2, P, temperature=temperature, gather=True).mean()
 
 
 class MomentumContrast(nn.Module):
@@ -135,9 +139,12 @@ class BootstrapLatent(nn.Module):
     """BYOL: predict, from one view, the target network's projection of the other view.
 
     The target network is a moving average of backbone and projector and gets no gradient. The
-    predictor has one hidden layer, as wide as the projector's first. There are no negatives. Two
-    things differ from Grill et al. (2020): the loss is the mean of both orders, not the sum, and
-    the momentum is constant, not raised to 1.
+    predictor has one hidden layer, as wide as the projector's first. Two things differ from Grill
+    et al. (2020): the loss is the mean of both orders, not the sum, and the momentum is constant,
+    not raised to 1.
+
+    There are no negatives that probabilities could weigh, so BYOL is the task of pre-training
+    alone: the stages that cluster go on with Eq. 11 of the projections.
     """
 
     def __init__(self, settings: Pretext, backbone: nn.Module, dim: int, norm: str) -> None:
@@ -152,12 +159,17 @@ class BootstrapLatent(nn.Module):
                     nn.init.zeros_(layer.bias)
         self.target_backbone = start_average(backbone)
         self.target_projector = start_average(self.projector)
-        self.momentum = settings.key_momentum
+        self.momentum, self.temperature = settings.key_momentum, settings.temperature
 
     def forward(
         self, backbone: nn.Module, views: list[Tensor], features: Tensor, P: Tensor | None
     ) -> Tensor:
-        """Return 2 - 2 cos(prediction, target), the mean over the batch and both orders."""
+        """Return 2 - 2 cos(prediction, target), the mean over the batch and both orders.
+
+        With probabilities it is Eq. 11.
+        """
+        if P is not None:
+            return contrast(self.projector(features), P, self.temperature)
         return self.distance(*self.projections(backbone, views, features))
 
     def projections(

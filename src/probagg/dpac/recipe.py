@@ -228,8 +228,8 @@ class ClusterSettings(Training):
     m: float = 1.03
     metric: Annotated[str, "sqeuclidean", "cosine"] = "sqeuclidean"
     balance: Annotated[float, 0, 2] = 1.0
-    # Where PAC's start and the loss measure distances: "hidden" is the hidden layer of the pretext's
-    # projector, or the features where the task has none.
+    # Where PAC's start and the loss measure distances: "hidden" is the hidden layer of the
+    # pretext's projector, or the features where the task has none.
     space: Annotated[str, "features", "hidden"] = "features"
     # "pac" fits the classifier to PAC's clusters.
     start: Annotated[str, "random", "pac"] = "random"
