@@ -18,7 +18,6 @@ from probagg import PAC, Recipe
 from probagg.aggregation import critical_m
 from probagg.dpac.feed import Feed, infer
 from probagg.dpac.model import Model
-from probagg.dpac.pretext import distance_layers
 from probagg.dpac.randomness import key
 from probagg.dpac.stages import make_views
 from probagg.dpac.start import apply_head
@@ -70,7 +69,7 @@ def full_reading(
     """All that can be said of a clustering without labels."""
     labels, settings = P.argmax(1), recipe.cluster
     rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:BLOCK]
-    x = apply_head(distance_layers(subject.model.pretext, settings.space), X[rows])
+    x = apply_head(subject.model.distance_layers, X[rows])
     state = diagnose(x.cpu(), P[rows].cpu(), settings.m, metric=settings.metric, warn=False)
     same = labels[neighbours(X, X, NEIGHBOURS + 1)[:, 1:]] == labels[:, None]
     return {

@@ -28,5 +28,5 @@ def test_more_has_a_longer_pre_training_and_no_two_other_ways_are_the_same(tmp_p
     assert sorted(text.partition("[pretrain]\nepochs = ")[2][0] for text in recipes) == ["3", "6"]
     for data in cluster_stage.RECIPES:
         ways = [c for c in cluster_stage.cells("full", 1) if c.data == data and c.method != "more"]
-        found = {(cluster_stage.is_hidden(way), cluster_stage.settings(way)) for way in ways}
+        found = {(cluster_stage.stage_of(way), cluster_stage.settings(way)) for way in ways}
         assert len(found) == len(ways)

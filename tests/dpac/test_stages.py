@@ -13,6 +13,7 @@ from probagg.dpac import start
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import infer
 from probagg.dpac.pretext import distance_layers
+from probagg.dpac.recipe import SPACES
 from probagg.dpac.self_labelling import ClassifierLabels
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
 from probagg.dpac.start import apply_head, smoothed_clusters
@@ -211,7 +212,14 @@ def test_a_start_from_pac_uses_the_statistics_of_clean_views():
 
 @pytest.mark.parametrize(
     ("task", "space"),
-    [("wcl", "hidden"), ("byol", "hidden"), ("autoencoder", "hidden"), ("wcl", "features")],
+    [
+        ("wcl", "features"),
+        ("wcl", "hidden"),
+        ("wcl", "projections"),
+        ("byol", "hidden"),
+        ("autoencoder", "hidden"),
+        ("autoencoder", "best"),
+    ],
 )
 def test_a_start_from_pac_clusters_the_space_of_distances(task, space, monkeypatch):
     """An autoencoder has no projector, so PAC clusters the features."""
@@ -228,8 +236,26 @@ def test_a_start_from_pac_clusters_the_space_of_distances(task, space, monkeypat
     features, _ = infer_all(setup)
     layers = distance_layers(setup.model.pretext, space)
     torch.testing.assert_close(seen[0], apply_head(layers, features))
-    hidden = space == "hidden" and task != "autoencoder"
-    assert seen[0].shape[1] == (6 if hidden else features.shape[1])
+    assert len(seen) == 1
+    width = (
+        features.shape[1] if task == "autoencoder" else {"hidden": 6, "projections": 4}.get(space)
+    )
+    assert seen[0].shape[1] == (width or features.shape[1])
+
+
+def test_the_best_space_is_where_distances_are_measured_and_stays_so_in_a_checkpoint(tmp_path):
+    """It is chosen once: a run that resumes, and the stage after, measure distances there."""
+    settings = "cluster.space=best", "cluster.start=pac", "pretext.head=[6,4]"
+    names = set()
+    with pytest.raises(Interrupted):
+        train_with_a_stop(tmp_path, settings, ClusterStage, (1, 1))
+    for _ in range(2):
+        setup, stage = train_with_a_stop(tmp_path, settings, ClusterStage)
+        layers = distance_layers(setup.model.pretext, SPACES[int(setup.model.space)])
+        later = ClassifierLabels(setup)
+        assert repr(stage.distance_layers) == repr(later.distance_layers) == repr(layers)
+        names.add(SPACES[int(setup.model.space)])
+    assert len(names) == 1
 
 
 def test_the_critical_m_is_that_of_the_space_of_distances():

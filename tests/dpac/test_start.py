@@ -25,6 +25,8 @@ from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_g
 from probagg.pac import solver
 from probagg.pac.solver import Parameters, solve
 
+FEATURES = {"features": nn.Identity()}
+
 
 def clusters(generator, n=300, dim=16):
     y = torch.arange(n) % 3
@@ -35,7 +37,7 @@ def clusters(generator, n=300, dim=16):
 def test_the_classifier_learns_pacs_clusters(generator):
     X, y = clusters(generator)
     classifier = mlp((16, 32, 3), "batch")
-    initialize_classifier(classifier, X, ClusterSettings(metric="sqeuclidean"), seed=0)
+    initialize_classifier(classifier, X, FEATURES, ClusterSettings(metric="sqeuclidean"), seed=0)
     P = classifier.eval()(X).softmax(1)
     assert clustering_accuracy(y, P.argmax(1)) == 1.0
     assert P.amax(1).mean() > 0.9
@@ -47,32 +49,32 @@ def test_the_classifier_learns_known_labels_in_their_numbers(generator):
     known[0] = 0  # one of them is wrong, and stays so
     classifier = mlp((16, 32, 3), "batch")
     settings = ClusterSettings(metric="sqeuclidean")
-    initialize_classifier(classifier, X, settings, seed=0, known=known)
+    initialize_classifier(classifier, X, FEATURES, settings, seed=0, known=known)
     assert torch.equal(classifier.eval()(X[6:]).argmax(1), (y[6:] + 1) % 3)
 
 
-def test_pac_clusters_what_a_head_makes_of_the_features(generator):
-    """Half of the features are a stronger division, which the head leaves out."""
+def test_pac_clusters_the_space_whose_clusters_fit_all_graphs(generator):
+    """Features also have a stronger division, of which the projector knows nothing."""
     X, y = clusters(generator)
-    other, division = clusters(generator, dim=16)
+    other, division = clusters(generator)
     division = division[torch.randperm(300, generator=generator)]
     other = 10.0 * torch.randn(3, 16, generator=generator)[division] + other
     both = torch.cat([X, other], dim=1)
     head = nn.Linear(32, 16, bias=False)
     with torch.no_grad():
         head.weight.copy_(torch.eye(16, 32))
-    found = []
-    for layers in (None, head):
+    settings = ClusterSettings(metric="sqeuclidean")
+    found = {}
+    for spaces in (FEATURES, FEATURES | {"hidden": head}):
         classifier = mlp((32, 32, 3), "batch")
-        settings = ClusterSettings(metric="sqeuclidean")
-        initialize_classifier(classifier, both, settings, seed=0, head=layers)
-        found.append(clustering_accuracy(y, classifier.eval()(both).argmax(1)))
-    assert found[0] < 0.6
-    assert found[1] > 0.95
+        name = initialize_classifier(classifier, both, spaces, settings, seed=0)
+        found[name] = clustering_accuracy(y, classifier.eval()(both).argmax(1))
+    assert found["features"] < 0.6
+    assert found["hidden"] > 0.95
 
 
 def test_a_wide_head_is_reduced_to_the_directions_that_matter(generator):
-    """In evaluation mode, which is restored."""
+    """In evaluation mode; the head itself stays in training mode."""
     X = torch.randn(2500, 8, generator=generator)
     head = nn.Sequential(nn.Linear(8, 40, bias=False), nn.BatchNorm1d(40)).train()
     Z = apply_head(head, X)
@@ -88,7 +90,7 @@ def test_the_same_seed_gives_the_same_classifier(generator):
     for _ in range(2):
         torch.manual_seed(0)
         classifier = mlp((16, 32, 3), "batch")
-        initialize_classifier(classifier, X, ClusterSettings(metric="cosine"), seed=1)
+        initialize_classifier(classifier, X, FEATURES, ClusterSettings(metric="cosine"), seed=1)
         states.append(classifier.state_dict())
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
 
@@ -98,7 +100,7 @@ def test_many_rows_whose_probabilities_are_not_kept(generator, monkeypatch):
     X, y = clusters(generator, n=2400)
     assert solve(X, Parameters(3)).P is None
     classifier = mlp((16, 32, 3), "batch")
-    initialize_classifier(classifier, X, ClusterSettings(metric="sqeuclidean"), seed=0)
+    initialize_classifier(classifier, X, FEATURES, ClusterSettings(metric="sqeuclidean"), seed=0)
     assert clustering_accuracy(y, classifier.eval()(X).argmax(1)) == 1.0
 
 
@@ -163,7 +165,8 @@ def test_plain_and_annealed_runs_are_compared(generator, monkeypatch):
         return select_run(runs, features, near, known)
 
     monkeypatch.setattr(start, "select_run", first)
-    initialize_classifier(mlp((16, 3), "batch"), X, ClusterSettings(balance=0.25, m=1.05), seed=2)
+    settings = ClusterSettings(balance=0.25, m=1.05)
+    initialize_classifier(mlp((16, 3), "batch"), X, FEATURES, settings, seed=2)
     solvers = [run.parameters for run in seen]
     assert [(pac.random_state, pac.balance, pac.n_init) for pac in solvers] == [
         (seed, 1.0, 1) for seed in range(2, 14)

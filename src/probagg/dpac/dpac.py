@@ -26,7 +26,6 @@ from probagg.dpac.checkpoint import check_identity, read_checkpoint
 from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined, infer
 from probagg.dpac.model import Model, PretextFactory, build_model, load_network, save_network
-from probagg.dpac.pretext import distance_layers
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.self_labelling import VARIANTS
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
@@ -199,7 +198,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         some = max(DIAGNOSED[0], DIAGNOSED[1] * P.shape[1])
         rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:some]
         settings = recipe.cluster
-        x = apply_head(distance_layers(model.pretext, settings.space), features[rows]).cpu()
+        x = apply_head(model.distance_layers, features[rows]).cpu()
         self.diagnosis_: Diagnosis = diagnose(
             x, P[rows], settings.m, metric=settings.metric, balance=settings.balance
         )

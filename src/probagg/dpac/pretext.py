@@ -38,14 +38,14 @@ def mlp(widths: Sequence[int], norm: str) -> nn.Sequential:
 
 
 def distance_layers(pretext: nn.Module, space: str) -> nn.Module:
-    """Return the layers between the features and the space in which distances are measured.
+    """Return the layers between the features and one of `recipe.SPACES`.
 
-    "hidden" is a task's projector without its last layer, or the features where it has none.
+    A task without a projector has only the features.
     """
     projector = getattr(pretext, "projector", None)
-    if space == "hidden" and isinstance(projector, nn.Sequential):
-        return projector[:-1]
-    return nn.Identity()
+    if space == "features" or not isinstance(projector, nn.Sequential):
+        return nn.Identity()
+    return projector[:-1] if space == "hidden" else projector
 
 
 def start_average(module: nn.Module) -> nn.Module:

@@ -20,6 +20,7 @@ from probagg.storage import SETTINGS, parse_toml, read_bytes
 # Pretext tasks, of which the first four compare two views.
 PAIR_TASKS = ("wcl", "simclr", "moco", "byol")
 TASKS = (*PAIR_TASKS, "autoencoder", "none")
+SPACES = ("features", "hidden", "projections")  # in which distances can be measured
 FOLDER = Path(__file__).parent / "recipes"
 NAMES = tuple(
     sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.toml") if p.parent.name != "parts")
@@ -228,9 +229,10 @@ class ClusterSettings(Training):
     m: float = 1.03
     metric: Annotated[str, "sqeuclidean", "cosine"] = "sqeuclidean"
     balance: Annotated[float, 0, 2] = 1.0
-    # Where PAC's start and the loss measure distances: "hidden" is the hidden layer of the
-    # pretext's projector, or the features where the task has none.
-    space: Annotated[str, "features", "hidden"] = "features"
+    # Where PAC's start and the loss measure distances: among the features, in the hidden layer or
+    # at the end of the pretext's projector (among the features where the task has none), or in the
+    # one of these whose clusters fit the kNN graphs of all three best.
+    space: Annotated[str, *SPACES, "best"] = "features"
     # "pac" fits the classifier to PAC's clusters.
     start: Annotated[str, "random", "pac"] = "random"
     # The factor of this loss's gradient with respect to the features.
@@ -240,6 +242,11 @@ class ClusterSettings(Training):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require(self.m > 1.0, f"m is {self.m}, but a number above 1 is needed (1.03).")
+        _require(
+            self.space != "best" or self.start == "pac",
+            f"space is 'best', which compares PAC's clusters, but start is {self.start!r}. Set "
+            f"start to pac, or space to one of {', '.join(SPACES)}.",
+        )
 
 
 @dataclass(frozen=True)

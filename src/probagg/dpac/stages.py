@@ -22,14 +22,14 @@ from probagg.arrays import UNKNOWN
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import Model
 from probagg.dpac.pretext import distance_layers
-from probagg.dpac.recipe import Recipe, Training
+from probagg.dpac.recipe import SPACES, Recipe, Training
 from probagg.dpac.start import apply_head, initialize_classifier, spread_rows
 from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, warn_user
 from probagg.known import with_known
 from probagg.opa.losses import OPALoss, PACLoss
-from probagg.opa.processes import n_processes
+from probagg.opa.processes import from_first_process, n_processes
 from probagg.opa.targets import as_float
 
 
@@ -63,7 +63,7 @@ class NetworkStage(Stage):
             settings.m, metric=settings.metric, balance=settings.balance, gather=True
         )
         self.pac = PACLoss(metric=settings.metric, gather=True)
-        self.distance_layers = distance_layers(self.model.pretext, settings.space)
+        self.distance_layers = self.model.distance_layers
 
     @property
     def plan(self) -> Training:
@@ -182,17 +182,27 @@ class ClusterStage(NetworkStage):
         return self.strata()
 
     def _start_from_pac(self) -> None:
-        """Initialize the classifier from PAC's clusters in the space of distances.
+        """Initialize the classifier from PAC's clusters in the space of distances, or in the best.
 
         The statistics of batch norm are kept: the clean views of a step are normalised in the same
         way.
         """
-        setup, head = self.setup, self.distance_layers
-        estimate_statistics(nn.Sequential(self.model.backbone, head), self.views, self.feed)
-        features, _ = infer(self.model, self.views, self.feed)
-        initialize_classifier(
-            self.model.classifier, features, self.recipe.cluster, setup.seed, setup.known, head
+        model, settings, setup = self.model, self.recipe.cluster, self.setup
+        projector = distance_layers(model.pretext, "projections")
+        estimate_statistics(nn.Sequential(model.backbone, projector), self.views, self.feed)
+        features, _ = infer(model, self.views, self.feed)
+        one_space = settings.space != "best" or isinstance(projector, nn.Identity)
+        names = (SPACES[int(model.space)],) if one_space else SPACES
+        space = initialize_classifier(
+            model.classifier,
+            features,
+            {name: distance_layers(model.pretext, name) for name in names},
+            settings,
+            setup.seed,
+            setup.known,
         )
+        model.space.copy_(from_first_process(torch.tensor(SPACES.index(space)), self.feed.device))
+        self.distance_layers = model.distance_layers
 
     def check_m(self) -> None:
         """Warn if m is too high for probabilities to leave the uniform start."""
