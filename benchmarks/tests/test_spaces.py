@@ -2,10 +2,13 @@
 
 import torch
 
+from benchmarks.paper import deep
 from benchmarks.record import Cell
 from benchmarks.studies import spaces
+from benchmarks.studies.cluster_stage import ALL
 from benchmarks.studies.spaces import SETTINGS, flatten_spectrum
-from probagg.dpac.start import smoothed_clusters
+from probagg import Recipe
+from probagg.dpac.start import best_clusters, smoothed_clusters
 from probagg.metrics import clustering_accuracy
 
 
@@ -41,6 +44,17 @@ def test_a_flatter_spectrum():
 
 def test_equal_features_stay_equal():
     assert torch.equal(flatten_spectrum(torch.ones(9, 4), 0.25), torch.zeros(9, 4))
+
+
+def test_the_study_chooses_the_space_that_dpac_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(deep, "runs_folder", lambda size: tmp_path)
+    found = spaces.run(Cell("digits", "best", seed=5), "tiny")
+    recipe = Recipe.of("digits/fast").override((*deep.CHANGES["tiny"], *ALL))
+    outputs, y = spaces.outputs_of("digits", "tiny", 5, recipe)
+    space, Q = best_clusters(outputs, 10, recipe.cluster, 5)
+    assert found["space"] == space
+    assert found["acc"] == found["accs"][space] == clustering_accuracy(y, Q.argmax(1))
+    assert len(set(found["fit"].values())) == 3
 
 
 def test_ways_of_digits_differ_and_every_run_of_pac_is_scored():
