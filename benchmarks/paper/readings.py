@@ -20,7 +20,7 @@ from probagg.dpac.feed import Feed, infer
 from probagg.dpac.model import Model
 from probagg.dpac.randomness import key
 from probagg.dpac.stages import make_views
-from probagg.dpac.start import apply_head
+from probagg.dpac.start import outputs_of
 from probagg.dpac.step import Batch
 from probagg.dpac.views import Views
 from probagg.metrics import clustering_accuracy, evaluate
@@ -69,8 +69,8 @@ def full_reading(
     """All that can be said of a clustering without labels."""
     labels, settings = P.argmax(1), recipe.cluster
     rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))[:BLOCK]
-    x = apply_head(subject.model.distance_layers, X[rows])
-    state = diagnose(x.cpu(), P[rows].cpu(), settings.m, metric=settings.metric, warn=False)
+    x = outputs_of(subject.model.distance_layers, X[rows].cpu())
+    state = diagnose(x, P[rows].cpu(), settings.m, metric=settings.metric, warn=False)
     same = labels[neighbours(X, X, NEIGHBOURS + 1)[:, 1:]] == labels[:, None]
     return {
         **quick_reading(P, None, 1),

@@ -40,12 +40,11 @@ from probagg.aggregation import critical_m
 from probagg.dpac import start
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import build_model
-from probagg.dpac.pretext import distance_layers
-from probagg.dpac.recipe import SPACES, ClusterSettings
-from probagg.dpac.start import apply_head, smoothed_clusters
+from probagg.dpac.pretext import distance_spaces
+from probagg.dpac.recipe import ClusterSettings
+from probagg.dpac.start import outputs_of, smoothed_clusters
 from probagg.dpac.views import Views
 from probagg.metrics import clustering_accuracy, evaluate
-from probagg.neighbours.graph import modularity
 from probagg.neighbours.smoothing import smoothing_graph
 
 FIRST_SEED = 5  # of pre-training on digits
@@ -88,7 +87,7 @@ def run(cell: Cell, size: str) -> Run:
 
     solve, start.solve = start.solve, solve_and_score
     try:
-        Q = smoothed_clusters(X, K, SETTINGS, seed)
+        Q = smoothed_clusters(X, smoothing_graph(X, K, SETTINGS.metric), K, SETTINGS, seed)
     finally:
         start.solve = solve
     threshold = critical_m(X[:: max(len(X) // start.SAMPLED, 1)], "cosine")
@@ -101,11 +100,11 @@ def digits(size: str, seed: int, method: str) -> tuple[Tensor, np.ndarray]:
     """Return digits in the space of a method, after pre-training by digits/fast, and classes."""
     recipe = Recipe.of("digits/fast").override(CHANGES.get(size, ()))
     space = {"hidden layer": "hidden", "projections": "projections"}.get(method, "features")
-    outputs, y = outputs_of("digits", size, seed, recipe)
-    return outputs[space], y
+    rows, y = rows_of("digits", size, seed, recipe)
+    return rows[space], y
 
 
-def outputs_of(
+def rows_of(
     data: str, size: str, seed: int, recipe: Recipe
 ) -> tuple[dict[str, Tensor], np.ndarray]:
     """Return what a pre-trained network makes of images in every space, and the classes."""
@@ -114,29 +113,25 @@ def outputs_of(
     y = images(data, size).y
     model = build_model(recipe, len(np.unique(y)), seed=seed)
     model.load_state_dict(read_weights(end.weights))
-    layers = {space: distance_layers(model.pretext, space) for space in SPACES}
-    views = Views(recipe.views)
-    estimate_statistics(nn.Sequential(model.backbone, layers["projections"]), views, feed)
-    features = infer(model, views, feed)[0]
-    return {space: apply_head(head, features) for space, head in layers.items()}, y
+    spaces, views = distance_spaces(model.pretext), Views(recipe.views)
+    estimate_statistics(nn.Sequential(model.backbone, spaces["projections"]), views, feed)
+    X = infer(model, views, feed)[0]
+    return {space: outputs_of(layers, X, X.shape[1]) for space, layers in spaces.items()}, y
 
 
 def compare_spaces(data: str, size: str, seed: int) -> Run:
-    """Choose a space as `best_clusters` does, and score the clusters of all three."""
+    """Choose a space as DPAC's start does, and score the clusters of all three."""
     name, changes = RECIPES["digits" if data == "digits-byol" else data]
     changes = (*changes, *BYOL) if data == "digits-byol" else changes
     recipe = Recipe.of(name).override((*changes, *CHANGES.get(size, ()), *ALL))
     source = {"mnist-mlp": "mnist-test", "digits-byol": "digits"}.get(data, data)
-    outputs, y = outputs_of(source, size, seed, recipe)
-    K, settings = len(np.unique(y)), recipe.cluster
-    graphs = [smoothing_graph(X, K, settings.metric) for X in outputs.values()]
-    found = {space: smoothed_clusters(X, K, settings, seed) for space, X in outputs.items()}
-    fit = {
-        space: min(modularity(near, Q.argmax(1)) for near in graphs) for space, Q in found.items()
-    }
-    best = max(SPACES, key=lambda space: fit[space])
-    accs = {space: clustering_accuracy(y, Q.argmax(1)) for space, Q in found.items()}
-    return {**evaluate(y, found[best].argmax(1)), "space": best, "fit": fit, "accs": accs}
+    rows, y = rows_of(source, size, seed, recipe)
+    found = start.compare_spaces(rows, len(np.unique(y)), recipe.cluster, seed)
+    fit = {space: value for space, (value, _) in found.items()}
+    accs = {space: clustering_accuracy(y, Q.argmax(1)) for space, (_, Q) in found.items()}
+    best = max(fit, key=lambda space: fit[space])
+    scores = evaluate(y, found[best][1].argmax(1))
+    return {**scores, "space": best, "fit": fit, "accs": accs}
 
 
 @lru_cache(1)

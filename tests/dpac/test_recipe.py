@@ -162,6 +162,7 @@ def test_a_setting_that_is_not_in_a_list_is_an_error():
         ("pretext.head=[]", "pretext.head is empty"),
         ("pretext.temperature=0", "pretext.temperature is 0.0"),
         ("pretrain.warmup_epochs=-3", "pretrain.warmup_epochs is -3, but must be at least 0"),
+        ("cluster.space=best", "cluster.space is 'best', which compares PAC's clusters, but start"),
         ("cluster.start=kmeans", "cluster.start is 'kmeans', but must be one of random, pac"),
         (
             "cluster.backbone_gradient=-1",

@@ -9,14 +9,13 @@ import torch.nn.functional as F
 from small_training import K, infer_all, setup_of, terms_of, train_with_a_stop, weights_hash
 
 from probagg.aggregation import critical_m
-from probagg.dpac import start
+from probagg.dpac import stages, start
 from probagg.dpac.engine import Engine, Machine
 from probagg.dpac.feed import infer
-from probagg.dpac.pretext import distance_layers
-from probagg.dpac.recipe import SPACES
+from probagg.dpac.pretext import distance_spaces
 from probagg.dpac.self_labelling import ClassifierLabels
 from probagg.dpac.stages import ClusterStage, PretrainStage, make_views
-from probagg.dpac.start import apply_head, smoothed_clusters
+from probagg.dpac.start import outputs_of, smoothed_clusters
 from probagg.dpac.step import Step
 from probagg.errors import ClusteringWarning, Interrupted
 from probagg.opa.targets import opa_targets, weighted_contrastive
@@ -234,35 +233,41 @@ def test_a_start_from_pac_clusters_the_space_of_distances(task, space, monkeypat
     monkeypatch.setattr(start, "smoothed_clusters", note)
     ClusterStage(setup).before_epoch(0)
     features, _ = infer_all(setup)
-    layers = distance_layers(setup.model.pretext, space)
-    torch.testing.assert_close(seen[0], apply_head(layers, features))
+    spaces = distance_spaces(setup.model.pretext)
+    layers = spaces.get(space, spaces["features"])
+    torch.testing.assert_close(seen[0], outputs_of(layers, features))
     assert len(seen) == 1
-    width = (
-        features.shape[1] if task == "autoencoder" else {"hidden": 6, "projections": 4}.get(space)
-    )
-    assert seen[0].shape[1] == (width or features.shape[1])
+    width = {"features": features.shape[1], "hidden": 6, "projections": 4}
+    assert seen[0].shape[1] == width["features" if task == "autoencoder" else space]
 
 
-def test_the_best_space_is_where_distances_are_measured_and_stays_so_in_a_checkpoint(tmp_path):
-    """It is chosen once: a run that resumes, and the stage after, measure distances there."""
+def test_the_best_space_is_kept_in_checkpoints_and_for_the_stage_after(tmp_path, monkeypatch):
+    """PAC's start finds it once: a run that resumes measures distances there, without PAC."""
     settings = "cluster.space=best", "cluster.start=pac", "pretext.head=[6,4]"
-    names = set()
+    monkeypatch.setattr(stages, "initialize_classifier", lambda *arguments: "hidden")
     with pytest.raises(Interrupted):
         train_with_a_stop(tmp_path, settings, ClusterStage, (1, 1))
-    for _ in range(2):
-        setup, stage = train_with_a_stop(tmp_path, settings, ClusterStage)
-        layers = distance_layers(setup.model.pretext, SPACES[int(setup.model.space)])
-        later = ClassifierLabels(setup)
-        assert repr(stage.distance_layers) == repr(later.distance_layers) == repr(layers)
-        names.add(SPACES[int(setup.model.space)])
-    assert len(names) == 1
+    monkeypatch.delattr(stages, "initialize_classifier")
+    setup, stage = train_with_a_stop(tmp_path, settings, ClusterStage)
+    X = torch.ones(2, setup.model.dim)
+    for later in (stage, ClassifierLabels(setup)):
+        assert outputs_of(later.distance_layers, X).shape == (2, 6)
+
+
+def test_a_space_that_the_recipe_names_is_used_whatever_the_weights_say():
+    """Weights of a run that chose another one can be trained on."""
+    setup, _ = setup_of("cluster.space=hidden", "pretext.head=[6,4]")
+    weights = setup.model.state_dict() | {"best_space": torch.tensor(2)}
+    setup.model.load_state_dict(weights)
+    X = torch.ones(2, setup.model.dim)
+    assert outputs_of(ClusterStage(setup).distance_layers, X).shape == (2, 6)
 
 
 def test_the_critical_m_is_that_of_the_space_of_distances():
     setup, _ = setup_of("cluster.space=hidden", "cluster.m=9", "cluster.metric=sqeuclidean")
     stage = ClusterStage(setup)
     features, _ = infer_all(setup)
-    threshold = critical_m(apply_head(stage.distance_layers, features), "sqeuclidean")
+    threshold = critical_m(setup.model.pretext.projector[:-1].eval()(features), "sqeuclidean")
     assert abs(threshold - critical_m(features, "sqeuclidean")) > 0.01
     with pytest.warns(ClusteringWarning, match=f"critical value {threshold:.4f}"):
         stage.check_m()

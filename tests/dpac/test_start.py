@@ -12,9 +12,9 @@ from probagg.dpac import start
 from probagg.dpac.pretext import mlp
 from probagg.dpac.recipe import ClusterSettings
 from probagg.dpac.start import (
-    apply_head,
     fit_head,
     initialize_classifier,
+    outputs_of,
     recut,
     select_run,
     smoothed_clusters,
@@ -77,7 +77,7 @@ def test_a_wide_head_is_reduced_to_the_directions_that_matter(generator):
     """In evaluation mode; the head itself stays in training mode."""
     X = torch.randn(2500, 8, generator=generator)
     head = nn.Sequential(nn.Linear(8, 40, bias=False), nn.BatchNorm1d(40)).train()
-    Z = apply_head(head, X)
+    Z = outputs_of(head, X, 8)
     assert head.training
     full = head.eval()(X).detach()
     assert Z.shape == (2500, 8)
@@ -184,13 +184,16 @@ def test_m_is_lowered_half_way_to_the_critical_m(generator, monkeypatch):
     assert threshold < 1.2
     seen = []
     monkeypatch.setattr(start, "solve", lambda X, pac, *rest: seen.append(pac.m) or solve(X, pac))
-    smoothed_clusters(X, 3, ClusterSettings(metric="cosine", m=1.3), seed=0)
+    near = smoothing_graph(X, 3, "cosine")
+    smoothed_clusters(X, near, 3, ClusterSettings(metric="cosine", m=1.3), seed=0)
     assert len(seen) >= len(start.INITS)
     assert seen == pytest.approx([0.5 + 0.5 * threshold] * len(seen))
 
 
 def test_equal_features_have_uniform_clusters():
-    Q = smoothed_clusters(torch.ones(60, 4), 3, ClusterSettings(metric="cosine"), seed=0)
+    X = torch.ones(60, 4)
+    near = smoothing_graph(X, 3, "cosine")
+    Q = smoothed_clusters(X, near, 3, ClusterSettings(metric="cosine"), seed=0)
     assert torch.allclose(Q, torch.full((60, 3), 1 / 3), atol=1e-3)
 
 

@@ -29,7 +29,7 @@ from probagg.dpac.model import Model, PretextFactory, build_model, load_network,
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.self_labelling import VARIANTS
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
-from probagg.dpac.start import apply_head
+from probagg.dpac.start import outputs_of
 from probagg.dpac.step import PRECISIONS
 from probagg.dpac.views import Views
 from probagg.errors import InputError
@@ -198,7 +198,7 @@ class DPAC(ClusterMixin, BaseEstimator):
         some = max(DIAGNOSED[0], DIAGNOSED[1] * P.shape[1])
         rows = torch.randperm(len(P), generator=torch.Generator().manual_seed(0))[:some]
         settings = recipe.cluster
-        x = apply_head(model.distance_layers, features[rows]).cpu()
+        x = outputs_of(model.distance_layers, features[rows])
         self.diagnosis_: Diagnosis = diagnose(
             x, P[rows], settings.m, metric=settings.metric, balance=settings.balance
         )

@@ -145,6 +145,7 @@ def estimate_statistics(network: nn.Module, views: Views, feed: Feed) -> None:
         layer.train().momentum = None  # statistics are then the mean over batches
     rows = torch.randperm(len(feed), generator=torch.Generator().manual_seed(0))[:STATISTICS]
     n_batches = -(-len(rows) * views.settings.size**2 // PIXELS)
+    n_batches = max(min(n_batches, len(rows) // 2), 1)  # a variance needs two images
     for images, _ in feed.batches(rows.tensor_split(n_batches)):
         network(views.clean(images))
     for layer, momentum in zip(layers, momenta, strict=True):

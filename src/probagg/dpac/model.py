@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from probagg.dpac.pretext import build_pretext, distance_layers, mlp, norm_layer
+from probagg.dpac.pretext import build_pretext, distance_spaces, mlp, norm_layer
 from probagg.dpac.recipe import SPACES, Architecture, Recipe, RecipeError
 from probagg.errors import InputError, reading
 from probagg.storage import RESTORE, read_safetensors, write_safetensors
@@ -29,7 +29,7 @@ class Model(nn.Module):
     """All weights that are trained. `forward` returns features and the logits of K clusters."""
 
     self_labelled: Tensor
-    space: Tensor  # where distances are measured, its place in SPACES; PAC's start may choose it
+    best_space: Tensor  # the one that PAC's start has found, by its place in SPACES
 
     def __init__(
         self,
@@ -51,13 +51,15 @@ class Model(nn.Module):
         else:
             self.pretext = pretext(self.backbone, self.dim, shape)
         self.register_buffer("self_labelled", torch.tensor(False))
-        space = recipe.cluster.space
-        self.register_buffer("space", torch.tensor(SPACES.index(space) if space in SPACES else 0))
+        self.wanted_space = recipe.cluster.space
+        self.register_buffer("best_space", torch.tensor(0))
 
     @property
     def distance_layers(self) -> nn.Module:
-        """Return the layers between the features and the space of distances."""
-        return distance_layers(self.pretext, SPACES[int(self.space)])
+        """Return the layers from the features to the space in which distances are measured."""
+        spaces, name = distance_spaces(self.pretext), self.wanted_space
+        name = SPACES[int(self.best_space)] if name == "best" else name
+        return spaces.get(name, spaces["features"])
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return features and logits: the classifier's, or the linear head's once it is used."""

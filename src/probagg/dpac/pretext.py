@@ -37,15 +37,19 @@ def mlp(widths: Sequence[int], norm: str) -> nn.Sequential:
     return nn.Sequential(*layers[:-drop])
 
 
-def distance_layers(pretext: nn.Module, space: str) -> nn.Module:
-    """Return the layers between the features and one of `recipe.SPACES`.
+def distance_spaces(pretext: nn.Module) -> dict[str, nn.Module]:
+    """Return the layers from the features to each of `recipe.SPACES` that a task has.
 
-    A task without a projector has only the features.
+    Without a projector there are only the features. Layers of a later space include those of the
+    spaces before.
     """
+    spaces: dict[str, nn.Module] = {"features": nn.Identity()}
     projector = getattr(pretext, "projector", None)
-    if space == "features" or not isinstance(projector, nn.Sequential):
-        return nn.Identity()
-    return projector[:-1] if space == "hidden" else projector
+    if isinstance(projector, nn.Sequential):
+        if len(projector) > 1:
+            spaces["hidden"] = projector[:-1]
+        spaces["projections"] = projector
+    return spaces
 
 
 def start_average(module: nn.Module) -> nn.Module:

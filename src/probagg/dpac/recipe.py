@@ -20,7 +20,8 @@ from probagg.storage import SETTINGS, parse_toml, read_bytes
 # Pretext tasks, of which the first four compare two views.
 PAIR_TASKS = ("wcl", "simclr", "moco", "byol")
 TASKS = (*PAIR_TASKS, "autoencoder", "none")
-SPACES = ("features", "hidden", "projections")  # in which distances can be measured
+# In which distances can be measured. Saved models have one by its place: add more at the end.
+SPACES = ("features", "hidden", "projections")
 FOLDER = Path(__file__).parent / "recipes"
 NAMES = tuple(
     sorted(f"{p.parent.name}/{p.stem}" for p in FOLDER.glob("*/*.toml") if p.parent.name != "parts")
@@ -230,8 +231,8 @@ class ClusterSettings(Training):
     metric: Annotated[str, "sqeuclidean", "cosine"] = "sqeuclidean"
     balance: Annotated[float, 0, 2] = 1.0
     # Where PAC's start and the loss measure distances: among the features, in the hidden layer or
-    # at the end of the pretext's projector (among the features where the task has none), or in the
-    # one of these whose clusters fit the kNN graphs of all three best.
+    # at the end of the pretext's projector (where the task has none, among the features), or in the
+    # one of these that PAC's start finds best.
     space: Annotated[str, *SPACES, "best"] = "features"
     # "pac" fits the classifier to PAC's clusters.
     start: Annotated[str, "random", "pac"] = "random"
@@ -245,7 +246,7 @@ class ClusterSettings(Training):
         _require(
             self.space != "best" or self.start == "pac",
             f"space is 'best', which compares PAC's clusters, but start is {self.start!r}. Set "
-            f"start to pac, or space to one of {', '.join(SPACES)}.",
+            f"cluster.start to pac, or cluster.space to one of {', '.join(SPACES)}.",
         )
 
 

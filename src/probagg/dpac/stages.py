@@ -21,9 +21,9 @@ from probagg.aggregation import critical_m
 from probagg.arrays import UNKNOWN
 from probagg.dpac.feed import Feed, estimate_statistics, infer
 from probagg.dpac.model import Model
-from probagg.dpac.pretext import distance_layers
+from probagg.dpac.pretext import distance_spaces
 from probagg.dpac.recipe import SPACES, Recipe, Training
-from probagg.dpac.start import apply_head, initialize_classifier, spread_rows
+from probagg.dpac.start import initialize_classifier, outputs_of, spread_rows
 from probagg.dpac.step import Batch, Stage
 from probagg.dpac.views import Views
 from probagg.errors import ClusteringWarning, warn_user
@@ -63,6 +63,7 @@ class NetworkStage(Stage):
             settings.m, metric=settings.metric, balance=settings.balance, gather=True
         )
         self.pac = PACLoss(metric=settings.metric, gather=True)
+        # Kept, as reading which waits for the device, and a recorded step cannot.
         self.distance_layers = self.model.distance_layers
 
     @property
@@ -188,32 +189,29 @@ class ClusterStage(NetworkStage):
         way.
         """
         model, settings, setup = self.model, self.recipe.cluster, self.setup
-        projector = distance_layers(model.pretext, "projections")
-        estimate_statistics(nn.Sequential(model.backbone, projector), self.views, self.feed)
+        spaces = distance_spaces(model.pretext)
+        if settings.space != "best":
+            spaces = {settings.space: self.distance_layers}
+        *_, deepest = spaces.values()
+        estimate_statistics(nn.Sequential(model.backbone, deepest), self.views, self.feed)
         features, _ = infer(model, self.views, self.feed)
-        one_space = settings.space != "best" or isinstance(projector, nn.Identity)
-        names = (SPACES[int(model.space)],) if one_space else SPACES
-        space = initialize_classifier(
-            model.classifier,
-            features,
-            {name: distance_layers(model.pretext, name) for name in names},
-            settings,
-            setup.seed,
-            setup.known,
+        found = initialize_classifier(
+            model.classifier, features, spaces, settings, setup.seed, setup.known
         )
-        model.space.copy_(from_first_process(torch.tensor(SPACES.index(space)), self.feed.device))
+        best = torch.tensor(SPACES.index(found))
+        model.best_space.copy_(from_first_process(best, self.feed.device))
         self.distance_layers = model.distance_layers
 
     def check_m(self) -> None:
         """Warn if m is too high for probabilities to leave the uniform start."""
         settings, rows = self.recipe.cluster, spread_rows(len(self.feed))
         features, _ = infer(self.model, self.views, self.feed, rows)
-        threshold = critical_m(apply_head(self.distance_layers, features), settings.metric)
+        threshold = critical_m(outputs_of(self.distance_layers, features), settings.metric)
         if settings.m >= threshold:
             warn_user(
                 f"m={settings.m:g} is at or above the critical value {threshold:.4f} of the "
-                "features as clustering begins, so probabilities stay uniform. Lower cluster.m "
-                "below it.",
+                "network's outputs as clustering begins, so probabilities stay uniform. Lower "
+                "cluster.m below it.",
                 ClusteringWarning,
             )
 

@@ -4,9 +4,10 @@ The first targets of a random classifier are noise, which ruins good features. A
 confident from the first step, but OPA is a feedback loop: it is stable only where `learning_rate`,
 `backbone_gradient` and `balance` are small. benchmarks/notes/cifar10.md explains both.
 
-The kNN graph of the features says which of PAC's runs to take, and smooths its probabilities: PAC's
-clusters of CIFAR-10's pre-trained features have 88.2 ACC, and 90.2 once smoothed
-(benchmarks/results/neighbours/full.json).
+A kNN graph says which of PAC's runs to take, and smooths its probabilities: PAC's clusters of
+CIFAR-10's pre-trained features have 88.2 ACC, and 90.2 once smoothed
+(benchmarks/results/neighbours/full.json). Graphs of several spaces say in which to look for
+clusters (benchmarks/notes/spaces.md).
 """
 
 import copy
@@ -36,6 +37,7 @@ PASSES = 30  # least passes over the features
 STEPS = 500  # least steps, for small sets
 LINEAR_STEPS = 3500  # least steps of a linear head: 500 leave it unsure at features of norm 0.3
 SAMPLED = 2000  # rows whose critical m is computed
+BATCH = 4096  # rows whose outputs are computed at a time
 FEWEST = 50  # least rows of two clusters that are divided anew; eigsh needs more than 40
 
 
@@ -53,79 +55,80 @@ def initialize_classifier(
     (N,) with -1 elsewhere, keep it throughout.
     """
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
-    features = features.to(last.weight.device)
-    outputs = {name: apply_head(layers, features) for name, layers in spaces.items()}
-    name, Q = best_clusters(outputs, last.out_features, settings, seed, known)
-    fit_head(classifier, features, with_known(Q, known), seed)
-    return name
+    device = last.weight.device
+    features = features.to("cpu" if device.type == "mps" else device)  # which has no float64
+    most = features.shape[1]
+    rows = {name: outputs_of(layers, features, most) for name, layers in spaces.items()}
+    found = compare_spaces(rows, last.out_features, settings, seed, known)
+    best = max(found, key=lambda name: found[name][0])
+    if len(found) > 1:
+        logger.info("Lowest modularity of PAC's clusters: %s", _listed(found))
+    fit_head(classifier, features, with_known(found[best][1], known), seed)
+    return best
 
 
-def best_clusters(
-    spaces: Mapping[str, Tensor],
+def compare_spaces(
+    rows: Mapping[str, Tensor],
     n_clusters: int,
     settings: ClusterSettings,
     seed: int,
     known: np.ndarray | None = None,
-) -> tuple[str, Tensor]:
-    """Return the space whose smoothed clusters the kNN graphs of all spaces fit best, and these.
+) -> dict[str, tuple[float, Tensor]]:
+    """Return PAC's smoothed clusters in each space, and their fit to the kNN graphs of all spaces.
 
-    Smoothed clusters fit the graph of their own space, so the lowest modularity over all graphs
-    decides (benchmarks/notes/spaces.md).
+    Smoothed clusters fit the graph of their own space, so their fit is the lowest modularity over
+    all graphs (benchmarks/notes/spaces.md).
     """
-    graphs = {name: smoothing_graph(X, n_clusters, settings.metric) for name, X in spaces.items()}
-    best, found = -np.inf, None
-    for name, X in spaces.items():
-        Q = smoothed_clusters(X, n_clusters, settings, seed, known, graphs[name])
-        fit = min(modularity(near, Q.argmax(1)) for near in graphs.values())
-        if len(spaces) > 1:
-            logger.info("PAC among %s: lowest modularity %.4f", name, fit)
-        if fit > best:
-            best, found = fit, (name, Q)
-    assert found is not None
+    near = {name: smoothing_graph(X, n_clusters, settings.metric) for name, X in rows.items()}
+    found = {}
+    for name, X in rows.items():
+        Q = smoothed_clusters(X, near[name], n_clusters, settings, seed, known)
+        found[name] = min(modularity(graph, Q.argmax(1)) for graph in near.values()), Q
     return found
 
 
-@torch.no_grad()
-def apply_head(head: nn.Module, features: Tensor) -> Tensor:
-    """Return a head's output of features (N, D), in at most D principal directions.
+def _listed(found: Mapping[str, tuple[float, Tensor]]) -> str:
+    return ", ".join(f"{name} {fit:.4f}" for name, (fit, _) in found.items())
 
-    They keep the cosines and distances best; a projector can be eight times as wide as D.
+
+@torch.no_grad()
+def outputs_of(layers: nn.Module, features: Tensor, most: int | None = None) -> Tensor:
+    """Return what layers make of features (N, D), in evaluation mode and on the features' device.
+
+    Outputs of more than `most` numbers are turned into that many principal directions, which keep
+    cosines and distances best: the hidden layer of a projector can be eight times as wide as D.
 
     >>> wide = nn.Linear(2, 5, bias=False)
     >>> X = torch.randn(50, 2)
-    >>> torch.allclose(apply_head(wide, X).norm(dim=1), wide(X).norm(dim=1), atol=1e-5)
+    >>> torch.allclose(outputs_of(wide, X, 2).norm(dim=1), wide(X).norm(dim=1), atol=1e-5)
     True
     """
-    head, D = copy.deepcopy(head).eval(), features.shape[1]
-    features = features.to(next(head.parameters(), features).device)
-    batches = features.split(SAMPLED)
-    if (width := head(features[:1]).shape[1]) > D:
-        moments = torch.zeros(width, width, dtype=torch.float64, device=features.device)
-        for X in batches:
-            Y = head(X)
-            moments += Y.T @ Y
-        directions = torch.linalg.eigh(moments)[1][:, -D:].to(features)
-        return torch.cat([head(X) @ directions for X in batches])
-    return torch.cat([head(X) for X in batches])
+    layers = copy.deepcopy(layers).to(features.device).eval()
+    batches = features.split(BATCH)
+    width = layers(features[:1]).shape[1]
+    if most is None or width <= most:
+        return torch.cat([layers(X) for X in batches])
+    moments = torch.zeros(width, width, dtype=torch.float64, device=features.device)
+    for X in batches:
+        Y = layers(X)
+        moments += Y.T @ Y
+    directions = torch.linalg.eigh(moments)[1][:, -most:].to(features)
+    return torch.cat([layers(X) @ directions for X in batches])
 
 
 def smoothed_clusters(
     features: Tensor,
+    near: Tensor,
     n_clusters: int,
     settings: ClusterSettings,
     seed: int,
     known: np.ndarray | None = None,
-    near: Tensor | None = None,
 ) -> Tensor:
     """Return the selected run of PAC at the paper's balance, smoothed and as confident as before.
 
-    `near` is the smoothing graph of the features, if it is there already.
-
-    From about 0.6 of the way to the critical m on, PAC may find no clusters
-    (benchmarks/notes/spaces.md), so m is at most half-way to it.
+    `near` is the smoothing graph of the features. From about 0.6 of the way to the critical m on,
+    PAC may find no clusters (benchmarks/notes/spaces.md), so m is at most half-way to it.
     """
-    if near is None:
-        near = smoothing_graph(features, n_clusters, settings.metric)
     some = features[spread_rows(len(features))].cpu()
     m = min(settings.m, half_way(critical_m(some, settings.metric)))
     pac = Parameters(n_clusters, m=m, metric=settings.metric)
