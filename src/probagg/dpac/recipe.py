@@ -173,7 +173,10 @@ class Architecture(RecipeTable):
 
 @dataclass(frozen=True)
 class Pretext(RecipeTable):
-    """The self-supervised task of pre-training, kept during clustering (Tables 5a and 5b)."""
+    """The self-supervised task of pre-training, kept during clustering (Tables 5a and 5b).
+
+    After BYOL, clustering keeps Eq. 11 of its projections.
+    """
 
     task: Annotated[str, *TASKS] = "wcl"
     # The first one learns the targets of clustering.
