@@ -63,7 +63,7 @@ class NetworkStage(Stage):
             settings.m, metric=settings.metric, balance=settings.balance, gather=True
         )
         self.pac = PACLoss(metric=settings.metric, gather=True)
-        # Kept, as reading which waits for the device, and a recorded step cannot.
+        # Kept: to read which they are waits for the device, and a recorded step cannot.
         self.distance_layers = self.model.distance_layers
 
     @property

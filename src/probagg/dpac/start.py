@@ -62,7 +62,8 @@ def initialize_classifier(
     found = compare_spaces(rows, last.out_features, settings, seed, known)
     best = max(found, key=lambda name: found[name][0])
     if len(found) > 1:
-        logger.info("Lowest modularity of PAC's clusters: %s", _listed(found))
+        fits = ", ".join(f"{name} {fit:.4f}" for name, (fit, _) in found.items())
+        logger.info("Lowest modularity of PAC's clusters by space: %s", fits)
     fit_head(classifier, features, with_known(found[best][1], known), seed)
     return best
 
@@ -85,10 +86,6 @@ def compare_spaces(
         Q = smoothed_clusters(X, near[name], n_clusters, settings, seed, known)
         found[name] = min(modularity(graph, Q.argmax(1)) for graph in near.values()), Q
     return found
-
-
-def _listed(found: Mapping[str, tuple[float, Tensor]]) -> str:
-    return ", ".join(f"{name} {fit:.4f}" for name, (fit, _) in found.items())
 
 
 @torch.no_grad()
