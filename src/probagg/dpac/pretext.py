@@ -85,10 +85,10 @@ class Contrast(nn.Module):
     ) -> Tensor:
         """Return the mean over the batch, both orders averaged."""
         z = self.projector(features)
-        return contrast(z, P if self.weighted else None, self.temperature)
+        return contrast_views(z, P if self.weighted else None, self.temperature)
 
 
-def contrast(z: Tensor, P: Tensor | None, temperature: float) -> Tensor:
+def contrast_views(z: Tensor, P: Tensor | None, temperature: float) -> Tensor:
     """Return the batch mean of Eq. 11, whose views' projections come one after the other."""
     z1, z2 = z.chunk(2)
     return weighted_contrastive(z1, z2, P, temperature=temperature, gather=True).mean()
@@ -173,7 +173,7 @@ class BootstrapLatent(nn.Module):
         With probabilities it is Eq. 11.
         """
         if P is not None:
-            return contrast(self.projector(features), P, self.temperature)
+            return contrast_views(self.projector(features), P, self.temperature)
         return self.distance(*self.projections(backbone, views, features))
 
     def projections(
