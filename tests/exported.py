@@ -30,16 +30,21 @@ def names_of(labeller):
     return [f"cluster {k}" for k in range(labeller.review.merge.shape[1])]
 
 
-def onnx_file(labeller, path, names=None):
-    data, _ = export_onnx(labeller, names=names or names_of(labeller), description="a test")
+def onnx_file(labeller, path, names=None, **options):
+    names = names or names_of(labeller)
+    data, _ = export_onnx(labeller, names=names, description="a test", **options)
     path.write_bytes(data)
     return path
 
 
-def run_onnx(path, batch):
+def run_onnx(path, batch, optimized=None):
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)  # what onnxruntime makes of the graph
+        options.log_severity_level = 3  # it warns that such a file belongs to this machine
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     (takes,) = session.get_inputs()
     return session.run(["probabilities", "labels"], {takes.name: np.asarray(batch)})
 

@@ -22,7 +22,13 @@ from torch import nn
 
 from probagg import PAC, GraphPAC
 from probagg.app.embed.opening import open_backbone
-from probagg.app.export import ExportError, _difference, export_onnx, labeller_of
+from probagg.app.export import (
+    ExportError,
+    _difference,
+    _store_in_half,
+    export_onnx,
+    labeller_of,
+)
 from probagg.app.review import Review
 
 
@@ -94,6 +100,98 @@ def test_efficientnet_lite_and_pac_are_exported(tmp_path):
     np.testing.assert_allclose(labeller(pixels), head.predict_proba(X), atol=1e-4)
     path = onnx_file(labeller, tmp_path / "model.onnx")
     np.testing.assert_allclose(run_onnx(path, pixels[:5])[0], head.predict_proba(X[:5]), atol=1e-4)
+
+
+# Weights in float16
+
+
+SOFT = PAC(3, m=1.3, random_state=0)  # no probability of these photos is 0 or 1
+
+
+def float16_readers(path):
+    """The operators that read a float16 tensor of the file, and the sizes of these tensors."""
+    import onnx
+
+    graph = onnx.load(path).graph
+    stored = {
+        tensor.name: int(np.prod(tensor.dims))
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT16
+    }
+    readers = {node.op_type for node in graph.node if stored.keys() & {*node.input}}
+    return readers, sorted(stored.values())
+
+
+def test_half_the_file_has_the_same_clusters(photos, tmp_path):
+    """Its float16 numbers are only read by casts, which onnxruntime does when it loads the file."""
+    backbone = backbone_of(Features(400))
+    labeller = labeller_of(quietly(SOFT, features_of(photos, backbone)), backbone)
+    pixels = np.concatenate([middle(photos, 20), labeller.examples(60)])
+    full, half = (
+        onnx_file(labeller, tmp_path / f"{half}.onnx", half=half) for half in (False, True)
+    )
+    assert half.stat().st_size < 0.6 * full.stat().st_size
+    P, labels = run_onnx(full, pixels)
+    found, same = run_onnx(half, pixels, optimized=tmp_path / "loaded.onnx")
+    np.testing.assert_allclose(found, P, atol=1e-2)
+    assert (found != P).any()
+    np.testing.assert_array_equal(same, labels)
+    readers, sizes = float16_readers(half)
+    assert (readers, sizes) == ({"Cast"}, [400 * 3 * 5 * 5])
+    assert float16_readers(tmp_path / "loaded.onnx") == (set(), [])
+
+
+@pytest.mark.parametrize("metric", ["cosine", "sqeuclidean"])
+def test_half_the_file_smooths_over_the_same_photos(metric, tmp_path):
+    backbone, photos = backbone_of(Features(200)), tinted(72)
+    X = features_of(photos, backbone)
+    model = quietly(GraphPAC(3, metric=metric, balance=1.0, random_state=0), X)
+    assert model.smoothing_ is not None
+    path = onnx_file(labeller_of(model, backbone), tmp_path / "half.onnx", half=True)
+    readers, sizes = float16_readers(path)
+    assert (readers, sizes) == ({"Cast"}, sorted([200 * 3 * 5 * 5, X.size]))
+    found, labels = run_onnx(path, middle(photos, 20))
+    np.testing.assert_allclose(found, model.probabilities_, atol=1e-2)
+    np.testing.assert_array_equal(labels, model.labels_)
+
+
+@pytest.mark.parametrize(
+    ("n", "largest", "halved"),
+    [(1000, 1, True), (999, 1, False), (1000, 7e4, False), (1000, 5e-5, False), (1000, 0, True)],
+    ids=["large", "small", "overflow", "underflow", "zeros"],
+)
+def test_only_large_tensors_that_float16_can_hold_are_halved(n, largest, halved):
+    from onnx import TensorProto, helper, numpy_helper
+
+    values = np.linspace(-largest, largest, n, dtype=np.float32)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [n])
+    node, tensor = helper.make_node("Neg", ["x"], ["y"]), numpy_helper.from_array(values, "x")
+    graph = helper.make_graph([node], "test", [], [output], [tensor])
+    _store_in_half(graph)
+    kinds = [graph.initializer[0].data_type, *(node.op_type for node in graph.node)]
+    assert kinds == ([TensorProto.FLOAT16, "Cast", "Neg"] if halved else [TensorProto.FLOAT, "Neg"])
+
+
+class Offset(Features):
+    """A network that float16 rounds badly: what counts of a weight is its difference from 2000."""
+
+    def __init__(self):
+        super().__init__(400)
+        self.conv.weight += 2000.0
+
+    def forward(self, x):
+        weight = self.conv.weight - 2000.0
+        found = nn.functional.conv2d(x, weight, self.conv.bias, stride=3)
+        return self.norm(found).relu().mean((2, 3))
+
+
+def test_a_network_that_float16_changes_is_refused_with_half_only(photos, tmp_path):
+    with torch.no_grad():
+        backbone = backbone_of(Offset())
+    labeller = labeller_of(quietly(SOFT, features_of(photos, backbone)), backbone)
+    onnx_file(labeller, tmp_path / "full.onnx")
+    with pytest.raises(ExportError, match=r"more than 0\.01, so .*not exported\. Leave out --half"):
+        onnx_file(labeller, tmp_path / "half.onnx", half=True)
 
 
 # Metadata

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from commands import probagg as command
-from exported import NAME
+from exported import NAME, run_onnx
 
 import probagg
 from probagg.app.assignments import Assignments
@@ -39,6 +40,26 @@ def test_a_model_in_the_run_replaces_the_one_before(run, tmp_path):
     (tmp_path / "mine.onnx").touch()
     with pytest.raises(InputError, match="exists"):
         run.export("onnx", out=tmp_path / "mine.onnx")
+
+
+def test_half_a_model_says_its_size_and_labels_as_the_whole_one(run, clustered, tmp_path):
+    facts = {}
+    for options in ((), ("--half",)):
+        out = tmp_path / f"model{len(options)}.onnx"
+        result = command("export", run.path, "--out", out, *options, "--json")
+        assert result.exit_code == 0, result.output
+        facts[options] = json.loads(result.stdout)
+        assert facts[options]["bytes"] == out.stat().st_size
+        assert f"{out.stat().st_size / 1e6:.1f} MB" in result.stderr
+    full, half = facts.values()
+    assert half["bytes"] < 0.6 * full["bytes"]
+    assert full["difference"] < 1e-4
+    assert half["difference"] < 1e-2
+    pixels = run.onnx_inputs(clustered.path.parent / "my photos")
+    (P, labels), (found, same) = (run_onnx(model["file"], pixels) for model in (full, half))
+    np.testing.assert_allclose(found, P, atol=1e-2)
+    np.testing.assert_array_equal(same, labels)
+    assert run.export(half=True).stat().st_size == pytest.approx(half["bytes"], rel=1e-3)
 
 
 def test_names_of_clusters_are_by_number_and_all_different(run):
@@ -117,6 +138,7 @@ def test_a_photo_that_is_gone_is_named(clustered, tmp_path):
     ("options", "message"),
     [
         (("--format", "label-studio"), "has no place in a run. Name one: --out NAME/ "),
+        (("--format", "label-studio", "--half"), "label-studio has no weights. Leave it out, or "),
         (("--format", "coco"), "possible are onnx, label-studio"),
     ],
     ids=str,

@@ -288,6 +288,12 @@ def export(
             help="File or folder to write; required for clusters. [default: model.onnx in RUN]"
         ),
     ] = None,
+    half: Annotated[
+        bool,
+        typer.Option(
+            "--half", help="Weights in float16: about half the file, nearly the same probabilities."
+        ),
+    ] = False,
     overwrite: Overwrite = False,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
@@ -295,7 +301,7 @@ def export(
     """Export the model of a RUN, or its clusters for other tools."""
     with guarded(as_json=as_json) as terminal:
         opened = Run(run, trust_code=trust_code, monitor=terminal)
-        terminal.give(write_export(opened, how, out, overwrite))
+        terminal.give(write_export(opened, how, out, overwrite, half))
 
 
 @app.command(

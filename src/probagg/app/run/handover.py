@@ -37,18 +37,25 @@ LABELLING = """<View>
 Target = str | PathLike[str] | None
 
 
-def write_export(run: OpenedRun, format: str, out: Target, overwrite: bool) -> dict[str, Any]:
+def write_export(
+    run: OpenedRun, format: str, out: Target, overwrite: bool, half: bool
+) -> dict[str, Any]:
     """Write a run for others (see `Run.export`); return its file or folder, size and names."""
     if format not in FORMATS:
         raise InputError(f"The format is {format!r}; possible are {', '.join(FORMATS)}.")
+    if half and format != ONNX:
+        raise InputError(
+            f"--half (half) stores the weights of a model in float16, but the format {format} has "
+            f"no weights. Leave it out, or write the model: --format {ONNX}."
+        )
     if format == LABEL_STUDIO:
         found = write_tasks(run, run.assignments, out)
     else:
-        found = _write_onnx(run, out, overwrite)
+        found = _write_onnx(run, out, overwrite, half)
     return {"run": str(run.path), "format": format, "names": run.cluster_names, **found}
 
 
-def _write_onnx(run: OpenedRun, out: Target, overwrite: bool) -> dict[str, Any]:
+def _write_onnx(run: OpenedRun, out: Target, overwrite: bool, half: bool) -> dict[str, Any]:
     """Write one file that maps pixels to probabilities, by default into the run."""
     from probagg.app.export import export_onnx, labeller_of
 
@@ -65,7 +72,7 @@ def _write_onnx(run: OpenedRun, out: Target, overwrite: bool) -> dict[str, Any]:
         size=size and tuple(size),
     )
     description = f"probagg export of {run.path}"
-    data, difference = export_onnx(labeller, names=names, description=description)
+    data, difference = export_onnx(labeller, names=names, description=description, half=half)
     monitor.say(f"onnxruntime and PyTorch agree to {difference:.1e}")
     if output:
         output.write(data)

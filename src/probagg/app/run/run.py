@@ -222,16 +222,19 @@ class Run(OpenedRun):
         out: str | PathLike[str] | None = None,
         *,
         overwrite: bool = False,
+        half: bool = False,
     ) -> Path:
         """Write the model or the clusters for other programs; return the path.
 
-        The model is "onnx", one file from pixels to probabilities. The clusters, with names and all
-        else that the review changed, are "label-studio", in the folder that `out` names.
+        The model is "onnx", one file from pixels to probabilities; with `half` its weights are
+        float16, so that the file is about half as large and probabilities change slightly. The
+        clusters, with names and all else that the review changed, are "label-studio", in the folder
+        that `out` names.
 
         An earlier model at its default place in the run is replaced, what `out` names only with
         `overwrite`.
         """
-        facts = write_export(self, format, out, overwrite)
+        facts = write_export(self, format, out, overwrite, half)
         return Path(facts["folder"] if "folder" in facts else facts["file"])
 
     def sort_images(
