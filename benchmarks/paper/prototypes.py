@@ -1,6 +1,9 @@
 """Pre-training with ProPos's term between clusters, whose clusters are PAC's.
 
-    python -m benchmarks training --prototypes 0.1 --set pretext.task=byol ...
+    python -m benchmarks training --stages pretrain,cluster --weights FOLDER \\
+        --set pretext.task=byol --way plain --way prototypes prototypes=0.1 ...
+
+The weight of the term follows `prototypes=`. PAC needs features, so the stage goes on from weights.
 
 Huang et al. (2022) add to BYOL a contrast of cluster means: in each batch the mean of a cluster by
 the online network shall be near that by the target network, and away from other clusters' means.
@@ -10,9 +13,6 @@ smoothed over their kNN graph, and PAC goes on from the clusters of the refresh 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from probagg.dpac.feed import infer
 from probagg.dpac.pretext import BootstrapLatent
 from probagg.dpac.stages import PretrainStage, Setup
-from probagg.dpac.start import INITS, select_run
+from probagg.dpac.start import smoothed_clusters
 from probagg.dpac.step import Batch
 from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
 from probagg.opa.targets import as_float
@@ -43,40 +43,36 @@ class TargetProjections(nn.Module):
 
 
 class PrototypeStage(PretrainStage):
-    """BYOL, and from the epoch after `warm_up` on the term between clusters, times `weight`."""
+    """BYOL, and the term between clusters times `weight`."""
 
-    def __init__(self, setup: Setup, weight: float, warm_up: float = 0.0) -> None:
+    def __init__(self, setup: Setup, weight: float) -> None:
         super().__init__(setup)
         if not isinstance(self.model.pretext, BootstrapLatent):
-            raise SystemExit("--prototypes needs pretext.task=byol, which has a target network.")
-        self.weight, self.warm_up = weight, warm_up
+            raise SystemExit("prototypes= needs pretext.task=byol, which has a target network.")
+        self.weight = weight
         shape, device = (len(self.feed), self.model.n_clusters), self.feed.device
         self.P = torch.full(shape, 1.0 / shape[1], device=device)
-        self.share = torch.zeros((), device=device)
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """Return the clusters, and whether the term counts."""
-        return {"P": self.P, "share": self.share}
+        """Return the clusters."""
+        return {"P": self.P}
 
     def before_epoch(self, epoch: int) -> None:
-        if epoch >= self.warm_up and (epoch - self.warm_up) % REFRESH_EPOCHS == 0:
-            self._refresh()
-
-    def _refresh(self) -> None:
+        """Refresh the clusters every few epochs."""
+        if epoch % REFRESH_EPOCHS:
+            return
         with self.setup.autocast():
             Z, _ = infer(TargetProjections(self.model.pretext), self.views, self.feed)
         Z, settings, seed = Z.to(self.P.device), self.recipe.cluster, self.setup.seed
         near = smoothing_graph(Z, self.model.n_clusters, "cosine")
-        start = Parameters(self.model.n_clusters, m=settings.m, metric="cosine", random_state=seed)
-        if self.share:
-            P = solve(Z, replace(start, init=self.P)).P
+        if epoch == 0:
+            P = smoothed_clusters(Z, near, self.model.n_clusters, settings, seed)
         else:
-            runs = [solve(Z, replace(start, init=init, random_state=seed + i))
-                    for i, init in enumerate(INITS)]  # fmt: skip
-            P = select_run(runs, Z, near)
-        self.P.copy_(sharpen(smooth(near, P), to=sharpness(P)))
-        self.share.fill_(self.weight)
+            pac = Parameters(self.model.n_clusters, init=self.P, m=settings.m, metric="cosine")
+            P = solve(Z, pac).P
+            P = sharpen(smooth(near, P), to=sharpness(P))
+        self.P.copy_(P)
 
     def loss(self, batch: Batch, views: list[Tensor]) -> dict[str, Tensor]:
         features = self.model.backbone(torch.cat(views))
@@ -85,7 +81,7 @@ class PrototypeStage(PretrainStage):
         Q = self.P[batch.samples]
         pairs = zip(z.chunk(2), target.chunk(2), strict=True)
         terms["prototypes"] = torch.stack([contrast(*pair, Q) for pair in pairs]).mean()
-        return {"loss": terms["byol"] + self.share * terms["prototypes"], **terms}
+        return {"loss": terms["byol"] + self.weight * terms["prototypes"], **terms}
 
 
 def contrast(z: Tensor, target: Tensor, Q: Tensor) -> Tensor:
@@ -98,8 +94,3 @@ def contrast(z: Tensor, target: Tensor, Q: Tensor) -> Tensor:
     logits = logits.masked_fill(~there, -torch.inf).diagonal_scatter(logits.diagonal())
     rows = logits.logsumexp(1) - logits.diagonal()
     return (there * rows).sum() / there.sum().clamp(min=1)
-
-
-def with_prototypes(weight: float, warm_up: float = 0.0) -> partial[PrototypeStage]:
-    """Return what makes the stage of a set-up."""
-    return partial(PrototypeStage, weight=weight, warm_up=warm_up)

@@ -8,9 +8,7 @@ the features at 1 (seed 35) and 0.1 (seed 37); 0.02 gained (benchmarks/notes/gpu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -129,14 +127,3 @@ def central_rows(near: Tensor, P: Tensor) -> Tensor:
     score = agreement + 1e-3 * confidence  # too little to outweigh a neighbour
     most = (FIXED_SHARE * labels.bincount()).ceil()[labels]
     return rank_in_cluster(score, labels, P.shape[1]) <= most
-
-
-def teacher_of(settings: Sequence[str]) -> tuple[list[str], partial[TeacherStage] | None]:
-    """Return settings without `teacher=RATE`, and what makes the stage that it asks for.
-
-    >>> teacher_of(["teacher=0.1", "self_label.epochs=150"])[0]
-    ['self_label.epochs=150']
-    """
-    rates = [float(each.partition("=")[2]) for each in settings if each.startswith("teacher=")]
-    others = [each for each in settings if not each.startswith("teacher=")]
-    return others, partial(TeacherStage, backbone_rate=rates[-1]) if rates else None

@@ -26,7 +26,8 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.data import open_lab_images
-from benchmarks.paper.prototypes import with_prototypes
+from benchmarks.paper.prototypes import PrototypeStage
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
-from benchmarks.paper.teacher import teacher_of
+from benchmarks.paper.teacher import TeacherStage
 from benchmarks.paper.weights import read_weights, write_weights
 from benchmarks.record import Cell, record
 from probagg import Recipe
@@ -252,6 +253,24 @@ def open_data(name: str, most: int | None = None) -> ArrayImages:
     return ArrayImages(images.read(rows), images.y[rows], images.name, images.extra)
 
 
+def split_settings(settings: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the settings of the recipe, and what makes the stages that others of them ask for.
+
+    >>> split_settings(["teacher=0.1", "self_label.epochs=150"])[0]
+    ['self_label.epochs=150']
+    """
+    of_recipe, candidates = [], {}
+    for setting in settings:
+        match setting.partition("="):
+            case ("prototypes", _, weight):
+                candidates["pretraining"] = partial(PrototypeStage, weight=float(weight))
+            case ("teacher", _, rate):
+                candidates["self_labelling"] = partial(TeacherStage, backbone_rate=float(rate))
+            case _:
+                of_recipe.append(setting)
+    return of_recipe, candidates
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", required=True, type=Path, help="folder of the run")
@@ -260,7 +279,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--way", nargs="+", action="append", default=[], metavar=("NAME", "SETTING"),
         help="one of several, from --weights: a name, and settings beside those of --set, "
-        "also teacher=RATE (benchmarks/paper/teacher.py)",
+        "also prototypes=WEIGHT and teacher=RATE (benchmarks/paper/{prototypes,teacher}.py)",
     )  # fmt: skip
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--weights", type=Path, help="folder of weights to start from")
@@ -270,10 +289,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=int, help="also keep pre-training's weights at this epoch")
     parser.add_argument("--table3", type=int, default=5, help="runs of PAC and of k-means")
     parser.add_argument("--features", action="store_true", help="write STAGE.features.npz too")
-    parser.add_argument(
-        "--prototypes", nargs="+", type=float, metavar="WEIGHT",
-        help="pre-train with ProPos's term, of this weight; then the epochs before it starts",
-    )  # fmt: skip
     parser.add_argument("--data", default="cifar10", help="a name, or an .npz file with X and y")
     parser.add_argument("--first", type=int, help="so many images only, to try the script")
     parser.add_argument("--compile", action="store_true", help="compile short stages too")
@@ -294,14 +309,13 @@ def main() -> None:
     ends = {"start": a.weights.with_suffix(".json")} if a.weights else {}
     try:
         for seed, (way, settings) in itertools.product(a.seeds, ways.items()):
-            of_recipe, teacher = teacher_of(settings)
+            of_recipe, candidates = split_settings(settings)
             recipe = Recipe.of(a.recipe).override(of_recipe)
             job = Job(
                 a.out / way,
                 stages,
                 a.weights,
-                with_prototypes(*a.prototypes) if a.prototypes else PretrainStage,
-                self_labelling=teacher,
+                **candidates,
                 minutes=a.minutes and max(0.0, a.minutes - (time.monotonic() - began) / 60),
                 every=a.every,
                 keep=a.keep,

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from benchmarks.paper import deep, training
-from benchmarks.paper.prototypes import contrast, with_prototypes
-from benchmarks.paper.training import Job, rank, train
+from benchmarks.paper.prototypes import contrast
+from benchmarks.paper.training import Job, rank, split_settings, train
 from probagg import Recipe
 from probagg.dpac import start
 from probagg.errors import Interrupted
@@ -38,20 +38,17 @@ def test_a_run_stopped_in_a_later_stage_keeps_what_was_read_of_the_first(tmp_pat
     assert [point["epoch"] for point in rows["cluster"]["curve"]] == [1, 2, 3]
 
 
-def test_prototypes_count_after_the_warm_up(tmp_path):
-    settings = ["pretext.task=byol", "pretext.head=[32, 16]"]
-    recipe = Recipe.of("digits").override([*TINY, *settings])
-    job = Job(
-        tmp_path, ("pretrain",), None, with_prototypes(0.5, 1), every=1, table3=0, verbose=False
-    )
-    train(deep.images("digits", "tiny"), recipe, 0, job)
+def test_prototypes_count_with_their_weight(tmp_path):
+    settings = ["pretext.task=byol", "pretext.head=[32, 16]", "prototypes=0.5"]
+    of_recipe, candidates = split_settings([*TINY, *settings])
+    job = Job(tmp_path, ("pretrain",), every=1, table3=0, verbose=False, **candidates)
+    train(deep.images("digits", "tiny"), Recipe.of("digits").override(of_recipe), 0, job)
     lines = (tmp_path / "seed0" / "readings.jsonl").read_text().splitlines()
-    for epoch, found in enumerate(map(json.loads, lines)):
-        share = 0.0 if epoch == 0 else 0.5
-        expected = found["byol"] + share * found["prototypes"]
+    for found in map(json.loads, lines):
+        expected = found["byol"] + 0.5 * found["prototypes"]
         assert found["loss"] == pytest.approx(expected, rel=1e-4)
         assert found["prototypes"] > 0.0
-    assert epoch == 2
+    assert len(lines) == 3
 
 
 def test_the_contrast_of_clusters_is_least_where_their_means_agree():
