@@ -281,6 +281,17 @@ def cifar10() -> str:
         starts = cifar10_starts(int(number))
         ends = [f"{percent(self_label['acc'])}{epochs}", percent(cluster["knn"])]
         rows.append([seed, what, *starts, three_scores(cluster), *ends])
+    seed36 = recorded("training/cifar10_byol_seed36")
+    teacher = f"(a teacher: {percent(seed36.row(method='self_label')['acc'])})"
+    prototypes = "the same, [prototypes by PAC](../benchmarks/notes/prototypes.md) in the last 110"
+    for way, what, last in (
+        ("plain", "BYOL, ResNet-18, 340", teacher),
+        ("prototypes", prototypes, ""),
+    ):
+        cluster = seed36.row(method="cluster", setting=way)
+        rows.append(
+            ["36, blind", what, "", "", "", three_scores(cluster), last, percent(cluster["knn"])]
+        )
     cluster = recorded(AS_PRINTED).row(method="cluster", setting="")
     what = "ResNet-34, 1,000 (`cifar10/paper`, as printed)"
     ends = [three_scores(cluster), "not run", percent(cluster["knn"])]

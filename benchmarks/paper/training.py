@@ -5,7 +5,7 @@
         --weights runs/cifar10/all/seed0/pretrain --set cluster.objective=pac
     python -m benchmarks training --out runs/cifar10/last --stages self_label \\
         --weights runs/cifar10/all/seed0/cluster --way neighbours \\
-        --way tenth teacher=0.1 self_label.epochs=150
+        --way memory self_label.labels=memory
 
 A seed's folder holds, for each stage, STAGE.json (label-free readings), STAGE.revealed.json (scores
 against the classes), STAGE.labels.npy and the weights STAGE/, which --weights takes, and
@@ -26,8 +26,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +35,16 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.data import open_lab_images
-from benchmarks.paper.prototypes import PrototypeStage
 from benchmarks.paper.readings import Subject, knn, quick_reading, read_stage
-from benchmarks.paper.teacher import TeacherStage
 from benchmarks.paper.weights import read_weights, write_weights
 from benchmarks.record import Cell, record
 from probagg import Recipe
 from probagg.data.images import ArrayImages, ImageSet
+from probagg.dpac.dpac import recipe_stages
 from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined
 from probagg.dpac.model import build_model
-from probagg.dpac.self_labelling import VARIANTS, SelfLabelStage
-from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
+from probagg.dpac.stages import ClusterStage, NetworkStage, Setup
 from probagg.dpac.views import Views
 from probagg.environment import environment
 from probagg.errors import Interrupted
@@ -58,8 +55,6 @@ from probagg.progress import logger
 STAGES = ("pretrain", "cluster", "self_label")
 Scores = dict[str, Any]
 ClusterStageMaker = Callable[[Setup], ClusterStage]
-PretrainStageMaker = Callable[[Setup], PretrainStage]
-SelfLabelStageMaker = Callable[[Setup], SelfLabelStage]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +64,7 @@ class Job:
     out: Path  # holds a folder per seed
     stages: tuple[str, ...] = STAGES
     weights: Path | None = None  # folder of weights to start from
-    pretraining: PretrainStageMaker = PretrainStage  # what makes the stages of these names
-    clustering: ClusterStageMaker = ClusterStage
-    self_labelling: SelfLabelStageMaker | None = None  # None: as the recipe says
+    clustering: ClusterStageMaker = ClusterStage  # what makes the stage of this name
     minutes: float | None = None  # save and stop after so long
     every: int = 10  # epochs between points of a curve
     keep: int | None = None  # also keep pre-training's weights at this epoch
@@ -177,9 +170,7 @@ def _train(data: ImageSet, recipe: Recipe, seed: int, job: Job, folder: Path) ->
         "recipe": recipe.to_toml(),
         "seed": seed,
         "stages": list(job.stages),
-        "pretraining": repr(job.pretraining),
         "clustering": repr(job.clustering),
-        "self_labelling": repr(job.self_labelling),
         "data": data.fingerprint(),
         "start": weights_hash(model),
     }
@@ -221,12 +212,11 @@ def make_stage(name: str, setup: Setup, data: ImageSet, job: Job) -> NetworkStag
     """Return a stage; pre-training also uses the images that a set has for it alone (STL-10)."""
     if name == "cluster":
         return job.clustering(setup)
-    if name == "self_label":
-        return (job.self_labelling or VARIANTS[setup.recipe.self_label.labels])(setup)
-    if data.extra is not None:
+    (stage,) = (each for each in recipe_stages(setup.recipe) if each.name == name)
+    if stage.takes_extra and data.extra is not None:
         feed = Feed(Joined(data, data.extra), setup.feed.device)
         setup = dataclasses.replace(setup, feed=feed)
-    return job.pretraining(setup)
+    return stage(setup)
 
 
 def rank(stages: dict[str, Path], near: np.ndarray) -> dict[str, dict[str, Any]]:
@@ -253,24 +243,6 @@ def open_data(name: str, most: int | None = None) -> ArrayImages:
     return ArrayImages(images.read(rows), images.y[rows], images.name, images.extra)
 
 
-def split_settings(settings: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return the settings of the recipe, and what makes the stages that others of them ask for.
-
-    >>> split_settings(["teacher=0.1", "self_label.epochs=150"])[0]
-    ['self_label.epochs=150']
-    """
-    of_recipe, candidates = [], {}
-    for setting in settings:
-        match setting.partition("="):
-            case ("prototypes", _, weight):
-                candidates["pretraining"] = partial(PrototypeStage, weight=float(weight))
-            case ("teacher", _, rate):
-                candidates["self_labelling"] = partial(TeacherStage, backbone_rate=float(rate))
-            case _:
-                of_recipe.append(setting)
-    return of_recipe, candidates
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", required=True, type=Path, help="folder of the run")
@@ -278,8 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", nargs="*", default=[], help="as cluster.m=1.02")
     parser.add_argument(
         "--way", nargs="+", action="append", default=[], metavar=("NAME", "SETTING"),
-        help="one of several, from --weights: a name, and settings beside those of --set, "
-        "also prototypes=WEIGHT and teacher=RATE (benchmarks/paper/{prototypes,teacher}.py)",
+        help="one of several, from --weights: a name, and settings beside those of --set",
     )  # fmt: skip
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--weights", type=Path, help="folder of weights to start from")
@@ -309,13 +280,11 @@ def main() -> None:
     ends = {"start": a.weights.with_suffix(".json")} if a.weights else {}
     try:
         for seed, (way, settings) in itertools.product(a.seeds, ways.items()):
-            of_recipe, candidates = split_settings(settings)
-            recipe = Recipe.of(a.recipe).override(of_recipe)
+            recipe = Recipe.of(a.recipe).override(settings)
             job = Job(
                 a.out / way,
                 stages,
                 a.weights,
-                **candidates,
                 minutes=a.minutes and max(0.0, a.minutes - (time.monotonic() - began) / 60),
                 every=a.every,
                 keep=a.keep,

@@ -8,11 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from benchmarks.paper import deep, training
-from benchmarks.paper.prototypes import contrast
-from benchmarks.paper.training import Job, rank, split_settings, train
+from benchmarks.paper.training import Job, rank, train
 from probagg import Recipe
 from probagg.dpac import start
 from probagg.errors import Interrupted
@@ -36,27 +34,6 @@ def test_a_run_stopped_in_a_later_stage_keeps_what_was_read_of_the_first(tmp_pat
     rows = train(images, recipe, 0, job)
     assert (weights.read_bytes(), weights.stat().st_mtime_ns) == (before, when)
     assert [point["epoch"] for point in rows["cluster"]["curve"]] == [1, 2, 3]
-
-
-def test_prototypes_count_with_their_weight(tmp_path):
-    settings = ["pretext.task=byol", "pretext.head=[32, 16]", "prototypes=0.5"]
-    of_recipe, candidates = split_settings([*TINY, *settings])
-    job = Job(tmp_path, ("pretrain",), every=1, table3=0, verbose=False, **candidates)
-    train(deep.images("digits", "tiny"), Recipe.of("digits").override(of_recipe), 0, job)
-    lines = (tmp_path / "seed0" / "readings.jsonl").read_text().splitlines()
-    for found in map(json.loads, lines):
-        expected = found["byol"] + 0.5 * found["prototypes"]
-        assert found["loss"] == pytest.approx(expected, rel=1e-4)
-        assert found["prototypes"] > 0.0
-    assert len(lines) == 3
-
-
-def test_the_contrast_of_clusters_is_least_where_their_means_agree():
-    Q = torch.eye(4)[[0, 0, 1, 1, 2, 2]]  # the last cluster is empty
-    z = torch.eye(3)[[0, 0, 1, 1, 2, 2]]
-    least = contrast(z, z, Q)
-    assert least == pytest.approx(np.log(1.0 + 2.0 * np.exp(-2.0)), rel=1e-5)
-    assert contrast(z, z.roll(2, 0), Q) > least
 
 
 def test_modularity_ranks_labels_on_the_graph(tmp_path):

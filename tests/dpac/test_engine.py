@@ -163,41 +163,6 @@ def test_strata_survive_an_interruption(tmp_path):
         assert weights_hash(net) == weights_hash(whole), stop_at
 
 
-class TwoRates(Small):
-    """The last layer learns ten times as fast as the others."""
-
-    def rate(self, name):
-        return 10.0 if name.startswith("3.") else 1.0
-
-
-def test_a_stage_may_give_parameters_other_learning_rates():
-    """One step of plain SGD: the last layer moves ten times as far, the others as before."""
-    plan = Training(epochs=1, batch_size=37, optimizer="sgd", momentum=0.0, learning_rate=0.01)
-    moves = {}
-    for stage in (Small, TwoRates):
-        net, before = network(), network()
-        engine = Engine(net, seed=3, machine=Machine("cpu"))
-        (one := stage("one", net, plan)).finish = lambda: None
-        engine.train(one)
-        moves[stage] = [
-            a.detach() - b for a, b in zip(net.parameters(), before.parameters(), strict=True)
-        ]
-    for number, (plain, scaled) in enumerate(zip(*moves.values(), strict=True)):
-        factor = 10.0 if number >= 4 else 1.0
-        torch.testing.assert_close(scaled, factor * plain, atol=1e-6, rtol=1e-4)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_two_learning_rates_survive_an_interruption(tmp_path, optimizer):
-    plan = Training(**{**vars(PLAN), "optimizer": optimizer})
-    whole, net, out = network(), network(), tmp_path / "run"
-    train(whole, plan=plan, kind=TwoRates)
-    with pytest.raises(Interrupted):
-        train(network(), out, stop_at=7, plan=plan, kind=TwoRates)
-    train(net, out, plan=plan, kind=TwoRates)
-    assert weights_hash(net) == weights_hash(whole)
-
-
 def losses(line):
     record = json.loads(line)
     return record["stage"], record["epoch"], record["loss"], record["size"]

@@ -40,7 +40,9 @@ def records(out):
     ("settings", "within", "at_the_end"),
     [
         (["cluster.start=random"], 1e-4, 1e-3),
-        pytest.param(["pretext.task=byol"], 1e-4, 1e-3, marks=pytest.mark.slow),
+        pytest.param(
+            ["pretext.task=byol", "pretext.prototypes=0.5"], 1e-4, 1e-3, marks=pytest.mark.slow
+        ),
         pytest.param(["self_label.labels=neighbours"], 1e-4, 1e-3, marks=pytest.mark.slow),
         pytest.param(
             ["cluster.start=pac", "cluster.epochs=1", "self_label.epochs=0"],

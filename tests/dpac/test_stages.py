@@ -165,15 +165,6 @@ def test_byol_learns_without_negatives_and_does_not_collapse():
     assert other < same - 0.2
 
 
-def test_only_byols_predictor_has_the_predictors_rate():
-    stage = PretrainStage(setup_of("pretext.task=byol", "pretext.predictor_rate=10")[0])
-    fast = {n for n, _ in stage.model.named_parameters() if stage.rate(n) == 10}
-    assert fast == {
-        f"pretext.predictor.{n}" for n, _ in stage.model.pretext.predictor.named_parameters()
-    }
-    assert all(stage.rate(n) == 1 for n, _ in stage.model.named_parameters() if n not in fast)
-
-
 @pytest.mark.parametrize("task", ["moco", "byol"])
 def test_a_moving_average_survives_an_interruption(tmp_path, task):
     """It is part of the module, so a run that was interrupted ends with the same bits."""

@@ -26,6 +26,7 @@ from probagg.dpac.checkpoint import check_identity, read_checkpoint
 from probagg.dpac.engine import Engine, Machine, Progress
 from probagg.dpac.feed import Feed, Joined, infer
 from probagg.dpac.model import Model, PretextFactory, build_model, load_network, save_network
+from probagg.dpac.prototypes import PrototypeStage
 from probagg.dpac.recipe import Recipe
 from probagg.dpac.self_labelling import VARIANTS
 from probagg.dpac.stages import ClusterStage, NetworkStage, PretrainStage, Setup
@@ -332,7 +333,7 @@ class FitPlan:
         """Return the stages to train."""
         given = self.given["stages"]
         if given is None:
-            return PretrainStage, ClusterStage, VARIANTS[self.recipe.self_label.labels]
+            return recipe_stages(self.recipe)
         names = [getattr(stage, "name", None) for stage in given]
         if len(set(names)) < len(names) or not {*names} <= {"pretrain", "cluster", "self_label"}:
             raise InputError(
@@ -358,6 +359,12 @@ class FitPlan:
         if self.known is not None:
             identity["known_labels"] = fingerprint([self.known.tobytes()])
         return json.loads(json.dumps(identity))  # as it will be read: lists, not tuples
+
+
+def recipe_stages(recipe: Recipe) -> tuple[type[NetworkStage], ...]:
+    """Return the stages that a recipe asks for."""
+    pretraining = PrototypeStage if recipe.pretext.prototypes else PretrainStage
+    return pretraining, ClusterStage, VARIANTS[recipe.self_label.labels]
 
 
 def _name(part: Any) -> str | list[str]:

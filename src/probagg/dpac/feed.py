@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from probagg.arrays import chunks
-from probagg.dpac.model import Model
 from probagg.dpac.views import Views
 from probagg.environment import free_memory
 from probagg.opa.targets import as_float
@@ -109,12 +108,12 @@ def device_memory(device: torch.device) -> float:
 
 @torch.no_grad()
 def infer(
-    model: Model, views: Views, feed: Feed, rows: Tensor | None = None
+    model: nn.Module, views: Views, feed: Feed, rows: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return features (n, D) and probabilities (n, K) of rows (None: all), as float32 on the CPU.
 
-    The model runs in evaluation mode, so that the result of an image does not depend on the others
-    of its batch; the mode is restored afterwards.
+    The model, which returns features and logits, runs in evaluation mode, so that the result of an
+    image does not depend on the others of its batch; the mode is restored afterwards.
     """
     training = model.training
     model.eval()

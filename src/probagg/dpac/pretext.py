@@ -156,11 +156,6 @@ class BootstrapLatent(nn.Module):
         hidden, out = settings.head[0], settings.head[-1]
         self.projector = mlp((dim, *settings.head), norm)
         self.predictor = mlp((out, hidden, out), norm)
-        if settings.predictor_std:
-            for layer in self.predictor:
-                if isinstance(layer, nn.Linear):
-                    nn.init.normal_(layer.weight, std=settings.predictor_std)
-                    nn.init.zeros_(layer.bias)
         self.target_backbone = start_average(backbone)
         self.target_projector = start_average(self.projector)
         self.momentum, self.temperature = settings.key_momentum, settings.temperature

@@ -186,8 +186,8 @@ class Pretext(RecipeTable):
     head: Widths = (512, 512, 128)  # the projector's layers, or the decoder's hidden ones
     queue_size: Count = 4096  # number of MoCo's keys
     key_momentum: Share = 0.99  # momentum of MoCo's key network and BYOL's target network
-    predictor_rate: NotNegative = 1.0  # factor of the learning rate of BYOL's predictor
-    predictor_std: NotNegative = 0.0  # of its first weights; 0 is PyTorch's own start
+    # Weight of a contrast between PAC's clusters beside BYOL, after a fifth of pre-training.
+    prototypes: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,6 +200,11 @@ class Pretext(RecipeTable):
             len(self.views) == 2 or (len(self.views) == 1 and not pair),
             f"views is {self.views}, but the task {self.task!r} compares "
             f"{'two views' if pair else 'one or two views'}.",
+        )
+        _require(
+            not self.prototypes or self.task == "byol",
+            f"prototypes is {self.prototypes:g}, but the task {self.task!r} has no target network "
+            "to compare clusters with. Set pretext.task to byol, or pretext.prototypes to 0.",
         )
 
 

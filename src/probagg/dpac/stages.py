@@ -71,11 +71,6 @@ class NetworkStage(Stage):
         """Return the stage's own table of the recipe."""
         return getattr(self.recipe, self.name)
 
-    def rate(self, name: str) -> float:
-        """Return the recipe's factor for the predictor, and 1 for the rest."""
-        predictor = name.startswith("pretext.predictor.")
-        return self.recipe.pretext.predictor_rate if predictor else 1.0
-
     def infer(self) -> tuple[Tensor, Tensor]:
         """Return features and probabilities of all images, in the precision of training."""
         with self.setup.autocast():

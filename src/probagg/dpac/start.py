@@ -13,6 +13,7 @@ clusters (benchmarks/notes/spaces.md).
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ def initialize_classifier(
     """
     last = [module for module in classifier.modules() if isinstance(module, nn.Linear)][-1]
     device = last.weight.device
-    features = features.to("cpu" if device.type == "mps" else device)  # which has no float64
+    features = to_solver(features, device)
     most = features.shape[1]
     rows = {name: outputs_of(layers, features, most) for name, layers in spaces.items()}
     found = compare_spaces(rows, last.out_features, settings, seed, known)
@@ -123,18 +124,33 @@ def smoothed_clusters(
 ) -> Tensor:
     """Return the selected run of PAC at the paper's balance, smoothed and as confident as before.
 
-    `near` is the smoothing graph of the features. From about 0.6 of the way to the critical m on,
-    PAC may find no clusters (benchmarks/notes/spaces.md), so m is at most half-way to it.
+    `near` is the smoothing graph of the features.
     """
-    some = features[spread_rows(len(features))].cpu()
-    m = min(settings.m, half_way(critical_m(some, settings.metric)))
-    pac = Parameters(n_clusters, m=m, metric=settings.metric)
+    pac = pac_parameters(features, n_clusters, settings)
     runs = [
         solve(features, replace(pac, init=init, random_state=seed + number), None, known)
         for number, init in enumerate(INITS)
     ]
     P = select_run(runs, features, near, known)
     return sharpen(smooth(near, P, known=known), to=sharpness(P))
+
+
+def pac_parameters(
+    features: Tensor, n_clusters: int, settings: ClusterSettings, **others: Any
+) -> Parameters:
+    """Return the parameters of PAC on features, at the paper's balance.
+
+    From about 0.6 of the way to the critical m on, PAC may find no clusters
+    (benchmarks/notes/spaces.md), so m is at most half-way to it.
+    """
+    some = features[spread_rows(len(features))].cpu()
+    m = min(settings.m, half_way(critical_m(some, settings.metric)))
+    return Parameters(n_clusters, m=m, metric=settings.metric, **others)
+
+
+def to_solver(features: Tensor, device: torch.device) -> Tensor:
+    """Return features where PAC can compute: on the device, but for MPS, which has no float64."""
+    return features.to("cpu" if device.type == "mps" else device)
 
 
 def spread_rows(n: int) -> Tensor:

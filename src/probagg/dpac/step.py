@@ -1,7 +1,7 @@
 """One update of the weights; on CUDA recorded once as a graph and then replayed."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -52,10 +52,6 @@ class Stage(ABC):
         """Prepare an epoch; strata (N,) may be returned, of which each batch takes its share."""
         return None
 
-    def rate(self, name: str) -> float:
-        """Return the factor of the learning rate for a parameter, by its name in the module."""
-        return 1.0
-
     @abstractmethod
     def prepare(self, batch: Batch) -> list[Tensor]:
         """Return the views of a batch, without gradient."""
@@ -86,18 +82,9 @@ class Step:
     ) -> None:
         self.plan, self.device = stage.plan, device
         self.dtype = choose_precision(precision, device)
-        groups: dict[float, list[nn.Parameter]] = {}  # by the factor of their learning rate
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                groups.setdefault(stage.rate(name), []).append(parameter)
-        self.parameters = [p for group in groups.values() for p in group]
-        self._rates = {factor: torch.zeros((), device=device) for factor in groups}
-        self.set_learning_rate(self.plan.learning_rate)
-        self.optimizer = _optimizer(
-            [{"params": groups[factor], "lr": rate} for factor, rate in self._rates.items()],
-            self.plan,
-            device,
-        )
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        self._rate = torch.tensor(self.plan.learning_rate, device=device)
+        self.optimizer = _optimizer(self.parameters, self._rate, self.plan)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
         self.key = torch.zeros((), dtype=torch.int64, device=device)
         self.totals: dict[str, Tensor] = {}
@@ -135,9 +122,8 @@ class Step:
         self._done += 1
 
     def set_learning_rate(self, value: float) -> None:
-        """Set the learning rate of each parameter to `value` times its factor."""
-        for factor, rate in self._rates.items():
-            rate.fill_(factor * value)
+        """Set the learning rate in place, as a recorded step reads it there."""
+        self._rate.fill_(value)
 
     def _record(self) -> None:
         assert self._inputs is not None
@@ -195,8 +181,8 @@ class Step:
     def load(self, checkpoint: TrainingState) -> None:
         """Restore what `tensors` returned, and the scaler."""
         load_optimizer_tensors(self.optimizer, checkpoint.part("step.optimizer."))
-        for group, rate in zip(self.optimizer.param_groups, self._rates.values(), strict=True):
-            group["lr"] = rate  # loading replaced it with a copy
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate  # loading replaced it with a copy
         for name, value in checkpoint.part("step.total.").items():
             self.totals[name] = value.to(self.device)
         if scaler := checkpoint.description["scaler"]:
@@ -215,19 +201,24 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def _optimizer(
-    groups: list[dict[str, Any]], plan: Training, device: torch.device
+    parameters: list[nn.Parameter], rate: Tensor, plan: Training
 ) -> torch.optim.Optimizer:
-    """Return the optimiser. Its rates are tensors, so that a recorded step sees them change."""
-    fused = device.type in ("cuda", "cpu")
+    """Return the optimiser. Its rate is a tensor, so that a recorded step sees it change."""
+    fused = rate.device.type in ("cuda", "cpu")
     if plan.optimizer == "sgd":
         return torch.optim.SGD(
-            groups,
+            parameters,
+            lr=rate,
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,
             fused=fused,
         )
     return torch.optim.Adam(
-        groups, weight_decay=plan.weight_decay, fused=fused, capturable=device.type == "cuda"
+        parameters,
+        lr=rate,
+        weight_decay=plan.weight_decay,
+        fused=fused,
+        capturable=rate.device.type == "cuda",
     )
 
 
