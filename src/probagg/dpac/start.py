@@ -32,7 +32,7 @@ from probagg.pac.solver import Parameters, Solution, half_way, solve
 from probagg.progress import logger
 
 INITS = ("auto",) * 10 + ("annealed",) * 2  # annealed runs often reach a lower objective
-ROUNDS = 5  # rounds of smoothing before runs are compared
+ROUNDS = 5  # rounds of smoothing before runs, or spaces, are compared
 ROWS = 512  # batch size when a head is fitted
 PASSES = 30  # least passes over the features
 STEPS = 500  # least steps, for small sets
@@ -64,7 +64,7 @@ def initialize_classifier(
     best = max(found, key=lambda name: found[name][0])
     if len(found) > 1:
         fits = ", ".join(f"{name} {fit:.4f}" for name, (fit, _) in found.items())
-        logger.info("Lowest modularity of PAC's clusters by space: %s", fits)
+        logger.info("Confidence of PAC's clusters on the graphs of all spaces: %s", fits)
     fit_head(classifier, features, with_known(found[best][1], known), seed)
     return best
 
@@ -78,14 +78,17 @@ def compare_spaces(
 ) -> dict[str, tuple[float, Tensor]]:
     """Return PAC's smoothed clusters in each space, and their fit to the kNN graphs of all spaces.
 
-    Smoothed clusters fit the graph of their own space, so their fit is the lowest modularity over
-    all graphs (benchmarks/notes/spaces.md).
+    Where a boundary runs through a dense part of a graph, a little smoothing leaves many rows
+    undecided. Smoothed clusters fit the graph of their own space, so their fit is the confidence
+    that remains of their labels on the graph where it is lowest (benchmarks/notes/spaces.md).
     """
     near = {name: smoothing_graph(X, n_clusters, settings.metric) for name, X in rows.items()}
     found = {}
     for name, X in rows.items():
         Q = smoothed_clusters(X, near[name], n_clusters, settings, seed, known)
-        found[name] = min(modularity(graph, Q.argmax(1)) for graph in near.values()), Q
+        labels = F.one_hot(Q.argmax(1), n_clusters).float()
+        left = [sharpness(smooth(graph, labels, rounds=ROUNDS)) for graph in near.values()]
+        found[name] = min(left), Q
     return found
 
 
