@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from small_training import K, Pictures, infer_all, setup_of, train_with_a_stop, weights_hash
 
 from probagg import DPAC
+from probagg.dpac import prototypes
 from probagg.dpac.prototypes import PrototypeStage, contrast_means
 from probagg.dpac.recipe import RecipeError
 from probagg.errors import Interrupted
@@ -27,7 +28,7 @@ def means_by_loop(z, target, labels, there):
     return torch.stack(found).mean()
 
 
-def test_the_contrast_of_means_leaves_out_clusters_that_a_batch_has_not(generator):
+def test_the_contrast_of_means_leaves_out_clusters_absent_from_a_batch(generator):
     z, target = (torch.randn(6, 5, generator=generator) for _ in range(2))
     labels = torch.tensor([0, 0, 1, 1, 3, 3])  # nothing of cluster 2
     expected = means_by_loop(F.normalize(z, dim=1), F.normalize(target, dim=1), labels, (0, 1, 3))
@@ -53,6 +54,20 @@ def test_the_term_counts_once_there_are_clusters():
     stage.before_epoch(5)
     assert not torch.equal(stage.P, before)
     assert (stage.P.argmax(1) == before.argmax(1)).float().mean() > 0.8  # PAC went on from them
+
+
+def test_a_refresh_draws_from_the_seed_alone(generator, monkeypatch):
+    """PAC sweeps the rows in random order, which moves rows between clusters that overlap."""
+    Z = F.normalize(torch.randn(60, 6, generator=generator), dim=1)
+    monkeypatch.setattr(prototypes, "infer", lambda *_: (Z, Z))
+    found = []
+    for state in (1, 2):
+        stage = PrototypeStage(setup_of(*SETTINGS)[0])
+        stage.before_epoch(1)
+        np.random.seed(state)  # noqa: NPY002
+        stage.before_epoch(4)
+        found.append(stage.P)
+    assert torch.equal(*found)
 
 
 def test_clusters_are_those_of_the_images():

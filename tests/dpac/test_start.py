@@ -73,6 +73,19 @@ def test_pac_clusters_the_space_whose_clusters_fit_all_graphs(generator):
     assert found["hidden"] > 0.95
 
 
+@pytest.mark.parametrize(("offset", "spread"), [(1.0, 0.0), (1.0, 1e-2), (0.0, 1.0)])
+def test_a_space_without_clusters_does_not_win(offset, spread, generator):
+    """Where all rows are equal, all labels are of one cluster, of which every graph is sure."""
+    X, _ = clusters(generator)
+    rows = {
+        "features": X,
+        "projections": offset + spread * torch.randn(300, 8, generator=generator),
+    }
+    settings = ClusterSettings(metric="cosine", m=1.02)
+    found = start.compare_spaces(rows, 3, settings, seed=0)
+    assert found["features"][0] > found["projections"][0] + 0.1
+
+
 def test_a_wide_head_is_reduced_to_the_directions_that_matter(generator):
     """In evaluation mode; the head itself stays in training mode."""
     X = torch.randn(2500, 8, generator=generator)

@@ -1,9 +1,9 @@
 """BYOL beside a contrast of cluster means, as in ProPos (Huang et al., 2022), with PAC's clusters.
 
-In each batch the mean of a cluster by the online network shall be near that by the target network,
-and away from the means of other clusters. ProPos takes k-means' clusters; here they are PAC's of
-the target's projections, smoothed over their kNN graph, and PAC goes on from those of the refresh
-before. What this gains is in benchmarks/notes/prototypes.md.
+In each batch the mean of a cluster by the online network is pulled towards that by the target
+network, and pushed away from the means of other clusters. ProPos takes k-means' clusters; here they
+are PAC's of the target's projections, smoothed over their kNN graph, and each refresh starts PAC
+from the clusters before. What this gains is in benchmarks/notes/prototypes.md.
 """
 
 import math
@@ -16,17 +16,21 @@ from probagg.dpac.feed import infer
 from probagg.dpac.pretext import BootstrapLatent
 from probagg.dpac.recipe import RecipeError
 from probagg.dpac.stages import PretrainStage, Setup
-from probagg.dpac.start import pac_parameters, smoothed_clusters, to_solver
+from probagg.dpac.start import (
+    pac_parameters,
+    smooth_as_sure,
+    smoothed_clusters,
+    to_solver,
+)
 from probagg.dpac.step import Batch
 from probagg.known import with_known
-from probagg.neighbours.smoothing import sharpen, sharpness, smooth, smoothing_graph
+from probagg.neighbours.smoothing import smoothing_graph
 from probagg.opa.processes import gather_rows
 from probagg.opa.targets import as_float, full_precision
 from probagg.pac.solver import solve
 
-ALONE = (
-    0.2  # share of the epochs in which BYOL trains alone, as its first features have no clusters
-)
+# Share of the epochs in which BYOL trains alone: its first features have no clusters.
+ALONE = 0.2
 REFRESH_EPOCHS = 3
 TEMPERATURE = 0.5  # ProPos's
 
@@ -68,9 +72,9 @@ class PrototypeStage(PretrainStage):
         if self.weight == 0:
             P = smoothed_clusters(Z, near, model.n_clusters, settings, self.setup.seed, known)
         else:
-            pac = pac_parameters(Z, model.n_clusters, settings, init=self.P.to(Z.device))
-            P = solve(Z, pac, None, known).P.float()
-            P = sharpen(smooth(near, P, known=known), to=sharpness(P))
+            start = {"init": self.P.to(Z.device), "random_state": self.setup.seed}
+            pac = pac_parameters(Z, model.n_clusters, settings, **start)
+            P = smooth_as_sure(near, solve(Z, pac, None, known).P.float(), known)
         self.P.copy_(P)
         self.weight.fill_(self.recipe.pretext.prototypes)
 
@@ -110,7 +114,7 @@ def contrast_means(z: Tensor, target: Tensor, P: Tensor) -> Tensor:
         A = (P / mass.clamp(min=1e-12)).T
         z, target = (F.normalize(A @ F.normalize(as_float(x), dim=1), dim=1) for x in (z, target))
         logits = (z @ z.T).diagonal_scatter((z * target).sum(1)) / TEMPERATURE
-        there = mass > 0.5
-        logits = logits.masked_fill(~there, -torch.inf).diagonal_scatter(logits.diagonal())
+        present = mass > 0.5
+        logits = logits.masked_fill(~present, -torch.inf).diagonal_scatter(logits.diagonal())
         rows = logits.logsumexp(1) - logits.diagonal()
-        return (there * rows).sum() / there.sum().clamp(min=1)
+        return (present * rows).sum() / present.sum().clamp(min=1)

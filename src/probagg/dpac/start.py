@@ -78,18 +78,34 @@ def compare_spaces(
 ) -> dict[str, tuple[float, Tensor]]:
     """Return PAC's smoothed clusters in each space, and their fit to the kNN graphs of all spaces.
 
-    Where a boundary runs through a dense part of a graph, a little smoothing leaves many rows
-    undecided. Smoothed clusters fit the graph of their own space, so their fit is the confidence
-    that remains of their labels on the graph where it is lowest (benchmarks/notes/spaces.md).
+    Smoothed clusters fit the graph of their own space, so the fit is `confidence_left` on the graph
+    where it is lowest (benchmarks/notes/spaces.md). A graph that fits no clusters half as well as
+    another one does, as that of a space in which all rows are equal, does not count.
     """
     near = {name: smoothing_graph(X, n_clusters, settings.metric) for name, X in rows.items()}
-    found = {}
-    for name, X in rows.items():
-        Q = smoothed_clusters(X, near[name], n_clusters, settings, seed, known)
-        labels = F.one_hot(Q.argmax(1), n_clusters).float()
-        left = [sharpness(smooth(graph, labels, rounds=ROUNDS)) for graph in near.values()]
-        found[name] = min(left), Q
-    return found
+    Q = {
+        name: smoothed_clusters(X, near[name], n_clusters, settings, seed, known)
+        for name, X in rows.items()
+    }
+    left = np.array([[confidence_left(graph, Q[name]) for graph in near.values()] for name in Q])
+    fit = left[:, left.max(0) >= left.max() / 2].min(1)
+    return {name: (float(value), Q[name]) for name, value in zip(Q, fit, strict=True)}
+
+
+def confidence_left(near: Tensor, Q: Tensor) -> float:
+    """Return how confident the labels of Q are after a little smoothing: 1, and 0 by chance.
+
+    Where a boundary runs through a dense part of the graph, smoothing leaves many rows undecided.
+    On a graph that knows nothing of the labels each row gets the sizes of the clusters.
+
+    >>> near = torch.tensor([[0, 1], [0, 1], [2, 3], [2, 3]])
+    >>> [confidence_left(near, Q) for Q in (torch.eye(2)[[0, 0, 1, 1]], torch.eye(2)[[0, 1, 0, 1]])]
+    [1.0, 0.0]
+    """
+    labels = F.one_hot(Q.argmax(1), Q.shape[1]).float()
+    chance = float(labels.mean(0).max())
+    left = sharpness(smooth(near, labels, rounds=ROUNDS))
+    return max(left - chance, 0.0) / max(1.0 - chance, 1e-12)
 
 
 @torch.no_grad()
@@ -135,6 +151,11 @@ def smoothed_clusters(
         for number, init in enumerate(INITS)
     ]
     P = select_run(runs, features, near, known)
+    return smooth_as_sure(near, P, known)
+
+
+def smooth_as_sure(near: Tensor, P: Tensor, known: np.ndarray | None = None) -> Tensor:
+    """Return P smoothed over the graph, and as confident as before."""
     return sharpen(smooth(near, P, known=known), to=sharpness(P))
 
 
