@@ -96,14 +96,14 @@ def confidence_left(near: Tensor, Q: Tensor) -> float:
     """Return how confident the labels of Q are after a little smoothing: 1, and 0 by chance.
 
     Where a boundary runs through a dense part of the graph, smoothing leaves many rows undecided.
-    On a graph that knows nothing of the labels each row gets the sizes of the clusters.
+    Chance is that two rows have the same label, so equal labels of all rows say nothing.
 
     >>> near = torch.tensor([[0, 1], [0, 1], [2, 3], [2, 3]])
     >>> [confidence_left(near, Q) for Q in (torch.eye(2)[[0, 0, 1, 1]], torch.eye(2)[[0, 1, 0, 1]])]
     [1.0, 0.0]
     """
     labels = F.one_hot(Q.argmax(1), Q.shape[1]).float()
-    chance = float(labels.mean(0).max())
+    chance = float(labels.mean(0).square().sum())
     left = sharpness(smooth(near, labels, rounds=ROUNDS))
     return max(left - chance, 0.0) / max(1.0 - chance, 1e-12)
 
