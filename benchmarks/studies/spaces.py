@@ -9,10 +9,10 @@ runs, the selection of one, and smoothing over the graph of the same rows. `runs
 twelve, `acc` is that of the smoothed clusters.
 
 `best` is what DPAC does in the fast recipes for photos: the space whose clusters fit the kNN graphs
-of features, hidden layer and projections best. `fit` is the confidence beyond chance of each space's
-labels after a little smoothing over the graph where it is lowest, `accs` its ACC. Networks are those
-of the study of the clustering stage, and digits by BYOL. Labels of these seeds were read before this
-rule; modularity in place of confidence, found on others, takes the same spaces.
+of features, hidden layer and projections best. `fit` is the confidence beyond chance of each
+space's labels after a little smoothing over the graph where it is lowest, `accs` its ACC. Networks
+are those of the study of the clustering stage, and digits by BYOL. Labels of these seeds were read
+before this rule; modularity in place of confidence, found on others, takes the same spaces.
 
 Features are of digits (contrast; all ways were looked at on seeds 5 to 9, seeds from 10 on are
 blind), of CIFAR-10 (SimCLR), of CIFAR-100-20 where the folder PROBAGG_FEATURES has them
